@@ -11,6 +11,7 @@ not run, but their options and arguments must be those of the command line, and 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from html import escape
@@ -73,7 +74,12 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-RUN = [name_of(page) for page in pages() if "```console" in page.read_text(encoding="utf-8")]
+NEW_SYSTEM = "docs/new-system.md"
+RUN = [
+    name_of(page)
+    for page in pages()
+    if "```console" in page.read_text(encoding="utf-8") and name_of(page) != NEW_SYSTEM
+]
 
 
 @pytest.mark.slow
@@ -93,14 +99,28 @@ def test_a_page_works_word_for_word(page, tmp_path):
     assert ran >= 1
 
 
-def assert_shows(command, folder):
+@pytest.mark.slow
+def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path: Path) -> None:
+    """Its commands run in a copy of the repository; its Python goes to the end of systems.py."""
+    copy = tmp_path / "schedproof"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__"))
+    for kind, _, _, block in BLOCK.findall((ROOT / NEW_SYSTEM).read_text(encoding="utf-8")):
+        if kind == "python":
+            with (copy / "systems.py").open("a", encoding="utf-8") as systems:
+                systems.write(block)
+        else:
+            for command in commands(block):
+                assert_shows(command, copy, PYTHONPATH=str(tmp_path))
+
+
+def assert_shows(command: Command, folder: Path, **variables: str) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     ran = subprocess.run(
         command.words,
         shell=True,
         cwd=folder,
-        env={**env, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"},
+        env={**env, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100", **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -139,7 +159,7 @@ def spoken_of():
     return [
         (name, line)
         for name in ["README.md", "CONTRIBUTING.md", *map(name_of, pages())]
-        for line in re.findall(r"`(schedproof [^`\n]+)`", (ROOT / name).read_text("utf-8"))
+        for line in re.findall(r"`((?:schedproof|make) [^`\n]+)`", (ROOT / name).read_text("utf-8"))
         if not set(line) & set("[|…")
     ]
 
@@ -154,11 +174,15 @@ def parse(words):
     command.make_context(command.name, rest, default_map={"target": "model"})
 
 
-def check_make(words):
+def check_make(words: list[str]) -> None:
+    """The target is in the Makefile, which reads the variables; the tool that it names exists."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert words[1] in re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
-    variables = re.findall(r"^([A-Z]+) \?=", makefile, re.MULTILINE)
-    assert {word.partition("=")[0] for word in words[2:]} <= {*variables}
+    given = dict(word.split("=", 1) for word in words[2:])
+    assert given.keys() <= {*re.findall(r"\$\(([A-Z]+)\)", makefile)}
+    if "NAME" in given:
+        place = ROOT.joinpath("tools", *given["NAME"].split("."))
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists()
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*unrun()}))
@@ -176,8 +200,12 @@ def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name, line
 @pytest.mark.parametrize(("name", "line"), sorted({*spoken_of()}))
 def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(name, line):
     """It may lack what it needs, as in "`schedproof gate nano-vllm --path` with a checkout"."""
+    words = words_of(line)
+    if words[0] == "make":
+        check_make(words)
+        return
     try:
-        parse(words_of(line))
+        parse(words)
     except app.COMMAND_LINE_ERROR as error:
         if type(error).__name__ not in ("MissingParameter", "BadOptionUsage"):
             raise

@@ -55,7 +55,7 @@ class Subject(NamedTuple):
 
 SUBJECTS = [
     *(Subject(system, revision) for system in SYSTEMS for revision in SYSTEMS[system].revisions),
-    *(Subject("toy", revision) for revision in TOY_REVISIONS),
+    *(Subject("toy", revision) for revision in TOY_REVISIONS if "toy" not in SYSTEMS),
 ]
 
 

@@ -12,7 +12,7 @@ def main() -> None:
         question, _, _ = doc.partition("\n\n")
         if question.endswith("?"):
             name = ".".join(path.relative_to(FOLDER).with_suffix("").parts)
-            print(f"{name.removesuffix('.__main__'):<22}{' '.join(question.split())}")
+            print(f"{name.removesuffix('.__main__'):<23}{' '.join(question.split())}")
 
 
 if __name__ == "__main__":

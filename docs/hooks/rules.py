@@ -124,7 +124,7 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
         yield f"- Otherwise in {one.releases}: {one.says}"
     predicate = predicates_of(system).get(rule.id)
     if rule.checked and predicate is None:
-        yield "- Checked where the target is asked, in properties/session.py"
+        yield "- Checked where the target is asked, in properties/checking/session.py"
     if predicate is not None:
         yield ""
         yield from _formula(predicate)

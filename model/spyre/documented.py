@@ -117,7 +117,10 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
 
 
 def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
-    """Each request's tkv: its left padding, and its tokens (SPY-R05, SPY-R26)."""
+    """Each request's tkv: its left padding, and its tokens (SPY-R05, SPY-R26).
+
+    In a decode step, `lengths` include the token that the step generates: the page's "plus one".
+    """
     pads = left_pad_blocks(lengths, block_size)
     return [pad * block_size + length for pad, length in zip(pads, lengths, strict=True)]
 
@@ -274,8 +277,9 @@ def fits_volume(
 
 
 # ---- Scheduling: Volumetric Constraint - Additional Details
-# `volumetric` has the largest future tkv of the new request (SPY-R43) and of a decoding one
-# (SPY-R44), and `accepts`, the walk in ascending order (SPY-R45).
+# The largest future tkv of the new request is `volumetric.newcomer_realigned` (SPY-R43), that of
+# a decoding one `volumetric.member_realigned` (SPY-R44); `volumetric.accepts` walks in ascending
+# order (SPY-R45). Other formulas there are readings of these sentences, and those of releases.
 
 VOLUME_CHECK = volumetric.ByFormula(volumetric.document_realigned)
 
@@ -296,7 +300,8 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
 
 
 # ---- Prefix caching: Boundary chunk
-# Only the last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
+# It is computed as a whole, since `usable_blocks` skips whole chunks only (SPY-R56); `written` has
+# where it writes. Only the last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
 
 
 def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:
@@ -316,7 +321,11 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 
 
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
-    """Tokens that need no computing: before the first chunk, the hit (SPY-R59)."""
+    """Tokens that need no computing: before the first chunk, the hit (SPY-R59).
+
+    Only the last-chunk condition reads it (`is_held_to_last_chunk`): those of the first chunk count
+    slots, to which a hit makes no difference.
+    """
     return request.computed or len(blocks.prefix_hit(config, state, request)) * config.block_size
 
 

@@ -1,6 +1,6 @@
 """Where any scheduler is likely to be wrong: requests as for vLLM, in fewer keys.
 
-Source: `properties.search.vllm`, which aims at what is left of pool, budget and slots.
+Source: `properties.vllm.strategies`, which aims at what is left of pool, budget and slots.
 """
 
 from collections.abc import Mapping, Sequence

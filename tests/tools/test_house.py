@@ -31,7 +31,7 @@ def test_a_system_imports_at_most_the_one_that_its_descriptor_names(
 ) -> None:
     named = {name: {system.builds_on} for name, system in SYSTEMS.items() if system.builds_on}
     assert house.between_systems(graph) == named
-    assert {*named} == {"spyre", "llmservingsim", "generic"}
+    assert named["spyre"] == {"vllm"}
 
 
 def test_the_paths_of_a_descriptor_lie_in_the_folders_of_its_system() -> None:
@@ -69,7 +69,7 @@ def test_an_import_of_a_system_is_noticed_wherever_the_system_lies():
     graph = {
         "gate.judging.context": {"solver.spyre.worst"},
         "model.vllm.queue": {"model.pool", "model.spyre.tkv"},
-        "properties.search.vllm": {"model.vllm.queue"},
+        "properties.vllm.strategies": {"model.vllm.queue"},
     }
     assert house.kernel_leaks(graph) == {"gate.judging.context": {"spyre"}}
     assert house.between_systems(graph) == {"vllm": {"spyre"}}
@@ -83,6 +83,6 @@ def test_a_file_that_only_its_neighbour_imports_is_counted():
         assert sum(target in targets for targets in graph.values()) == 1
 
 
-def test_the_systems_have_a_catalogue_and_a_model():
-    assert {"spyre", "vllm", "nano_vllm", "llmservingsim", "generic"} == {*house.SYSTEMS}
+def test_the_systems_have_a_catalogue_and_a_model() -> None:
+    assert {*house.SYSTEMS} == {*SYSTEMS}
     assert LAYERS == ("spec", "model", "properties", "solver", "gate")

@@ -1,7 +1,7 @@
 """Mutation tests of the models: is there a change of their code that no test notices?
 
-`make mutation` runs this (`make mutation FILES="forward.py vllm/queue.py"`: these files only,
-`FILES=vllm`: those of this folder). The operators of cosmic-ray make the mutants of `model`, and
+`make tool NAME=mutation.check` runs this (`OPTIONS="forward.py vllm/queue.py"`: these files only,
+`OPTIONS=vllm`: those of this folder). The operators of cosmic-ray make the mutants of `model`, and
 the tests of `tests/model` that are quick and need nothing but this checkout are to kill them. A
 mutant that survives must be listed with the reason in `survivors.toml`; beside those that do what
 the original does ("equivalent: ...") no more than 3 % may.

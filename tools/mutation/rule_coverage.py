@@ -1,13 +1,14 @@
 """Rule coverage: of the changed decisions that show in a run, how many does a documented rule find?
 
-`make rule-coverage` runs this (`SYSTEM=vllm`: one system; `SAMPLE=100`: so many changes of each
-list, drawn by `--seed`). The operators of cosmic-ray change the decisions of a system's model;
-others are written by hand, in
-`tests/mutants`. A change counts if lockstep tells it apart from the model: in one
-of the scenarios of this run a step differs, up to the names of blocks. Then the documented rules
-are asked, without lockstep: the same scenarios first, then a search as large as profile ci. A
-change that no rule finds survives; it is a hole, or a choice that the document leaves open, which
-`rule_survivors.toml` or `tests/mutants` gives with the reason.
+    make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
+
+draws 100 changes of each list (0: all) by `--seed`. The operators of cosmic-ray change the
+decisions of a system's model; others are written by hand, in `tests/mutants`. A change counts if
+lockstep tells it apart from the model: in one of the scenarios of this run a step differs, up to
+the names of blocks. Then the documented rules judge, without lockstep: the same scenarios first,
+then a search as large as profile ci. A change that no rule finds survives; it is a hole, or a
+choice that the document leaves open, which `rule_survivors.toml` or `tests/mutants` gives with the
+reason.
 
 A change exists only in the memory of the forked process that judges it.
 """

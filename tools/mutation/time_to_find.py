@@ -1,12 +1,14 @@
 """Time to find: how long until a gate finds a changed decision, and how long until Hypothesis?
 
-`make time-to-find` runs this (`SYSTEM=vllm`: one system; `SAMPLE=40`: so many changes of each list,
-drawn by `--seed`; 0: all). The changes are those of rule coverage: decisions of a model, changed by
-operators and by hand, that show in a run and that the document does not leave open. Each is judged
-without lockstep, in a process of its own, by what a gate does in profile quick and in ci, and by
-plain Hypothesis: a list of evenly drawn requests, in configurations as small as ours, the same
-rules. Times are of processor time until a rule breaks; nothing is shrunk. Where nothing is found, a
-time is at least so long. `--json FILE` keeps each change with its times.
+    make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
+
+draws 40 changes of each list (0: all) by `--seed`. The changes are those of rule coverage:
+decisions of a model, changed by operators and by hand, that show in a run and that the document
+does not leave open. Each is judged without lockstep, in a process of its own, by what a gate does
+in profile quick and in ci, and by plain Hypothesis: a list of evenly drawn requests, in
+configurations as small as ours, the same rules. Times are of processor time until a rule breaks;
+nothing is shrunk. Where nothing is found, a time is at least so long. `--json FILE` keeps each
+change with its times.
 """
 
 import argparse

@@ -15,7 +15,10 @@ def alone(config: Config, request: RequestHistory) -> int:
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
-    """Return the steps until the first in line starts: all who came before have ended by then."""
+    """Return the steps until the first in line starts: by then all who came before have ended.
+
+    Return None for a scheduler that lets later requests overtake without a bound.
+    """
     return together(config, sum(alone(config, request) for request in started), len(started))
 
 

@@ -36,7 +36,7 @@ def idle_for_nothing(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def someone_is_unfinished(history: RunHistory, step: Step) -> bool:
+def unfinished(history: RunHistory, step: Step) -> bool:
     return bool(history.live)
 
 
@@ -44,5 +44,5 @@ def someone_is_unfinished(history: RunHistory, step: Step) -> bool:
 PREDICATES = {
     "TOY-R01": Predicate(too_many_run, all_slots_taken),
     "TOY-R02": Predicate(wrong_prompt, two_wait, "prefill"),
-    "TOY-R03": Predicate(idle_for_nothing, someone_is_unfinished),
+    "TOY-R03": Predicate(idle_for_nothing, unfinished),
 }
