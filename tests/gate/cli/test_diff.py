@@ -373,7 +373,7 @@ def test_ids_in_a_baseline_are_hostile(diff):
         (["model", "--against-base"], "--against-base: TARGET_A 'model' has no base; valid: a re"),
         (["vllm==0.28.0", "--against-base"], "--against-base: TARGET_A 'vllm==0.28.0' has no base"),
         (["model", "model", "--scheduler-cls", "p.C"], "--scheduler-cls: p.C: only for a release"),
-        (["model", "model", "--path-b", "x"], "--path-b: x: only for nano-vllm, llmservingsim"),
+        (["model", "model", "--path-b", "x"], "--path-b: x: only for sendnn-inference, vllm, nano-vllm"),
         (["model", "llmservingsim", "--path-b", "no"], "--path-b: no: no such folder"),
         (["model", "model", "--max-differences", "0"], "--max-differences: 0; valid: at least 1"),
     ],

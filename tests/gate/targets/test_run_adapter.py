@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from schedproof.gate.targets.checkouts import ADAPTERS, known_checkouts
-
-from ... import house
+from schedproof.tools import house
 
 # Serves an empty stdin, and then looks for what lies beside the launcher.
 CODE = """
