@@ -230,6 +230,7 @@ def test_every_page_of_a_system_has_a_figure_that_is_there(site):
             assert drawn.with_suffix(".json").is_file()
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site):
     loading = re.compile(r'(?:src|srcset)="(?:https?:)?//|<link[^>]+href="(?:https?:)?//[^>]*>')
     read = 0

@@ -174,6 +174,7 @@ def test_an_exploration_has_the_states_and_the_verdicts_that_it_had(system, revi
         assert result.livelocks == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "name"), [(system, name) for system in CASES for name in CASES[system].faults]
 )

@@ -14,6 +14,7 @@ def graph():
     return house.imports()
 
 
+@pytest.mark.slow
 def test_no_import_runs_upward(graph):
     assert house.upward_imports(graph) == []
 
@@ -66,6 +67,7 @@ def test_an_import_of_a_system_is_noticed_wherever_the_system_lies():
     assert house.between_systems(graph) == {"vllm": {"spyre"}}
 
 
+@pytest.mark.slow
 def test_a_file_that_only_its_neighbour_imports_is_counted():
     graph = house.imports()
     alone = house.one_importer(graph)

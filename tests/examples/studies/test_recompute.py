@@ -17,6 +17,7 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
+@pytest.mark.slow
 def test_a_row_for_each_policy_and_the_same_numbers_in_the_file(run):
     result = run("recompute", "--workload", "long-prompt", "--json", "f.json")
     assert (result.code, result.err) == (0, ""), result

@@ -75,6 +75,7 @@ def test_the_lengths_of_the_mixed_workloads():
     assert 32 <= min(lengths)[0] <= max(lengths)[0] <= 931
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "cost"),
     [

@@ -305,6 +305,7 @@ SHAPES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(SHAPES, st.sampled_from(["sound", "2.1.2"]), st.integers(0, 12), st.booleans())
 def test_what_a_model_does_is_recorded_and_holds(shapes, revision, gives_up, inside):
@@ -381,6 +382,7 @@ VALUES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.data())
 def test_a_trace_with_other_values_is_judged_or_one_line(data):

@@ -56,6 +56,7 @@ def test_a_start_that_is_no_reply_is_a_broken_target(run, toy):
     )
 
 
+@pytest.mark.slow
 def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(run, toy):
     result = run("gate", toy("Refuses"))
     assert (result.code, result.out) == (2, "")
@@ -90,6 +91,7 @@ def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(ru
     assert rest[-1].startswith("schedproof: it was asked as spyre; --system says what it is: vllm")
 
 
+@pytest.mark.slow
 def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_step(run, toy):
     result, data = gate_json(run, toy("Rejects"))
     assert result.code == 1
@@ -243,6 +245,7 @@ def test_the_verdict_file_has_every_documented_key(run):
     assert set(statuses(data).values()) >= {"held", "violated", "not_observable"}
 
 
+@pytest.mark.slow
 def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run, toy, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     monkeypatch.setitem(PROFILES, "quick", Profile(40, 0, 20, corpus_steps=0))
@@ -303,6 +306,7 @@ def test_all_reports_are_of_one_gate(run, folder):
     assert b"replay:   schedproof replay schedproof-out/SPY-R07-" in (folder / "j.xml").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_the_same(
     run, folder, monkeypatch
 ):

@@ -36,6 +36,7 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt, tmp_path):
     assert done.stderr == "schedproof: interrupted\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 @pytest.mark.parametrize("words", [("rules",), ("--version",), ("rules", "SPY-R07")])
 def test_a_full_disk_behind_stdout_is_one_line(words):

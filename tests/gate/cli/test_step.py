@@ -15,6 +15,7 @@ from schedproof.gate.cli.step import configured
 from schedproof.model.errors import InputError
 
 
+@pytest.mark.slow
 def test_it_says_where_it_is_and_ctrl_c_ends_it():
     process = subprocess.Popen(
         [sys.executable, "-m", "schedproof", "step", "--revision", "documented"],

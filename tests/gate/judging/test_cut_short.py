@@ -1,5 +1,7 @@
 """Nothing is held that was only exercised in runs which another broken rule ended."""
 
+import pytest
+
 from schedproof import judge as judge_target
 from schedproof.gate.judging.judge import judge
 
@@ -19,6 +21,7 @@ def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path):
     assert "NAN-R40" in finding.behind
 
 
+@pytest.mark.slow
 def test_what_only_ran_until_a_crash_is_inconclusive(gate):
     class CrashesWhenItDecodes(Toy):
         def bend(self, step):
@@ -33,6 +36,7 @@ def test_what_only_ran_until_a_crash_is_inconclusive(gate):
     assert one.message.startswith("exercised only in runs that ALL-R01 (")
 
 
+@pytest.mark.slow
 def test_rules_that_break_after_those_looked_into_are_not_held(gate):
     every = judge(gate(BreaksThreeRules(), THREE, max_failures=20))
     broken = {one.id for one in every.rules if one.status == "violated"}

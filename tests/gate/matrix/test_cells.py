@@ -87,6 +87,7 @@ def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
     assert " --set kv_load_failure_policy=fail --profile quick --seed 0 " in words
 
 
+@pytest.mark.slow
 def test_a_gate_that_gives_no_verdict_says_why(tmp_path):
     [judged] = run_cells([WRONG], tmp_path, ignored)
     assert judged.verdict is None

@@ -92,6 +92,7 @@ def test_a_contract_is_proven_of_the_model(name):
     assert crosshair_on(name) == Answer("holds", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_a_planted_fault_is_refuted_by_its_contract(name, plant):
     plant(name)
@@ -283,6 +284,7 @@ def test_what_is_not_installed_is_one_line_and_exit_2(absent, profile, package, 
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_other_commands_do_not_load_crosshair():
     commands = "gate, replay, check, explore"
     loaded = f"import sys; from schedproof.gate.cli import {commands}; print(*sys.modules)"

@@ -30,6 +30,7 @@ def test_options_that_a_revision_does_not_have_stay_at_their_defaults(scale, dat
         assert (config["pausing"], config["long_output_priority"]) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["sound", "documented", "2.5.2"])
 @pytest.mark.parametrize("scale", SCALES)
 def test_pools_are_tried_that_hold_one_request_and_not_a_full_batch(scale, revision):

@@ -1,5 +1,6 @@
 """Prompts with pictures: their names say their sizes, and they are never cut."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def configs(draw):
     return full_config("vllm", "documented", kept | drawn)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_requests_with_pictures_keep_their_length_and_can_be_computed(data):
     config = data.draw(configs())

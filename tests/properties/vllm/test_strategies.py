@@ -114,6 +114,7 @@ def test_prompts_at_the_borders_of_blocks_budget_and_length_are_tried(prompt):
     found(vllm.shapes(config), lambda shape: shape.prompt == prompt)
 
 
+@pytest.mark.slow
 def test_answers_that_fill_the_pool_and_that_stop_early_are_tried():
     def fills(shape):
         return shape.prompt == 1 and shape.output_len == 23

@@ -47,6 +47,7 @@ def test_a_path_gives_what_the_code_gives(one, other):
     assert found == [arithmetic(one, other)]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=3))
 def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths):

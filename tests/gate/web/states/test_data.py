@@ -32,6 +32,7 @@ def data(graph):
     return page
 
 
+@pytest.mark.slow
 def test_it_counts_what_it_has(graph, data):
     states, moves = len(graph.vertices), len(graph.edges)
     assert (len(data["states"]), len(data["moves"])) == (states, moves)

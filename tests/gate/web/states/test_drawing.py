@@ -18,6 +18,7 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_and_its_run_replays_to_the_same_break(run):
     result = run("explore", *SMALL, "--rule", "SPY-R07,SPY-R09", "--html", "states.html")
     assert (result.code, result.err) == (1, ""), result
