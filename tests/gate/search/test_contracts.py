@@ -11,10 +11,10 @@ import pytest
 from schedproof.gate.search import contracts
 from schedproof.gate.search.contracts import Answer, Claim, called_with, judged
 from schedproof.model import pool
-from schedproof.model.spyre import documented, peak, volumetric
+from schedproof.model.spyre import documented, peak, release_2_1_2, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
 
-ABOUT = (pool, documented, peak, volumetric)
+ABOUT = (pool, documented, peak, release_2_1_2, volumetric)
 MODULES = {one.__name__.rpartition(".")[2]: one for one in ABOUT}
 PATIENCE = 120.0  # seconds; what takes a moment, however busy the machine
 # The functions before anything is planted.
