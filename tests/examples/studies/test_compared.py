@@ -168,10 +168,7 @@ def test_a_named_workload_is_run_on_servers_of_the_size_asked_for(run):
     ],
 )
 def test_wrong_options_are_one_line(run, words, message):
-    result = run("compare", *words)
-    assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"schedproof: {message}"), result.err
-    assert result.err.count("\n") == 1
+    run("compare", *words).refused(message)
 
 
 def test_the_picture_has_a_row_of_all_tokens_for_each_model():

@@ -285,10 +285,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(run, words, message):
-    result = run("search", *words)
-    assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"schedproof: {message}")
-    assert result.err.count("\n") == 1
+    run("search", *words).refused(message)
 
 
 @pytest.mark.slow
