@@ -34,11 +34,7 @@ from ..trace_build import (
     written,
 )
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    """An empty working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def judged(data, *, explain=False):

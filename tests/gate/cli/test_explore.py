@@ -18,11 +18,7 @@ BROKEN = [
     *("--limits", "6", "--rule", "SPY-R07"),
 ]
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    """An empty working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def test_what_is_explored_to_the_end_without_a_finding_exits_0(run):

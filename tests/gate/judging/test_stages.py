@@ -37,10 +37,7 @@ OPTIONS = GateOptions(
     max_failures=1,
 )
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def judged(options):

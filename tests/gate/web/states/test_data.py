@@ -153,11 +153,7 @@ def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request():
 SMALL = ["--revision", "documented", "--scope", "lengths", "--requests", "2", "--limits", "6"]
 PAGE = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    """An empty working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 @pytest.mark.slow
