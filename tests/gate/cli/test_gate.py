@@ -22,6 +22,11 @@ from ..toys import PATIENCE, gate_json, is_gone, load_rules, small_gate, statuse
 pytestmark = pytest.mark.usefixtures("folder")
 
 
+@pytest.fixture
+def small_scale(monkeypatch):
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -106,7 +111,7 @@ def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_st
 
 
 @pytest.mark.slow
-def test_a_target_that_shows_little_is_judged_by_what_it_shows(run, toy):
+def test_a_target_that_shows_little_is_judged_by_what_it_shows(run, toy, small_scale):
     result, data = gate_json(run, toy("Little"))
     assert statuses(data)["ALL-R03"] == "not_observable"
     assert "not observable 27 rules: the target does not show " in result.out
