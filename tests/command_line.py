@@ -17,6 +17,12 @@ class Result(NamedTuple):
     out: str
     err: str
 
+    def refused(self, message: str) -> None:
+        """Assert that wrong input is one line, which begins like this, and exit code 2."""
+        assert (self.code, self.out) == (2, ""), self
+        assert self.err.startswith(f"schedproof: {message}"), self.err
+        assert self.err.count("\n") == 1, self.err
+
 
 Run = Callable[..., Result]
 

@@ -38,6 +38,7 @@ SETUPTOOLS = PROJECT["tool"]["setuptools"]
 ALL_SOURCES = [path for layer in LAYERS for path in sources(layer)]
 
 
+@pytest.mark.slow
 def test_the_product_imports_no_test_and_no_tool():
     for path in ALL_SOURCES:
         for name in imported(path):
@@ -124,11 +125,13 @@ def test_the_command_is_what_the_package_says():
     assert name in defined
 
 
+@pytest.mark.slow
 def test_the_command_line_starts_without_the_solvers():
     """Z3 alone takes a third of a second to import, and most commands never ask it."""
     assert not {"z3", "plotly"} & loaded_by(*GROUPED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rules", "replay", "show", "check-trace", "corpus", "serve"])
 def test_what_does_not_search_starts_without_hypothesis(name):
     assert "hypothesis" not in loaded_by(name)

@@ -14,12 +14,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import typer
+from packaging.requirements import Requirement
 
 from schedproof.gate.cli import app
 from schedproof.spec.catalogue import load
@@ -258,6 +260,7 @@ def test_every_page_of_a_system_has_a_figure_that_is_there(site):
             assert drawn.with_suffix(".json").is_file()
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site):
     loading = re.compile(r'(?:src|srcset)="(?:https?:)?//|<link[^>]+href="(?:https?:)?//[^>]*>')
     read = 0
@@ -285,3 +288,35 @@ def test_the_page_of_limits_counts_the_rules_of_the_catalogue():
     )
     rules = [load(system) for system in SYSTEMS]
     assert counts == [(str(len(all_)), str(sum(rule.checked for rule in all_))) for all_ in rules]
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+LOCKED = dict(
+    re.findall(r"^([a-z0-9-]+)==([\w.]+) \\$", (ROOT / "requirements.lock").read_text(), re.M)
+)
+
+
+def test_every_dependency_is_locked_with_hashes_in_a_version_that_is_allowed():
+    asked = [Requirement(line) for line in PROJECT["dependencies"]]
+    for one in asked:
+        assert one.specifier.contains(LOCKED[one.name]), one
+    text = (ROOT / "requirements.lock").read_text()
+    assert text.count("--hash=sha256:") >= len(LOCKED)
+    assert "file:" not in text
+
+
+def test_the_container_is_made_of_files_that_there_are():
+    text = (ROOT / "Containerfile").read_text()
+    for source in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
+        assert (ROOT / source).exists()
+    assert 'ENTRYPOINT ["schedproof"]' in text
+    left_out = (ROOT / ".dockerignore").read_text().splitlines()
+    needed = ("spec", "model", "properties", "solver", "gate", "pyproject.toml", "README.md")
+    assert not {*left_out} & {*needed}
+
+
+def test_an_index_knows_what_it_is_and_what_it_needs():
+    assert PROJECT["license"] == "Apache-2.0"
+    assert PROJECT["readme"] == "README.md"
+    versions = [one for one in PROJECT["classifiers"] if one.startswith("Programming Language")]
+    assert f"Programming Language :: Python :: {PROJECT['requires-python'][2:]}" in versions

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("spec", "model", "properties", "solver", "gate", "docs", "tools", "examples")
 LOOSE = ("README.md", "CONTRIBUTING.md", "systems.py", "__init__.py", "Makefile")
@@ -34,6 +36,7 @@ def hits(name, text):
     ]
 
 
+@pytest.mark.slow
 def test_no_avoided_expression_is_in_the_product_or_its_documentation():
     assert [hit for name, text in texts() for hit in hits(name, text)] == []
 

@@ -4,7 +4,7 @@ Prints the size of the product, the tests and the tools, and every import that t
 
     make tool NAME=house
 
-`tests/tools/test_house.py` asserts the rules. A layer or room imports only itself and those before
+`tests/tools/test_tools.py` asserts the rules. A layer or room imports only itself and those before
 it; a file of the kernel imports no system; a system imports at most the one that its descriptor
 names.
 """

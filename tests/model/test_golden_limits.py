@@ -43,6 +43,7 @@ def test_volume_stays_within_the_limit_until_the_run_ends(revision, table):
     assert bool(paused) == (revision == "2.5.2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", golden_tables.cases(OF_2_1_2))
 def test_the_documents_formula_exceeds_the_limit(table):
     """It does not round up to whole blocks, so a realignment can cost more than it projects."""

@@ -1,9 +1,14 @@
 """A step observation is read strictly, and does not change."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+import schedproof
 from schedproof.model.observation import FIELDS, NULLABLE, REQUIRED, Step
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
 
 COUNTS = ("scheduled", "emitted", "computed", "prefix_hit", "emitted_at")
 NUMBERS = (*("tkv", "free_blocks", "reserved_blocks"), *("prompt_throughput", "decode_throughput"))
@@ -62,3 +67,26 @@ def test_a_step_does_not_change_and_is_written_by_name_only():
         setattr(read(), "kind", "idle")  # noqa: B010
     with pytest.raises(TypeError):
         Step("idle", {})
+
+
+MODEL = Path(schedproof.__path__[0]) / "model"
+OF_EVERY_SYSTEM = "ALL-"
+
+
+def unnamed(system, *, of_every_system):
+    """The checked rules of a system that no file of its model names."""
+    code = "\n".join(path.read_text("utf-8") for path in (MODEL / system).glob("*.py"))
+    rules = [rule.id for rule in load(system) if rule.checked]
+    rules = [rule for rule in rules if rule.startswith(OF_EVERY_SYSTEM) == of_every_system]
+    assert rules
+    return [rule for rule in rules if rule not in code]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_model_names_each_rule_of_its_document(system):
+    assert unnamed(system, of_every_system=False) == []
+
+
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
+def test_the_model_names_each_rule_of_every_system(system):
+    assert unnamed(system, of_every_system=True) == []

@@ -108,6 +108,7 @@ def test_every_configuration_can_be_modelled_and_names_every_key(system, scale, 
     assert [key for key in config if key not in unsaid] == own
 
 
+@pytest.mark.slow
 @each_scale
 @each_system
 @given(data=st.data())

@@ -113,6 +113,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("system", "revision"), EVERY)
 @given(data=st.data())
 def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
@@ -146,6 +147,7 @@ def test_a_monitor_follows_a_run_of_nonsense_to_its_end(system, revision, data):
         assert all(found.message and found.step == judge.history.step - 1 for found in broken)
 
 
+@pytest.mark.slow
 @given(steps(), steps())
 def test_any_two_steps_can_be_compared(one, other):
     assert lockstep.differences(one, one) == []

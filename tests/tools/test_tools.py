@@ -2,17 +2,22 @@
 
 import ast
 import io
+import re
 
 import pytest
 
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.source import Source
 from schedproof.gate.traces.trace_file import read_trace
+from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
+from schedproof.tools import house
 from schedproof.tools.follow import files_naming
 from schedproof.tools.hidden_fields import accusations
-from schedproof.tools.house import ROOT, sources
+from schedproof.tools.house import LAYERS, ROOT, sources
 from schedproof.tools.long_trace import CONFIGS, make
 from schedproof.tools.mutation import times
+from schedproof.tools.pages import table_in
+from schedproof.tools.proofs import ASKED, JOIN, LIMIT, PAGE, TOOL
 
 # Programs that an attack starts.
 PARTS = {"tools/hostile/bad_target.py", "tools/hostile/installer.py", "tools/__main__.py"}
@@ -81,3 +86,122 @@ def test_what_was_not_found_is_later_than_whatever_was():
 def test_where_most_are_not_found_no_steps_are_told():
     [row] = times.rows("all", [{"plain": times.Took(False, 9.0, 3)}])
     assert row == "| all | plain | 1 | 0 (0.0%) | > 9.000 s | > 9.000 s | not found |"
+
+
+def rows(table):
+    for line in table_in(PAGE, f"{TOOL}: {table}").splitlines()[2:]:
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_every_lemma_is_listed_once_with_its_sentence_and_no_other():
+    listed = {cells[0].strip("`"): cells[1] for cells in rows("lemmas")}
+    asked = {
+        one.name: one.sentence
+        for row in ASKED
+        for rule in (JOIN, LIMIT)
+        for group in limit_lemmas(rule, row.setting, 64)
+        for one in group.lemmas
+    }
+    assert listed == asked
+    assert len([*rows("lemmas")]) == len(listed)
+
+
+def test_two_lemmas_of_one_name_say_the_same():
+    said: dict[str, set[str]] = {}
+    for row in ASKED:
+        for group in limit_lemmas(JOIN, row.setting, 64):
+            for one in group.lemmas:
+                said.setdefault(one.name, set()).add(one.sentence)
+    assert all(len(sentences) == 1 for sentences in said.values())
+
+
+def test_no_lemma_for_any_number_of_requests_names_a_number():
+    for row in ASKED:
+        for group in limit_lemmas(JOIN, row.setting, 64):
+            if group.title == "any number of requests":
+                assert not [one.name for one in group.lemmas if re.search(r"\d", one.name)]
+
+
+def test_every_configuration_is_listed_with_an_answer_for_each_rule():
+    listed = [*rows("configurations")]
+    assert [cells[:2] for cells in listed] == [[one.admission, one.configuration] for one in ASKED]
+    for one, (_, _, join, limit) in zip(ASKED, listed, strict=True):
+        assert (join == "not asked") == bool(one.pausing)
+        for answer in {join, limit} - {"not asked"}:
+            assert re.match(r"proven \(|`\w+` fails: a run of \d requests \(", answer), answer
+
+
+# Files of the kernel that still import a system: none, and none must come.
+LEAKS: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return house.imports()
+
+
+@pytest.mark.slow
+def test_no_import_runs_upward(graph):
+    assert house.upward_imports(graph) == []
+
+
+def test_no_files_import_each_other_in_a_circle(graph):
+    assert house.circles(graph) == []
+
+
+def test_the_kernel_imports_no_system_but_for_the_known_leaks(graph):
+    assert {*house.kernel_leaks(graph)} == LEAKS
+
+
+def test_a_system_imports_at_most_one_other(graph):
+    assert {system: len(others) for system, others in house.between_systems(graph).items()} == {
+        "generic": 1,
+        "llmservingsim": 1,
+    }
+
+
+def test_no_file_lies_loose():
+    assert house.loose_files() == []
+
+
+def test_every_folder_is_a_room_and_every_room_a_folder():
+    for layer, rooms in house.ROOMS.items():
+        folders = {path.parent.name for path in (ROOT / layer).glob("*/__init__.py")}
+        assert folders - {*house.SYSTEMS} == {*rooms}, layer
+
+
+def test_no_product_file_is_too_long():
+    lengths = {
+        str(path.relative_to(ROOT)): house.line_count(path) for path in house.product_files()
+    }
+    assert [path for path, lines in lengths.items() if lines > house.MAX_LINES] == []
+
+
+def test_an_import_upward_and_a_circle_are_noticed():
+    bad = {"gate.files.a": {"gate.cli.b"}, "gate.cli.b": {"gate.files.a"}}
+    assert house.upward_imports(bad) == [("gate.files.a", "gate.cli.b")]
+    assert house.circles(bad) == [["gate.cli.b", "gate.files.a"]]
+
+
+def test_an_import_of_a_system_is_noticed_wherever_the_system_lies():
+    graph = {
+        "gate.judging.context": {"solver.spyre.worst"},
+        "model.vllm.queue": {"model.pool", "model.spyre.tkv"},
+        "properties.search.vllm": {"model.vllm.queue"},
+    }
+    assert house.kernel_leaks(graph) == {"gate.judging.context": {"spyre"}}
+    assert house.between_systems(graph) == {"vllm": {"spyre"}}
+
+
+@pytest.mark.slow
+def test_a_file_that_only_its_neighbour_imports_is_counted():
+    graph = house.imports()
+    alone = house.one_importer(graph)
+    assert alone
+    for target in alone:
+        assert sum(target in targets for targets in graph.values()) == 1
+
+
+def test_the_systems_have_a_catalogue_and_a_model():
+    assert {"spyre", "vllm", "nano_vllm", "llmservingsim", "generic"} == {*house.SYSTEMS}
+    assert LAYERS == ("spec", "model", "properties", "solver", "gate")

@@ -69,6 +69,7 @@ def test_what_a_lost_worker_had_is_run_again(tmp_path, undisturbed):
     assert run(tmp_path / "ledger", Erratic(5, losing=0.1)) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_campaign_that_is_killed_again_and_again_ends_up_the_same(seed, tmp_path, undisturbed):
     kills = 0

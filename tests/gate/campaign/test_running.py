@@ -37,6 +37,7 @@ def broken():
     return run_item(BREAKS)
 
 
+@pytest.mark.slow
 def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item(broken):
     over = threading.Event()
 
@@ -150,6 +151,7 @@ def test_a_target_that_hangs_is_searched_no_more(monkeypatch):
     assert (found.complete, found.failed) == (False, "")
 
 
+@pytest.mark.slow
 def test_a_configuration_that_is_refused_is_no_moody_target(monkeypatch):
     refuses = ModelTarget()
     refusal = {"ok": False, "error": "config", "message": "no"}

@@ -155,6 +155,7 @@ def test_a_wrong_factory_is_one_line_though_it_runs_in_a_process_of_its_own(
     assert not (folder / "schedproof-out").exists()
 
 
+@pytest.mark.slow
 def test_a_factory_that_raises_is_named_with_its_line(run, toy, folder):
     line = TOYS.splitlines().index('def raises(): return {}["nothing"]') + 1
     assert f"toys.py, line {line}: KeyError: 'nothing'" in run("gate", "toys:raises").err
@@ -255,6 +256,7 @@ def test_output_to_a_pipe_has_no_escape_codes():
     assert b"\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_stdout_without_utf_8_gets_the_titles_all_the_same():
     done = in_process("rules", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -288,6 +290,7 @@ def on_a_terminal():
     return write
 
 
+@pytest.mark.slow
 def test_no_color_is_respected_on_a_terminal(on_a_terminal):
     path = broken_scenario()
     red = "\x1b[31mBROKEN"

@@ -34,11 +34,7 @@ from ..trace_build import (
     written,
 )
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    """An empty working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def judged(data, *, explain=False):
@@ -269,10 +265,7 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
 def test_wrong_words_are_one_line(run, words, message):
     written(Path("t"), recorded(scenario()))
     Path("empty").touch()
-    result = run("check-trace", *words)
-    assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"schedproof: {message}"), result.err
-    assert result.err.count("\n") == 1
+    run("check-trace", *words).refused(message)
 
 
 def test_a_name_that_comes_twice_in_a_run_is_one_line(run):
@@ -305,6 +298,7 @@ SHAPES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(SHAPES, st.sampled_from(["sound", "2.1.2"]), st.integers(0, 12), st.booleans())
 def test_what_a_model_does_is_recorded_and_holds(shapes, revision, gives_up, inside):
@@ -381,6 +375,7 @@ VALUES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.data())
 def test_a_trace_with_other_values_is_judged_or_one_line(data):

@@ -18,11 +18,7 @@ BROKEN = [
     *("--limits", "6", "--rule", "SPY-R07"),
 ]
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    """An empty working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def test_what_is_explored_to_the_end_without_a_finding_exits_0(run):
@@ -39,6 +35,7 @@ def test_what_is_explored_to_the_end_without_a_finding_exits_0(run):
     assert not Path("schedproof-out").exists()
 
 
+@pytest.mark.slow
 def test_a_counterexample_is_printed_written_and_confirmed_by_a_replay(run):
     result = run("explore", *BROKEN, "--json", "covered.json")
     assert (result.code, result.err) == (1, ""), result
@@ -67,6 +64,7 @@ def test_a_counterexample_is_printed_written_and_confirmed_by_a_replay(run):
     assert f"{part['states']:,} states, {part['transitions']:,} transitions" in lines[-1]
 
 
+@pytest.mark.slow
 def test_without_reductions_there_is_more_and_the_verdict_is_the_same(run):
     moves = []
     for words in ([], ["--full"]):
@@ -77,6 +75,7 @@ def test_without_reductions_there_is_more_and_the_verdict_is_the_same(run):
     assert moves[0] < moves[1]
 
 
+@pytest.mark.slow
 def test_a_chosen_rule_that_is_never_at_stake_is_inconclusive(run):
     result = run("explore", *ONE, "--rule", "SPY-R22")
     assert result.code == 3, result
@@ -102,6 +101,7 @@ def test_a_limit_that_is_reached_is_inconclusive_and_says_what_is_left(run, word
     assert result.out.splitlines()[-1] == (f"left out, {why}: sound lengths, 4 requests, limit 12")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -128,6 +128,7 @@ def test_what_was_put_by_is_taken_up_again(run):
     assert len([*Path("later").iterdir()]) == 1
 
 
+@pytest.mark.slow
 def test_several_scopes_and_parts_are_told_one_by_one(run):
     result = run(
         *("explore", "--scope", "lengths", "--scope", "sequential", "--requests", "1"),
@@ -225,6 +226,7 @@ def test_without_a_name_every_scope_of_the_revision_is_explored():
     assert together == set(SCOPES)
 
 
+@pytest.mark.slow
 def test_another_system_is_explored_by_its_own_limits(run):
     words = ["--system", "vllm", "--scope", "slots", "--requests", "2", "--limits", "3-4"]
     result = run("explore", *words, "--rule", "V1-R09", "--rule", "V1CP-R13")

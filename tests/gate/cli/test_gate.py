@@ -22,6 +22,11 @@ from ..toys import PATIENCE, gate_json, is_gone, load_rules, small_gate, statuse
 pytestmark = pytest.mark.usefixtures("folder")
 
 
+@pytest.fixture
+def small_scale(monkeypatch):
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -56,6 +61,7 @@ def test_a_start_that_is_no_reply_is_a_broken_target(run, toy):
     )
 
 
+@pytest.mark.slow
 def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(run, toy):
     result = run("gate", toy("Refuses"))
     assert (result.code, result.out) == (2, "")
@@ -90,6 +96,7 @@ def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(ru
     assert rest[-1].startswith("schedproof: it was asked as spyre; --system says what it is: vllm")
 
 
+@pytest.mark.slow
 def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_step(run, toy):
     result, data = gate_json(run, toy("Rejects"))
     assert result.code == 1
@@ -104,7 +111,7 @@ def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_st
 
 
 @pytest.mark.slow
-def test_a_target_that_shows_little_is_judged_by_what_it_shows(run, toy):
+def test_a_target_that_shows_little_is_judged_by_what_it_shows(run, toy, small_scale):
     result, data = gate_json(run, toy("Little"))
     assert statuses(data)["ALL-R03"] == "not_observable"
     assert "not observable 27 rules: the target does not show " in result.out
@@ -243,6 +250,7 @@ def test_the_verdict_file_has_every_documented_key(run):
     assert set(statuses(data).values()) >= {"held", "violated", "not_observable"}
 
 
+@pytest.mark.slow
 def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run, toy, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     monkeypatch.setitem(PROFILES, "quick", Profile(40, 0, 20, corpus_steps=0))
@@ -303,6 +311,7 @@ def test_all_reports_are_of_one_gate(run, folder):
     assert b"replay:   schedproof replay schedproof-out/SPY-R07-" in (folder / "j.xml").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_the_same(
     run, folder, monkeypatch
 ):

@@ -1,10 +1,19 @@
 """Before and after a command itself: while modules are loaded, and where its output goes."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.matrix.cells import Cell, Judged
+from schedproof.gate.targets.scales import ANY
+
+from ...command_line import runner
 
 PATIENCE = 60.0  # seconds
 INTERRUPTED = """
@@ -36,6 +45,7 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt, tmp_path):
     assert done.stderr == "schedproof: interrupted\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 @pytest.mark.parametrize("words", [("rules",), ("--version",), ("rules", "SPY-R07")])
 def test_a_full_disk_behind_stdout_is_one_line(words):
@@ -77,3 +87,102 @@ def test_an_error_of_our_own_is_one_line_and_no_verdict():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 3
         assert done.stderr == f"schedproof: internal error, no verdict: {named}\n"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROFILES, "quick", Profile(10, 20, 20, corpus_steps=2_000))
+    return runner(monkeypatch, capfd)
+
+
+@pytest.mark.slow
+def test_each_scene_runs_in_a_project_of_another_system(run, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.schedproof]\ntarget = "mine:Target"\nsystem = "nano_vllm"\nexclude = ["NAN-R07"]\n'
+    )
+    result = run("demo")
+    assert (result.code, result.err) == (0, "")
+    codes = [line.split(":")[0] for line in result.out.splitlines() if line.startswith("exit code")]
+    assert codes == [f"exit code {code}" for code in (1, 1, 0, 0, 0, 1)]
+    assert (tmp_path / "schedproof-demo" / "late-arrivals.html").stat().st_size > 10_000
+    assert [*(tmp_path / "schedproof-demo").glob("SPY-R07-*.json")]
+
+
+def test_a_place_that_cannot_be_written_to_is_said_first(run, tmp_path):
+    (tmp_path / "there").write_text("")
+    result = run("demo", "--out", "there")
+    assert (result.code, result.out) == (2, "")
+    assert "--out: there: there is not a folder" in result.err
+
+
+@pytest.mark.slow
+def test_one_press_of_ctrl_c_ends_it(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "schedproof", "demo"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("target "):
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert out.count("$ schedproof") <= 1
+    assert "begin with your own scheduler" not in out
+
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["triton"], "'triton' is no name of a release; valid: "),
+        (["vllm==0.1.0"], "vllm: version '0.1.0' is not supported"),
+        (["vllm==0.33.0", "--profile", "long"], "--profile: 'long'; valid: quick, ci, nightly"),
+        (["vllm==0.33.0", "--jobs", "0"], "--jobs: 0; valid: at least 1"),
+        (["vllm==0.33.0", "--cluster", "here"], "--cluster: 'here'; valid: tcp://HOST:PORT"),
+        (
+            ["vllm==0.33.0", "--cluster", "tcp://h:1", "--jobs", "2"],
+            "--jobs: a cluster has its own workers; valid: --jobs or --cluster",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(run, arguments, says):
+    result = run("matrix", *arguments)
+    assert result.code == 2
+    [line] = result.err.splitlines()
+    assert says in line
+
+
+def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch):
+    cell = Cell("vllm==0.33.0", ANY, "quick", 3)
+
+    def judged(cells, folder, report, *_):
+        report(Judged(cell, None, "no such release"), 2.0)  # type: ignore[operator]
+        return [Judged(cell, None, "no such release")]
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", judged)
+    Path("there").mkdir()
+    result = run("matrix", "vllm==0.33.0", "--out", "there", "--seed", "3")
+    assert result.code == 3
+    assert "/10  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
+    data = json.loads(Path("there/matrix.json").read_text())
+    assert data["format"] == "schedproof/matrix@1"
+    assert data["entries"][0]["problem"] == "no such release"
+    assert "`schedproof matrix vllm==0.33.0 --seed=3`" in Path("there/matrix.md").read_text()
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
+    result = run("matrix", "vllm==0.33.0")
+    assert result.code == 3
+    assert "interrupted after 0 of 10; the same command goes on" in result.err

@@ -1,13 +1,22 @@
 """A Ctrl-C that something swallows ends a run all the same, with what it has."""
 
+import os
 import signal
+import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from schedproof.gate.console import interrupts
+from schedproof.gate.console.option_checks import check_different, check_unicode
+from schedproof.gate.console.output import config_line
+from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.files.writing import write
 from schedproof.gate.judging import engines
 from schedproof.gate.judging.judge import judge
+from schedproof.model.errors import InputError
+from schedproof.model.systems import full_config
 
 from ..build import Toy
 
@@ -92,3 +101,68 @@ def test_a_run_that_ends_in_time_leaves_no_timer():
     interrupts.limit(60)
     interrupts.no_limit()
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_targets_own_keys_are_listed_one_by_one():
+    config = full_config("generic", "documented", {"own": {"reserve": 2, "policy": "lifo"}})
+    assert config_line("generic", "documented", config).endswith(", reserve 2, policy lifo")
+
+
+def test_a_value_that_is_not_at_its_default_is_named_in_words():
+    config = full_config("spyre", "sound", {"interleave": False})
+    assert config_line("spyre", "sound", config).endswith(", interleave off")
+
+
+def test_a_file_appears_whole_and_alone(tmp_path):
+    file = tmp_path / "v.json"
+    file.write_bytes(b"of an earlier run, and longer")
+    write(file, b"new")
+    assert file.read_bytes() == b"new"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_what_a_link_points_at_is_written(tmp_path):
+    file, link = tmp_path / "v.json", tmp_path / "latest.json"
+    link.symlink_to(file)
+    write(link, b"new")
+    assert link.is_symlink()
+    assert file.read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write(pipe, b"new")
+    reader.join()
+    assert read == [b"new"]
+    assert pipe.is_fifo()
+
+
+def test_a_file_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(FileError, match=r"folder: cannot be written to \(Is a directory\)"):
+        write(folder, b"new")
+    assert [*tmp_path.iterdir()] == [folder]
+
+
+def test_a_file_of_two_options_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {"--json": Path("v"), "--junit": Path("w"), "--sarif": tmp_path / "v"}
+    with pytest.raises(InputError, match=r"--sarif: .*v is the file of --json, too"):
+        check_different(files)
+
+
+def test_what_keeps_nothing_may_be_named_twice():
+    files = {"--json": Path("/dev/null"), "--junit": Path("/dev/null")}
+    check_different(files)
+    assert Path("/dev/null").is_char_device()
+
+
+def test_bytes_that_are_no_text_are_refused():
+    check_unicode("--out", "é\n::error::")
+    with pytest.raises(InputError, match=r"--out: 'a.udcffb' is not UTF-8"):
+        check_unicode("--out", "a\udcffb")

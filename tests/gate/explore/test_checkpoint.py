@@ -54,6 +54,7 @@ def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, rev
     assert finished(again) == finished(Exploration(asked, RULES))
 
 
+@pytest.mark.slow
 def test_prompts_that_begin_alike_can_be_put_by_too(tmp_path):
     asked = ExploreOptions("2.5.2", CACHE)
     put_by(tmp_path, broken_off(asked, 1))
@@ -106,6 +107,7 @@ def test_being_stopped_in_the_middle_of_a_state_loses_no_move(tmp_path, monkeypa
     assert ended_in_this_process(ASKED, tmp_path).result == finished(Exploration(ASKED, RULES))
 
 
+@pytest.mark.slow
 def test_the_time_limit_puts_by_and_the_next_call_goes_on(tmp_path):
     first = ended_in_this_process(ASKED, tmp_path, ends=0.0)
     assert first.why == "the time limit was reached"
@@ -252,6 +254,7 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path):
         load(place, ASKED, RULES)
 
 
+@pytest.mark.slow
 def test_a_part_whose_file_is_refused_fails_and_says_so(tmp_path):
     spoil(tmp_path, lambda data: b"")
     [event] = explore([ASKED], RULES, 1, Budget(60, 1 << 20, tmp_path))

@@ -46,6 +46,7 @@ def finished(asked):
     return run.result()
 
 
+@pytest.mark.slow
 def test_every_part_ends_with_what_one_process_finds():
     other = replace(SMALL, revision="2.1.2")
     events = [*explore([SMALL, other], RULES, 2, BUDGET)]
@@ -57,6 +58,7 @@ def test_every_part_ends_with_what_one_process_finds():
     assert [event.why for event in ended.values()] == ["", ""]
 
 
+@pytest.mark.slow
 def test_a_part_that_has_no_such_configuration_fails_and_the_others_go_on():
     wrong = replace(SMALL, scope=replace(SMALL.scope, config=(("chunk_size", 3),)))
     events = [*explore([wrong, SMALL], RULES, 1, BUDGET)]
@@ -67,6 +69,7 @@ def test_a_part_that_has_no_such_configuration_fails_and_the_others_go_on():
     assert isinstance(ended, Ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "budget", "why"),
     [
@@ -102,6 +105,7 @@ def interrupt(monkeypatch, when):
     monkeypatch.setattr(explorer, "wait", interrupted)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_what_there_is_and_begins_nothing_else(monkeypatch):
     events = []
     interrupt(monkeypatch, lambda: events)
@@ -116,6 +120,7 @@ def test_ctrl_c_ends_with_what_there_is_and_begins_nothing_else(monkeypatch):
     assert ended.result.open > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.3])
 def test_ctrl_c_before_a_process_has_begun_is_no_traceback(monkeypatch, capfd, delay):
     """It is starting, or importing, or has just begun."""
@@ -125,6 +130,7 @@ def test_ctrl_c_before_a_process_has_begun_is_no_traceback(monkeypatch, capfd, d
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_told(monkeypatch):
     events = []
     for event in explore([LARGE], RULES, 1, BUDGET):
@@ -135,6 +141,7 @@ def test_a_process_that_dies_is_told(monkeypatch):
     assert events[-1] == Failed(LARGE, "its process died")
 
 
+@pytest.mark.slow
 def test_whoever_stops_listening_leaves_no_process():
     events = explore([LARGE, LARGE], RULES, 2, BUDGET)
     next(events)

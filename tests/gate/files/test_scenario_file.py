@@ -235,6 +235,7 @@ def scenarios(draw):
     )
 
 
+@pytest.mark.slow
 @given(scenarios())
 def test_what_is_written_is_what_is_read(scenario):
     with TemporaryDirectory() as folder:

@@ -103,6 +103,7 @@ def test_without_an_entry_the_same_failure_breaks_the_gate(judging):
     assert (len(verdict.findings), verdict.exit_code) == (1, BROKEN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["scenario", "version"])
 def test_an_entry_that_starts_to_pass_fails_the_gate(judging, scenario, which):
     given = {"scenario": scenario} if which == "scenario" else {"version": "sound"}
@@ -110,6 +111,7 @@ def test_an_entry_that_starts_to_pass_fails_the_gate(judging, scenario, which):
     assert (states(verdict), verdict.exit_code) == (["passes"], BROKEN)
 
 
+@pytest.mark.slow
 def test_an_entry_past_its_date_covers_nothing_and_fails_the_gate(judging, scenario):
     late = date(2027, 1, 1)
     broken = judging(Strangers(), entry(scenario=scenario), today=late)
@@ -118,17 +120,20 @@ def test_an_entry_past_its_date_covers_nothing_and_fails_the_gate(judging, scena
     assert (states(held), held.exit_code) == (["expired"], BROKEN)
 
 
+@pytest.mark.slow
 def test_the_last_day_is_part_of_the_time(judging, scenario):
     assert states(judging(Strangers(), entry(scenario=scenario), today=date(2026, 12, 31))) == [
         "known"
     ]
 
 
+@pytest.mark.slow
 def test_an_entry_of_another_version_is_unused_and_fails_the_gate(judging):
     verdict = judging(Toy(), entry(version="9.9"))
     assert (states(verdict), verdict.exit_code) == (["unused"], BROKEN)
 
 
+@pytest.mark.slow
 def test_an_entry_whose_scenario_the_target_refuses_is_unused(judging, tmp_path):
     other = write_scenario(
         replace(TWO, config={**TWO.config, "prefix_caching": True}), tmp_path, "ALL-R03"
@@ -138,11 +143,13 @@ def test_an_entry_whose_scenario_the_target_refuses_is_unused(judging, tmp_path)
     assert "$.config.prefix_caching" in verdict.deviations[0].says
 
 
+@pytest.mark.slow
 def test_entries_of_rules_that_are_not_judged_are_left_alone(judging):
     verdict = judging(Toy(), entry(version="9.9"), rules="SPY-R22")
     assert (verdict.deviations, verdict.exit_code) == ((), CONFORMS)
 
 
+@pytest.mark.slow
 def test_a_scenario_that_breaks_another_rule_first_is_a_finding(judging, scenario):
     verdict = judging(
         Strangers(), entry(rule="SPY-R22", scenario=scenario), rules="ALL-R03 SPY-R22"
@@ -223,6 +230,7 @@ def test_a_scenario_of_another_system_is_refused(tmp_path):
         reading(tmp_path, entry(scenario=name))
 
 
+@pytest.mark.slow
 def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
     run, tmp_path, monkeypatch
 ):
@@ -236,6 +244,7 @@ def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
     assert "1 deviation out of date" in result.out
 
 
+@pytest.mark.slow
 def test_every_report_fails_for_what_is_out_of_date(run, tmp_path, monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(4, 0, 0, 0))
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,7 @@ from schedproof.properties.shrinking.shrink import simpler
 from ..build import Ghosts, Release, Toy
 
 
+@pytest.mark.slow
 def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_the_release(gate):
     release = Release()
     shrink_model = shrink_model_of(release, "spyre", "2.5.2")
@@ -65,6 +66,7 @@ def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(ga
         assert [stream for stream, _ in one.prompt] == [one.id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "revision", "rule", "known"),
     [
@@ -103,6 +105,7 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
         assert finding.divergence.startswith(known)
 
 
+@pytest.mark.slow
 def test_what_is_known_of_releases_excuses_no_scheduler_of_a_user(gate):
     class EmitsTwice(Toy):
         def bend(self, step):

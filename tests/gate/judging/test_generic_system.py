@@ -127,6 +127,7 @@ def test_a_target_that_shows_little_is_judged_by_the_bounds():
     assert [statuses[rule] for rule in ("GEN-R05", "GEN-R08", "ALL-R09")] == ["not_observable"] * 3
 
 
+@pytest.mark.slow
 def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it():
     verdict = judged(Lifo(), rules=["GEN-R04"])
     assert {one.rule for one in verdict.findings} == {"GEN-R04"}

@@ -54,6 +54,7 @@ def test_what_is_repaired_holds_and_counts_as_run(gate, found):
     assert [one.runs for one in verdict.engines if one.name == "own corpus"] == [1]
 
 
+@pytest.mark.slow
 def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
     run, found, tmp_path, monkeypatch
 ):
@@ -81,6 +82,7 @@ def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(gate, monkey
     assert ran["hypothesis", "small"] == 0
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_for_the_rules_that_the_seed_corpus_did_not_break(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Ghosts(), corpus_steps=100))

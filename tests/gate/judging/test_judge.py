@@ -152,6 +152,7 @@ class BreaksThreeRules(Toy):
             step["emitted"] = {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_rules_are_found_one_after_another_up_to_max_failures(most, gate):
     verdict = judge(gate(BreaksThreeRules(), THREE, max_failures=most))
@@ -179,6 +180,7 @@ def test_a_target_that_does_not_do_the_same_twice_is_broken(gate):
     assert [path.name[:14] for path in judged.options.out.iterdir()] == ["flaky-ALL-R01-"]
 
 
+@pytest.mark.slow
 def test_a_corpus_finding_is_confirmed_too(gate):
     class CrashesOnce(Toy):
         steps = 0
@@ -207,6 +209,7 @@ def test_a_target_that_rejects_by_whim_is_no_pass(gate):
     assert "the target is not deterministic" in (verdict.fault or "")
 
 
+@pytest.mark.slow
 def test_refused_configurations_and_rejected_requests_are_counted(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
@@ -332,6 +335,7 @@ def test_a_target_that_refuses_all_is_refused_with_its_words(gate):
         judge(gate(Refuses()))
 
 
+@pytest.mark.slow
 def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(gate):
     class AnotherTarget(ModelTarget):
         pass
@@ -357,6 +361,7 @@ def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(gate):
     assert scales(LargeBlocks()) == ["short", "tight"]
 
 
+@pytest.mark.slow
 def test_what_is_shown_in_some_configurations_only_is_observable(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
@@ -389,6 +394,7 @@ def test_a_rule_without_a_predicate_is_not_observable_and_says_why(gate):
     assert {entry(verdict, rule).status for rule in found} == {"not_observable"}
 
 
+@pytest.mark.slow
 def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Release(), "SPY-R22", examples=40, max_failures=1))

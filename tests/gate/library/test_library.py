@@ -6,10 +6,7 @@ import schedproof
 from schedproof.model.errors import InputError
 from schedproof.model.target import ModelTarget
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 @pytest.mark.parametrize("name", schedproof.LIBRARY)

@@ -1,14 +1,19 @@
 """GitHub: annotations that no request but the gate can write, and the step summary."""
 
+import json
 import re
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.judging.events import Began, Judged, Notice, Progress
 from schedproof.gate.reports.github import GitHub
-from schedproof.gate.reports.terminal import Terminal
+from schedproof.gate.reports.ndjson import FoundLine, Ndjson
+from schedproof.gate.reports.terminal import Pace, Terminal
 
 from .. import reported
 
@@ -104,3 +109,115 @@ def test_a_gate_without_findings_says_only_why_it_says_nothing(
     reporter.close()
     assert reported.heard(reported.printed(made).splitlines(), TOKEN) == commands
     assert "0 findings" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "events.ndjson"
+
+
+def lines(path, events):
+    with closing(Ndjson(path)) as reporter:
+        for event in events:
+            reporter(event)
+            yield path.read_bytes().splitlines(keepends=True)
+
+
+def test_a_gate_that_found_something(file, snapshot):
+    *_, last = lines(file, reported.events())
+    assert b"".join(last).decode() == snapshot
+
+
+def test_every_event_is_a_whole_line_at_once(file):
+    for number, read in enumerate(lines(file, reported.events()), start=1):
+        assert len(read) == number
+        assert all(line.endswith(b"\n") for line in read)
+        json.loads(read[-1])
+
+
+def test_the_lines_can_be_read_back(file):
+    *_, last = lines(file, reported.events())
+    union = Began | Notice | Progress | FoundLine | Judged
+    read = [msgspec.json.decode(line, type=union) for line in last]  # type: ignore[arg-type]
+    assert [type(one) for one in read] == [
+        *(Began, Notice, Progress, Progress, Progress, FoundLine, FoundLine, Judged)
+    ]
+    assert read[-1] == reported.events()[-1]
+
+
+def test_a_finding_has_its_file_its_message_and_its_command(file):
+    *_, last = lines(file, [reported.found("out/one.json")])
+    line = json.loads(last[0])
+    assert line["finding"]["scenario"] == "out/one.json"
+    assert "../../x" in line["finding"]["message"]
+    assert line["replay"].startswith("schedproof replay out/one.json")
+
+
+def test_the_file_of_an_earlier_gate_begins_anew(file):
+    file.write_text("old\n", encoding="utf-8")
+    *_, last = lines(file, [Notice("new")])
+    assert last == [b'{"event":"notice","text":"new"}\n']
+
+
+def test_half_a_character_is_no_reason_to_lose_the_line(file):
+    *_, last = lines(file, [Notice("a\udc80b"), Notice("c")])
+    assert last[0] == b'{"event":"notice","text":"a\\\\udc80b"}\n'
+
+
+def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path):
+    with (
+        closing(Ndjson(tmp_path)) as reporter,
+        pytest.raises(FileError, match=r"cannot be written to \(Is a directory\)"),
+    ):
+        reporter(Notice("lost"))
+
+
+def words(*reported):
+    """What is said at these seconds."""
+    now = 0.0
+    pace = Pace(lambda: now)
+    said = []
+    for now, event in reported:  # noqa: B007 (the clock reads it)
+        said.append(pace.words(event))
+    return said
+
+
+def small(runs, steps=0, of=400):
+    return Progress("hypothesis, small", runs, of, steps)
+
+
+def test_a_rate_is_told_once_it_says_something():
+    assert words((5.0, small(0)), (5.5, small(10, 90)), (7.0, small(100, 900))) == [
+        "hypothesis, small: 0/400, 0 steps",
+        "hypothesis, small: 10/400, 90 steps",
+        "hypothesis, small: 100/400, 6 s left, 50 runs/s, 900 steps",
+    ]
+
+
+def test_each_engine_has_its_own_rate():
+    tight = Progress("hypothesis, tight", 0, 400, 0)
+    assert words((0.0, small(0)), (2.0, small(50)), (3.0, tight))[-1] == (
+        "hypothesis, tight: 0/400, 0 steps"
+    )
+
+
+def test_shrinking_has_no_end_that_could_be_told():
+    shrinking = Progress("hypothesis, small", 9, 400, 80, shrinking=True)
+    assert words((0.0, small(0)), (4.0, shrinking))[-1] == (
+        "hypothesis, small: 9/400, shrinking, 80 steps"
+    )
+
+
+def test_the_time_that_shrinking_took_does_not_slow_the_rate():
+    shrinking = Progress("hypothesis, small", 20, 400, 80, shrinking=True)
+    said = words((0.0, small(0)), (2.0, small(20)), (2.0, shrinking), (60.0, small(20)))
+    assert said[-1] == "hypothesis, small: 20/400, 38 s left, 10 runs/s, 0 steps"
+
+
+@pytest.mark.parametrize(
+    ("of", "left"), [(2, "10 s"), (20, "3 min 10 s"), (2_000, "5 h 33 min"), (1, "0 s")]
+)
+def test_the_time_left_is_told_in_the_largest_unit(of, left):
+    assert (
+        f", {left} left, 0.1 runs/s, " in words((0.0, small(0, of=of)), (10.0, small(1, of=of)))[-1]
+    )

@@ -377,6 +377,7 @@ reply(pid=child); {end}
     assert is_gone(pid)
 
 
+@pytest.mark.slow
 def test_a_forgotten_target_ends_its_process():
     target = PipeTarget(toy(ECHO), step_limit=PATIENT)
     pid = target.start("spyre", "documented", {})["pid"]

@@ -1,15 +1,20 @@
 """A scheduler class of the user's in the place of a release's own."""
 
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from schedproof.gate.targets import scheduler_class
+from schedproof.gate.targets import releases, scheduler_class
 from schedproof.gate.targets.factory import opened
+from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 from schedproof.gate.targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 from schedproof.model.errors import InputError
+
+from ...command_line import runner
 
 
 class Own:
@@ -160,3 +165,98 @@ def test_what_the_targets_process_says_of_the_class_is_the_error(tmp_path):
     with pytest.raises(UnknownTargetError) as caught, opened(spec) as there:
         there.target.start("vllm", "documented", {})
     assert str(caught.value) == "TARGET mine.py: it has no class 'Mine'"
+
+
+@pytest.mark.parametrize(
+    ("spec", "revision"),
+    [
+        ("sendnn-inference==2.1.2", "2.1.2"),
+        ("sendnn-inference==2.1.1", "2.1.2"),
+        ("sendnn-inference==2.5.2", "2.5.2"),
+        ("sendnn-inference==2.6.3", "2.5.2"),
+        ("sendnn-inference==2.0.1", "documented"),
+        ("vllm-spyre==1.10.0", "documented"),
+        ("vllm==0.28.0", "documented"),
+        ("model", None),
+        ("toys:Toy", None),
+        ("cmd:python toy.py", None),
+    ],
+)
+def test_a_release_is_held_to_the_model_that_decides_as_it_does(spec, revision):
+    assert parse_target(spec).default_revision() == revision
+
+
+@pytest.mark.parametrize(
+    ("spec", "system"),
+    [
+        ("vllm==0.28.0", "vllm"),
+        ("vllm-spyre==1.10.0", "spyre"),
+        ("sendnn-inference==2.6.3", "spyre"),
+        ("model", "spyre"),
+        ("toys:Toy", "spyre"),
+    ],
+)
+def test_a_release_says_which_system_is_meant(spec, system):
+    assert parse_target(spec).default_system == system
+
+
+FACTORY = """
+from schedproof.model.target import ModelTarget
+def make(): return ModelTarget()
+"""
+
+
+FILE = Path(__file__).with_name("forgetful.py")
+RELEASE = "vllm==0.24.0"
+LOOKAHEAD = ("enable_prefix_caching=false", "num_speculative_tokens=2", "num_lookahead_tokens=2")
+
+
+@pytest.fixture
+def run(monkeypatch, capfd, tmp_path):
+    release = parse_release(RELEASE)
+    assert release is not None
+    try:
+        releases.prepare(release, offline=True)
+    except ReleaseError as missing:
+        pytest.skip(str(missing))
+    monkeypatch.chdir(tmp_path)
+    return runner(monkeypatch, capfd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rule", "changes"),
+    [
+        ("ForgetsThatNothingRuns", "V1-R07", ("async_scheduling=false",)),
+        ("ForgetsTheWholeSequence", "V1CP-R22", ()),
+        ("ForgetsTheLookahead", "V1CP-R30", LOOKAHEAD),
+    ],
+)
+def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
+    words = ["--rule", rule, "--profile", "quick", "--offline"]
+    words += [word for change in changes for word in ("--set", change)]
+    own = run("gate", RELEASE, *words, "--json", "own.json")
+    assert (own.code, verdict_of("own.json", rule)) == (0, "held"), own
+    derived = run("gate", RELEASE, *words, "--scheduler-cls", f"{FILE}:{name}", "--json", "d.json")
+    assert (derived.code, verdict_of("d.json", rule)) == (1, "violated"), derived
+    assert f"{name} vllm 0.24.0 against documented: does not conform" in derived.out
+
+
+@pytest.mark.slow
+def test_a_class_is_compared_with_its_base_in_one_command(run):
+    result = run(
+        *("diff", RELEASE, "--path-a", str(FILE.parent), "--against-base", "--profile", "quick"),
+        *("--scheduler-cls", "forgetful.ForgetsThatNothingRuns", "--offline", "--json", "d.json"),
+        *("--set", "async_scheduling=false"),
+    )
+    assert result.code == 1, result
+    verdict = json.loads(Path("d.json").read_text(encoding="utf-8"))
+    assert verdict["b"]["spec"] == RELEASE
+    assert verdict["a"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
+    assert {one["kind"] for one in verdict["differences"]} == {"decision"}
+
+
+def verdict_of(file, rule):
+    rules = json.loads(Path(file).read_text(encoding="utf-8"))["rules"]
+    [status] = [one["status"] for one in rules if one["id"] == rule]
+    return str(status)

@@ -36,11 +36,7 @@ KEYS = {
 NAMED = {"process_name": {"name"}, "thread_name": {"name"}, "thread_sort_index": {"sort_index"}}
 THREE = (request("a", 0, 12, 6), request("b", 1, 5, 9, output_len=3), request("c", 3, 20))
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    """An empty working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def saved(given):

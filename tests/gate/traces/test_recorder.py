@@ -17,11 +17,7 @@ from ..trace_build import request, scenario
 
 ONE = request("a", 0, 5).for_target()
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    """An empty working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 class Talkative(ModelTarget):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def judged(events, explain=True):
     return broken, same
 
 
+@pytest.mark.slow
 @given(
     keys=st.sampled_from(SEVERAL),
     prompts=st.lists(st.integers(1, 14), min_size=1, max_size=4),

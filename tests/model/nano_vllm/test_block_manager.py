@@ -3,7 +3,6 @@
 import pytest
 
 from schedproof.model.nano_vllm import block_manager
-from schedproof.model.nano_vllm.block_manager import blocks_for
 from schedproof.model.pool import Pool, free_blocks
 
 from .build import config, decoding, pool, waiting
@@ -16,11 +15,6 @@ def cached(*contents, **changes):
     """A pool of nine, five of them in use, in which these contents are found."""
     found = {content: (block,) for content, block in contents}
     return Pool(9, (), 6, (), found)._replace(**changes)
-
-
-@pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
-def test_a_block_is_needed_for_every_four_tokens_begun(tokens, blocks):
-    assert blocks_for(tokens, 4) == blocks
 
 
 @pytest.mark.parametrize(
@@ -82,18 +76,6 @@ def test_a_free_block_that_was_found_is_not_handed_out_beside():
     assert one.blocks == (1, 2, 3)
     assert free_blocks(left) == 0
     assert dict(left.cached) == {FIRST: (1,)}  # the second one is written anew
-
-
-def test_what_a_block_held_is_forgotten_when_it_is_handed_out():
-    store = cached((FIRST, 1), fresh=10, tail=((1, FIRST),))
-    _, left = block_manager.allocate(LIMITS, store, waiting(3), ())
-    assert dict(left.cached) == {}
-
-
-def test_a_block_handed_out_leaves_the_copy_that_is_found_instead_of_it():
-    store = cached((FIRST, 5), fresh=10, tail=((1, FIRST),))
-    _, left = block_manager.allocate(LIMITS, store, waiting(3), ())
-    assert dict(left.cached) == {FIRST: (5,)}
 
 
 def test_only_blocks_found_in_use_cost_nothing():
@@ -182,20 +164,6 @@ def test_free_blocks_can_still_be_found_if_they_were_full():
     left = block_manager.deallocate(cached((FIRST, 1), (SECOND, 2)), one, (), 4)
     assert left.tail == ((3, None), (2, SECOND), (1, FIRST))
     assert dict(left.cached) == {FIRST: (1,), SECOND: (2,)}
-
-
-def test_free_blocks_are_handed_out_in_the_order_in_which_they_came_back():
-    store = block_manager.deallocate(pool(4, 4), decoding("a", 6, 3, 1), (), 4)
-    store = block_manager.deallocate(store, decoding("b", 6, 2, 4), (), 4)
-    one, left = block_manager.allocate(LIMITS, store, waiting(10), ())
-    assert one.blocks == (1, 3, 4)
-    assert left.tail == ((2, None),)
-
-
-def test_blocks_never_used_come_before_those_given_back():
-    store = block_manager.deallocate(pool(5, 2), decoding("a", 6, 1, 2), (), 4)
-    one, _ = block_manager.allocate(LIMITS, store, waiting(16), ())
-    assert one.blocks == (3, 4, 5, 2)
 
 
 @pytest.mark.parametrize(("position", "expected"), [(0, 28), (3, 31), (4, 8), (7, 11), (8, 20)])

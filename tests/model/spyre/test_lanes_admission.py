@@ -19,7 +19,7 @@ from schedproof.model.spyre.lanes import (
 )
 from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, realigned
 
-ROWS, CASES = 6, 30
+ROWS, CASES = 6, 12
 FREE = Rules(4, 8, 99, 10**6, 10**9, True, Choices(volumetric.document_own_tkv))
 
 

@@ -260,6 +260,7 @@ def test_the_machine_searches_a_pair_as_it_does_a_target():
     assert two.difference.shape == broken.rule
 
 
+@pytest.mark.slow
 def test_values_that_are_fixed_are_in_every_configuration():
     seen = []
 

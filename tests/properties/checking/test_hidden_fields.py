@@ -50,6 +50,7 @@ def accused(system, revision, hidden, examples=20):
     return f"{first.rule}: {first.message}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("system", "revision"), SOUND)
 def test_a_target_that_shows_only_what_is_scheduled_is_not_accused(system, revision):
     assert accused(system, revision, frozenset(OPTIONAL)) is None

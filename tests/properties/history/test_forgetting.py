@@ -79,6 +79,7 @@ def judged(system, loads):
     return monitors
 
 
+@pytest.mark.slow
 @given(LOADS, st.sampled_from(["vllm", "spyre"]))
 def test_forgetting_what_no_block_holds_changes_no_verdict(loads, system):
     remembers, forgets = judged(system, loads)
@@ -86,6 +87,7 @@ def test_forgetting_what_no_block_holds_changes_no_verdict(loads, system):
     assert forgets.history.arrived == remembers.history.arrived
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["vllm", "spyre"])
 def test_of_a_long_run_no_more_is_remembered_than_blocks_can_hold(system):
     loads = [(number % 3, 1 + number % 12, number % 9, 1 + number % 6, 6) for number in range(150)]

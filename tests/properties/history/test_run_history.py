@@ -213,6 +213,7 @@ LOADS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(LOADS, st.sampled_from(["sound", "documented", "2.1.2", "2.5.2"]), st.integers(0, 20))
 def test_forgetting_changes_no_verdict(loads, revision, gives_up):
     config = CONFIG | {"num_blocks": 60, "max_batch_tkv": 96}

@@ -10,6 +10,7 @@ from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.rules.defaults import default_is
 from schedproof.properties.rules.observation_rules import shown_wrongly, something_shown
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
@@ -145,3 +146,28 @@ def test_a_request_that_waits_with_a_block_is_broken(system):
     rules = [rule for rule in load(system) if rule.id == "ALL-R13"]
     search = Search(SearchOptions(HoldsEarly(), system, revision, rules, "small"))
     assert run_search(search, 30, 0, 0)
+
+
+STEP = Step(kind="idle", scheduled={})
+RULE = default_is("interleave", True)
+
+
+@pytest.mark.parametrize(
+    ("said", "step", "broken", "exercised"),
+    [
+        ({"interleave": True}, 0, False, True),
+        ({"interleave": False}, 0, True, True),
+        ({"interleave": False}, 1, False, False),
+        ({"chunk_size": 64}, 0, False, False),
+        ({}, 0, False, False),
+    ],
+)
+def test_a_default_is_judged_once_and_only_where_the_target_says_it(said, step, broken, exercised):
+    history = RunHistory({}, "sound", "spyre", defaults=said, step=step)
+    assert (RULE.broken(history, STEP) is not None) == broken
+    assert RULE.exercised(history, STEP) == exercised
+
+
+def test_the_message_has_both_values():
+    message = RULE.broken(RunHistory({}, "sound", "spyre", defaults={"interleave": False}), STEP)
+    assert message == ("interleave is False where a configuration does not give it, expected True")

@@ -52,6 +52,7 @@ def test_the_documents_own_projection_is_found_to_break_the_limit():
     assert len(shrink(scenario, still_breaks, 250).requests) <= 5
 
 
+@pytest.mark.slow
 def test_a_recorded_failure_replays_to_the_same_rule_in_the_same_step():
     search = _search(AbortLeavesAGhost())
     assert run_search(search, 300, 0, 50)
@@ -61,6 +62,7 @@ def test_a_recorded_failure_replays_to_the_same_rule_in_the_same_step():
     assert again == broken
 
 
+@pytest.mark.slow
 def test_a_request_keeps_its_priority_when_its_client_gives_up():
     class OnlySomeLeaveAGhost(AbortLeavesAGhost):
         def add(self, request):

@@ -1,5 +1,6 @@
 """Shrinking: smaller, still broken, within its budget."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ def test_the_result_still_breaks_is_no_larger_and_costs_no_more_than_the_attempt
     assert len(tried) <= attempts + 1
 
 
+@pytest.mark.slow
 @given(scenarios())
 def test_no_attempts_change_nothing(scenario):
     assert shrink(scenario, always, 0) == scenario

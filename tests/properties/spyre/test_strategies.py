@@ -2,13 +2,30 @@
 
 from math import ceil
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.model.spyre.config import REVISIONS
+from schedproof.model.spyre.lanes import (
+    ARRIVAL,
+    END,
+    MAX_TOKENS,
+    PROMPT,
+    LaneResult,
+    asked_by,
+    read_rules,
+)
 from schedproof.model.systems import full_config
 from schedproof.properties.spyre import strategies as spyre
+from schedproof.properties.spyre.workloads import (
+    caught,
+    draw_config,
+    draw_loads,
+    scenario_of,
+    smallest,
+)
 from schedproof.tests.properties.drawn import SCALES, found, history
 
 revisions = st.sampled_from(REVISIONS)
@@ -30,6 +47,7 @@ def test_options_that_a_revision_does_not_have_stay_at_their_defaults(scale, dat
         assert (config["pausing"], config["long_output_priority"]) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["sound", "documented", "2.5.2"])
 @pytest.mark.parametrize("scale", SCALES)
 def test_pools_are_tried_that_hold_one_request_and_not_a_full_batch(scale, revision):
@@ -53,3 +71,36 @@ def test_steps_to_border_fill_the_block_that_is_nearest_to_full():
     assert spyre.steps_to_border(config, history("spyre", config, [1, 62, 130])) == 2
     assert spyre.steps_to_border(config, history("spyre", config, [128])) == 0
     assert spyre.steps_to_border(config, history("spyre", config, [])) == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_load_is_one_that_the_model_takes(seed):
+    draw = np.random.default_rng(seed)
+    config = draw_config(draw)
+    rules = read_rules("sound", config)
+    asked = draw_loads(draw, rules, 8, 50)
+    scenarios = [scenario_of(asked, place, "sound", config) for place in range(50)]
+    assert {len(one.requests) for one in scenarios} >= {2, 8}
+    # Read as requests, which is checked, and as lanes again, they are what was drawn.
+    assert np.array_equal(asked_by(rules, [one.requests for one in scenarios]), asked)
+
+
+def test_loads_arrive_in_order_and_some_stop_early():
+    draw = np.random.default_rng(0)
+    asked = draw_loads(draw, read_rules("sound", {}), 5, 400)
+    there = asked[PROMPT] > 0
+    late = np.diff(asked[ARRIVAL], axis=0)[there[1:]]
+    assert late.min() >= 0 < late.max()
+    early = asked[END] - asked[PROMPT] + 1 < asked[MAX_TOKENS]
+    assert 0 < np.count_nonzero(early[there]) < np.count_nonzero(there)
+
+
+def test_a_lane_beyond_the_limit_or_idle_is_caught_and_the_smallest_of_them_kept():
+    rules = read_rules("sound", {"max_model_len": 1000, "max_batch_tkv": 1000})
+    reported = LaneResult(np.array([9, 9, 9]), np.array([1000, 1001, 999]), np.array([0, 0, 1]))
+    assert caught("SPY-R07", rules, reported).tolist() == [False, True, False]
+    assert caught("SPY-R35", rules, reported).tolist() == [False, False, True]
+    asked = np.zeros((4, 3, 3), np.int64)
+    asked[PROMPT] = [[5, 9, 3], [5, 9, 4], [1, 0, 0]]
+    assert smallest(asked, np.array([True, True, True])) == 2
+    assert smallest(asked, np.array([True, True, False])) == 1

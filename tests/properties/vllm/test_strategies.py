@@ -10,7 +10,8 @@ from hypothesis.errors import NoSuchExample
 
 from schedproof.model import allocator
 from schedproof.model.observation import Step
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Request, check_requests
+from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache, scheduler
 from schedproof.model.vllm.config import read_config
@@ -19,6 +20,8 @@ from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.properties.vllm import strategies as vllm
+from schedproof.properties.vllm.history import encoder
+from schedproof.properties.vllm.request_features import encoders, with_pictures
 from schedproof.tests.properties.drawn import SCALES, found, history
 
 REVISION = "documented"
@@ -114,6 +117,7 @@ def test_prompts_at_the_borders_of_blocks_budget_and_length_are_tried(prompt):
     found(vllm.shapes(config), lambda shape: shape.prompt == prompt)
 
 
+@pytest.mark.slow
 def test_answers_that_fill_the_pool_and_that_stop_early_are_tried():
     def fills(shape):
         return shape.prompt == 1 and shape.output_len == 23
@@ -279,3 +283,28 @@ def test_runs_get_into_every_situation_that_is_worth_checking(scale, situations)
         if seen == SITUATIONS:
             return
     pytest.fail(f"never in 20 searches: {SITUATIONS - seen}")
+
+
+@st.composite
+def configs(draw):
+    config = draw(vllm.configs("small", "documented"))
+    drawn = draw(encoders(config))
+    drafts = ("num_speculative_tokens", "num_lookahead_tokens")
+    kept = {key: value for key, value in config.items() if key not in drafts}
+    return full_config("vllm", "documented", kept | drawn)
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_requests_with_pictures_keep_their_length_and_can_be_computed(data):
+    config = data.draw(configs())
+    said: list[Request] = []
+    for number in range(3):
+        name, length = f"r{number}", data.draw(st.integers(1, 20))
+        content = data.draw(vllm.contents(config, said, name, length))
+        plain = Request(id=name, arrival=0, prompt=content, max_tokens=1)
+        request = data.draw(with_pictures(plain, config))
+        assert request.prompt_len == plain.prompt_len
+        assert not encoder.beyond(config, encoder.inputs_of(request))
+        said.append(request)
+    check_requests(tuple(said))

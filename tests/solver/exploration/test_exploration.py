@@ -101,6 +101,7 @@ def test_configurations_that_do_not_read_the_limit_are_asked_once():
     assert asked == [3]
 
 
+@pytest.mark.slow
 def test_a_step_leaves_nothing_for_the_garbage_collector():
     scope = replace(SCOPES[0], requests=2, limits=tuple(range(6, 41)))
     run = Exploration(ExploreOptions("2.1.2", scope), select(load("spyre"), ["SPY-R07"]))

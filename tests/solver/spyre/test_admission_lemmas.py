@@ -214,6 +214,7 @@ def test_a_prefill_that_waits_between_its_chunks_is_refuted():
         documented.may_prefill = planted
 
 
+@pytest.mark.slow
 def test_a_request_that_joins_before_its_last_chunk_is_refuted(monkeypatch):
     plant(monkeypatch, "sound", progress=lambda config, one, end: (one.prompt, end))
     assert failing_of_revision("sound", interleave=True) == {

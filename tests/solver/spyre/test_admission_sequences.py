@@ -73,6 +73,7 @@ def solve(setting, kind="integers"):
     return problem, solver.model() if answer == z3.sat else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [6, 8])
 @pytest.mark.parametrize("formula", [*volumetric.FORMULAS, *CHECKS, "2.1.0+1"])

@@ -41,6 +41,7 @@ def test_every_lemma_is_proven_and_guarded(block, chunk_blocks):
     assert len(found) == len(obligations())
 
 
+@pytest.mark.slow
 def test_a_plan_is_the_one_of_the_model():
     for seed in range(60):
         chance = random.Random(seed)
@@ -60,6 +61,7 @@ def test_a_plan_is_the_one_of_the_model():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["2.1.2", "2.5.2"])
 def test_what_is_counted_ahead_is_what_the_model_counts(release):
     revision = REVISIONS[release]
@@ -78,6 +80,7 @@ def test_what_is_counted_ahead_is_what_the_model_counts(release):
         assert tuple(read(model, number) for number in counted) == expected
 
 
+@pytest.mark.slow
 def test_a_plan_whose_padding_is_a_block_short_fails(monkeypatch):
     whole = chunk_lemmas.plan
 

@@ -61,6 +61,7 @@ def test_what_may_refuse_a_request_that_is_alone_is_not_proven(check):
     assert solver.check() == z3.sat
 
 
+@pytest.mark.slow
 def test_the_constraint_is_the_one_of_the_model():
     answers = set()
     for seed in range(80):

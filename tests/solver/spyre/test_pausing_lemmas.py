@@ -45,6 +45,7 @@ def test_every_lemma_on_the_limit_is_proven_and_guarded():
     )
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
     whole = release_2_5_2.fits_limit
     alone = lambda config, batch: whole(config, batch[-1:])  # noqa: E731
@@ -57,6 +58,7 @@ def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_a_turn_that_forgets_one_that_stays_is_refuted(monkeypatch):
     whole = release_2_5_2.settled
     alone = lambda asked, fits: whole(asked, lambda batch: fits(batch[-1:]))  # noqa: E731

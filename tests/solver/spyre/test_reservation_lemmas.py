@@ -56,6 +56,7 @@ def test_every_lemma_is_proven_and_guarded(block):
     assert found == dict.fromkeys(found, "proven")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [6])
 @pytest.mark.parametrize("revision", ["sound", "2.5.2"])
 def test_the_invariant_holds_whoever_arrives_leaves_or_shares(revision, pool):

@@ -1,3 +1,5 @@
+import pytest
+
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.spyre.space import READ_THE_LIMIT
 from schedproof.spec.catalogue import load
@@ -5,6 +7,7 @@ from schedproof.spec.catalogue import load
 from .space_cases import SMALL
 
 
+@pytest.mark.slow
 def test_only_the_rules_that_are_said_to_read_the_limit_do():
     class Unlimited(dict):
         def __getitem__(self, key):

@@ -44,6 +44,7 @@ def symbols(numbers, tkv, members, newcomer):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", volumetric.FORMULAS)
 def test_a_formula_projects_what_the_model_projects(name, kind):
@@ -81,6 +82,7 @@ def asked(kind, projection, limit, gone=()):
     return solver.check() == z3.sat
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to_the_end", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_walk_accepts_what_the_model_accepts(kind, to_the_end):
@@ -186,6 +188,7 @@ def test_who_has_left_counts_for_nothing(name):
     assert not accepted(name, "integers", 4, members, newcomer, volume - 1, gone=2)
 
 
+@pytest.mark.slow
 def test_a_fault_planted_in_the_exact_check_disagrees_with_the_model(monkeypatch):
     monkeypatch.setattr(
         "schedproof.solver.spyre.symbolic_admission._fills_block_of_the_widest",

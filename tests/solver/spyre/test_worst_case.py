@@ -98,6 +98,7 @@ def largest(formula, scenario):
     return max(volumes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["1.10.0", "2.0.1", "document_realigned", "common_base"])
 def test_the_worst_volume_is_that_of_the_worst_run(formula):
     sizes = [
@@ -182,6 +183,7 @@ def safest_refused(setting):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [10, 12, 14])
 @pytest.mark.parametrize("formula", ["1.10.0", "2.0.1", "2.1.2", "common_base", "document_figure"])
 def test_the_worst_refusal_is_that_of_the_worst_pair(formula, limit):

@@ -67,6 +67,7 @@ def test_every_check_is_in_the_tables_once():
     assert [row[1] for row in cells("releases")] == [*LOADS] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["2.1.0", "2.0.1", "document_own_tkv", "common_base"])
 def test_the_slack_that_is_enough_is_the_one_on_the_page(formula):
     title = {**PUBLISHED, **OURS}[formula]

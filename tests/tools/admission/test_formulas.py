@@ -152,7 +152,7 @@ def test_a_refusal_is_though_safe_just_when_no_step_would_exceed(name):
         volume = by_steps(decoding, newcomer, 4)
         for limit in (volume - 1, volume, volume + chance.randint(1, 12)):
             counted = Counted(checked_by(name))
-            accepted = counted(decoding, newcomer, 4, limit)
+            accepted = counted(decoding, newcomer, 4, limit, 0)
             assert counted.refusals == (not accepted)
             assert counted.needless == (not accepted and volume <= limit)
             assert counted.unsafe == (accepted and volume > limit)

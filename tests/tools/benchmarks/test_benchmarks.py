@@ -37,6 +37,7 @@ from schedproof.tools.benchmarks.plain import (
 EASY = next(fault for fault in mutants_of("llmservingsim") if fault.bug == "LSS-005")
 
 
+@pytest.mark.slow
 def test_every_key_has_every_value_that_our_configurations_have():
     values = values_of_keys("nano_vllm", "0.2.0")
     assert set(values["block_size"]) == {2, 3, 4, 8}
@@ -81,6 +82,7 @@ def test_published_sizes_are_those_of_the_configuration_as_it_is(monkeypatch):
     assert drawn == [full_config("spyre", "sound", {})] * 3
 
 
+@pytest.mark.slow
 def test_a_command_takes_longer_than_python_alone():
     alone, *commands = starting.rows(quick=True)
     assert (alone.what, alone.ratio) == (starting.PYTHON, 1.0)
@@ -152,10 +154,11 @@ def test_both_take_turns_and_are_compared(monkeypatch):
 
 
 def test_a_search_that_breaks_nothing_is_no_proof_and_all_others_are():
-    assert [processes.ENDS.get(name, 0) for name in processes.COMMANDS] == [0, 3, 0, 0, 0]
+    assert [processes.ENDS.get(name, 0) for name in processes.COMMANDS] == [0, 3, 0, 0]
     assert processes.run(["rules", "SPY-R07"], 0) > 0
 
 
+@pytest.mark.slow
 def test_a_command_that_ends_otherwise_is_said():
     with pytest.raises(NotMeasured, match=r"gate --nonsense: exit code 2, .*--nonsense"):
         processes.run(["gate", "--nonsense"], 0)

@@ -120,7 +120,4 @@ def test_ctrl_c_keeps_the_figures_until_then(run, plans):
     ],
 )
 def test_wrong_options_are_one_line(run, words, message):
-    result = run(*words)
-    assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"schedproof: {message}"), result.err
-    assert result.err.count("\n") == 1
+    run(*words).refused(message)

@@ -24,6 +24,7 @@ from schedproof.tools.benchmarks.overhead import (
 )
 
 
+@pytest.mark.slow
 def test_all_ask_the_same(monkeypatch):
     asked: list[list[str]] = [[]]
 
@@ -65,6 +66,7 @@ def test_a_recording_passes_everything_on():
     assert recording.stop() == {"ok": True}
 
 
+@pytest.mark.slow
 def test_a_round_of_the_model_has_a_time_for_each():
     [ran] = measure(Subject("model", "small", 3, 1))
     assert min(*ran.gate, *ran.judged, *ran.bare) > 0

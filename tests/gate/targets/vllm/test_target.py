@@ -79,7 +79,14 @@ class Vllm(NamedTuple):
         return steps
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+# The release that the model follows is quick to start beside the others.
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(release, marks=() if release == RELEASES[1] else pytest.mark.slow)
+        for release in RELEASES
+    ],
+)
 def vllm(request):
     release = parse_release(f"vllm=={request.param}")
     assert release is not None

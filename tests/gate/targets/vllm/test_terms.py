@@ -1,9 +1,12 @@
 """What a record says of a scheduler of vLLM and of its requests, without vLLM."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
+from schedproof.gate.targets.vllm.loads import Loads, Offer, Report
 from schedproof.gate.targets.vllm.recorder import (
     NOT_IN_SCENARIOS,
     RecordEnds,
@@ -96,3 +99,119 @@ def test_blocks_that_are_kept_otherwise_end_the_record(managers, said):
 def test_a_connector_ends_the_record():
     with pytest.raises(RecordEnds, match="connector"):
         config_of(scheduler(transfers=object()))
+
+
+def flight(**tokens):
+    decision: Any = SimpleNamespace(num_scheduled_tokens=tokens, scheduled_spec_decode_tokens={})
+    return Flight(decision, None, dict.fromkeys(tokens, 0))
+
+
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [
+        ({}, 1),
+        ({"async_scheduling": True}, 2),
+        ({"pipeline_parallel_size": 3}, 3),
+        ({"async_scheduling": True, "pipeline_parallel_size": 3}, 3),
+    ],
+)
+def test_so_many_are_on_their_way_at_most(config, most):
+    assert depth(config) == most
+
+
+def test_alone_each_decision_completes_at_once_an_empty_one_too():
+    flights, one, empty = Flights(1), flight(a=1), flight()
+    assert flights.set_off(one) is one
+    assert flights.set_off(empty) is empty
+
+
+def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided():
+    flights = Flights(3)
+    first, second, third = flight(a=1), flight(b=1), flight(c=1)
+    assert [flights.set_off(one) for one in (first, second)] == [None, None]
+    assert flights.set_off(third) is first
+    assert [flights.set_off(flight()) for _ in range(2)] == [second, third]
+
+
+def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays():
+    flights = Flights(3, early=2)
+    made = [flight(a=1) for _ in range(7)]
+    done = [flights.set_off(one) for one in made]
+    assert done == [made[0], made[1], None, made[2], made[3], None, made[4]]
+    assert flights.set_off(flight()) is made[5]
+
+
+def test_a_server_says_which_decision_completed():
+    flights = Flights(3)
+    first, second, third, empty = flight(a=1), flight(b=1), flight(c=1), flight()
+    assert [flights.take(one) for one in (first, second, third)] == [False, False, True]
+    assert flights.completed(second.decision) is None
+    assert flights.completed(first.decision) is first
+    assert flights.take(empty)
+    assert [flights.completed(one.decision) for one in (second, third)] == [second, third]
+    assert flights.completed(empty.decision) is None
+
+
+def test_an_empty_decision_that_a_server_did_not_wait_for_is_forgotten():
+    flights, one = Flights(2), flight(a=1)
+    assert flights.take(flight())
+    assert not flights.take(one)
+    assert flights.completed(one.decision) is one
+
+
+def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_whole():
+    flights, request = Flights(2), SimpleNamespace(num_tokens=5)
+    assert flights.known("a", request, joins=True) == 5
+    flights.sampled("a", 1)
+    assert flights.known("a", request, joins=False) == 6
+    flights.set_off(flight(a=1))
+    assert flights.tokens_in_flight("a") == 1
+    assert flights.known("a", request, joins=True) == 5
+
+
+def test_a_load_takes_its_steps_and_is_offered_once():
+    loads = Loads()
+    loads.offers["a"] = Offer(8, 2)
+    one = SimpleNamespace(request_id="a", num_tokens=10)
+    assert loads.offered(one, 0, 4) == 8
+    loads.begin("a", 8, 8)
+    nothing = Report({}, set())
+    reports = [loads.step() for _ in range(4)]
+    assert reports == [nothing, nothing, Report({"a": 8}, set()), nothing]
+    assert loads.offered(one, 0, 4) == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "computed", "offered"), [(9, 0, 8), (9, 4, 4), (10, 0, 10), (3, 0, 0), (4, 8, 0)]
+)
+def test_whole_blocks_are_offered_or_all(tokens, computed, offered):
+    loads = Loads()
+    loads.offers["a"] = Offer(tokens, 0)
+    assert loads.offered(SimpleNamespace(request_id="a", num_tokens=10), computed, 4) == offered
+
+
+@pytest.mark.parametrize(("fails_at", "right"), [(None, 12), (0, 4), (6, 6), (20, 12)])
+def test_of_a_load_that_fails_what_was_there_before_is_right(fails_at, right):
+    """Twelve tokens are covered, of which eight are loaded behind four from the prefix cache."""
+    loads = Loads()
+    loads.offers["a"] = Offer(12, 0, fails_at)
+    loads.begin("a", 12, 8)
+    assert loads.step().landed == {"a": right}
+
+
+def test_an_answer_is_deferred_so_many_times():
+    loads = Loads()
+    loads.deferrals["a"] = 2
+    assert [loads.defers("a") for _ in range(4)] == [True, True, False, False]
+    assert not loads.defers("b")
+
+
+def test_blocks_are_sent_unless_the_client_gave_up_or_the_load_has_failed():
+    loads = Loads()
+    loads.send_steps = {"a": 1, "b": 1}
+    assert loads.ended("a", "FINISHED_LENGTH_CAPPED")
+    assert not loads.ended("b", "FINISHED_ABORTED")
+    loads.send_steps["d"] = 1
+    assert not loads.ended("d", "FINISHED_ERROR")
+    assert not loads.ended("c", "FINISHED_STOPPED")
+    assert [loads.step().sent for _ in range(3)] == [set(), {"a"}, set()]

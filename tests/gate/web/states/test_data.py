@@ -1,13 +1,16 @@
 """The graph as the page has it: words, verdicts, and runs that a replay confirms."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
 from schedproof.gate.files.scenario_file import scenario_of
+from schedproof.gate.web.states import drawing
 from schedproof.gate.web.states.data import page_data, shown_run
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -32,6 +35,7 @@ def data(graph):
     return page
 
 
+@pytest.mark.slow
 def test_it_counts_what_it_has(graph, data):
     states, moves = len(graph.vertices), len(graph.edges)
     assert (len(data["states"]), len(data["moves"])) == (states, moves)
@@ -144,3 +148,62 @@ def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request():
     said = [words for state in page["states"] for _, words in state["requests"]]
     assert any("prompt 1 to 4 (not read yet)" in words for words in said)
     assert not any("to 7 (not read yet" in words for words in said)
+
+
+SMALL = ["--revision", "documented", "--scope", "lengths", "--requests", "2", "--limits", "6"]
+PAGE = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+pytestmark = pytest.mark.usefixtures("working_folder")
+
+
+@pytest.mark.slow
+def test_the_page_is_one_file_and_its_run_replays_to_the_same_break(run):
+    result = run("explore", *SMALL, "--rule", "SPY-R07,SPY-R09", "--html", "states.html")
+    assert (result.code, result.err) == (1, ""), result
+    assert result.out.endswith("page: states.html\n")
+    assert "BROKEN        SPY-R07" in result.out
+    page = Path("states.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"(?:src|href)=[\"']?([^\"' >]*)", page)) == {"data:,"}
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
+    [found] = PAGE.findall(page)
+    data = json.loads(found)
+    assert f"{len(data['states'])} states, {len(data['moves']):,} transitions" in result.out
+    [broken] = [one for one in data["rules"] if one["verdict"] == "broken"]
+    Path(broken["file"]).write_text(broken["scenario"], encoding="utf-8")
+    again = run(*broken["command"].split()[1:])
+    assert again.code == 1
+    assert "BROKEN SPY-R07" in again.out
+    assert (Path("schedproof-out") / broken["file"]).read_text() == broken["scenario"]
+
+
+def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
+    monkeypatch.setattr(drawing, "MAX_STATES", 60)
+    result = run("explore", *SMALL, "--rule", "SPY-R09", "--html", "states.html")
+    assert result.code == 3, result
+    cut = "cut: the first 60 states are drawn, at least "
+    assert f"left out, {cut}" in result.out
+    assert cut in Path("states.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--scope", "lengths"], "--html: draws one limit, and scope lengths has 35; valid: with"),
+        (["--limits", "6"], "--html: draws one scope, not "),
+        ([*SMALL, "--order", "depth"], "--html: with --order depth; valid: with --order breadth"),
+        ([*SMALL, "--checkpoint", "later"], "--html: with --checkpoint; valid: without"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line_and_exit_2(run, monkeypatch, words, message):
+    monkeypatch.setattr(drawing, "drawn", lambda *_: pytest.fail("it explores"))
+    result = run("explore", *words, "--html", "states.html")
+    assert (result.code, result.out) == (2, ""), result
+    assert result.err.startswith(f"schedproof: {message}")
+    assert result.err.count("\n") == 1
+    assert not Path("states.html").exists()
+
+
+def test_a_file_that_cannot_be_written_is_noticed_before(run):
+    result = run("explore", *SMALL, "--html", "nowhere/states.html")
+    assert (result.code, result.out) == (2, "")
+    assert "--html: nowhere/states.html: the folder nowhere does not exist" in result.err

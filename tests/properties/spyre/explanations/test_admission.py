@@ -82,7 +82,7 @@ def test_a_tkv_that_the_projection_did_not_look_at_is_named():
     assert "so it never compared r0, whose tkv is 261" in lines[-1]
 
 
-FILE = Path(__file__).parents[2] / "corpus" / "a-refused-head-is-passed-by.json"
+FILE = Path(__file__).parents[3] / "corpus" / "a-refused-head-is-passed-by.json"
 
 
 def model(scenario, revision):

@@ -32,6 +32,7 @@ def volumes(batch, newcomer, block):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.lists(MEMBERS, max_size=6), NEWCOMERS, st.integers(1, 8), st.data())
 def test_an_overrun_is_found_exactly_where_some_decode_step_of_the_newcomer_has_it(
@@ -45,6 +46,7 @@ def test_an_overrun_is_found_exactly_where_some_decode_step_of_the_newcomer_has_
         assert every[over.step - 1] == over.requests * over.tkv > limit
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(MEMBERS, max_size=6), NEWCOMERS, st.integers(1, 8))
 def test_the_exact_check_of_the_model_and_the_rule_agree(batch, newcomer, block):
@@ -101,6 +103,7 @@ def test_a_formula_that_keeps_the_limit_is_not_accused(formula):
     assert search.exercised["SPY-R47"] > 100
 
 
+@pytest.mark.slow
 def test_a_bold_join_is_broken_even_if_the_newcomer_ends_with_its_first_token():
     scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
     *others, last = scenario.requests
