@@ -1,5 +1,4 @@
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.fixture
-def start_revision(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelTarget]:
+def start_revision(monkeypatch):
     """Starts the model with a revision of the test's own, in the place of a published one."""
 
     def start(revision: Revision, **config: Any) -> ModelTarget:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,12 +18,12 @@ HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 EXAMPLES = ROOT / "examples"
 
 
-def step(name: str) -> dict[str, Any]:
+def step(name):
     [found] = [one for one in ACTION["runs"]["steps"] if one.get("name") == name]
     return found
 
 
-def gated(folder: Path, **inputs: str) -> tuple[int, str]:
+def gated(folder, **inputs):
     """The script of the gate's step, with these inputs; exit code and output."""
     defaults = {name: str(one.get("default", "")) for name, one in ACTION["inputs"].items()}
     given = defaults | {"python": sys.executable} | inputs
@@ -44,19 +43,19 @@ def gated(folder: Path, **inputs: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
-def test_no_input_is_ever_part_of_a_script() -> None:
+def test_no_input_is_ever_part_of_a_script():
     for one in ACTION["runs"]["steps"]:
         assert "${{" not in one.get("run", "")
 
 
-def test_every_input_is_used() -> None:
+def test_every_input_is_used():
     text = (ROOT / "action.yml").read_text()
     for name in ACTION["inputs"]:
         assert f"inputs.{name} " in text
 
 
 @pytest.mark.slow
-def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path: Path) -> None:
+def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path):
     code, out = gated(tmp_path, target="model")
     assert (code, "conforms" in out) == (0, True), out
     named = dict(line.split("=") for line in (tmp_path / "output").read_text().splitlines())
@@ -69,16 +68,14 @@ def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path: Path) -
 @pytest.mark.parametrize(
     "target", ["$(touch hacked)", "x; touch hacked", "--help", "`touch hacked`"]
 )
-def test_a_hostile_target_is_a_word_and_nothing_else(tmp_path: Path, target: str) -> None:
+def test_a_hostile_target_is_a_word_and_nothing_else(tmp_path, target):
     code, out = gated(tmp_path, target=target)
     assert code == 2, out
     assert not (tmp_path / "hacked").exists()
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda one: str(one["id"]))
-def test_a_hook_calls_a_command_that_there_is(
-    hook: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hook_calls_a_command_that_there_is(hook, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [*hook["entry"].split(), "--help"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -87,7 +84,7 @@ def test_a_hook_calls_a_command_that_there_is(
 
 
 @pytest.mark.slow
-def test_what_a_red_night_found_is_replayed_first_in_the_next(tmp_path: Path) -> None:
+def test_what_a_red_night_found_is_replayed_first_in_the_next(tmp_path):
     (tmp_path / "schedproof-out").mkdir()  # an empty repository: no corpus, no deviations
     night = {"target": "model", "system": "spyre", "revision": "documented", "rule": "SPY-R07"}
     code, out = gated(tmp_path, **night, corpus="schedproof-out")
@@ -102,7 +99,7 @@ def test_what_a_red_night_found_is_replayed_first_in_the_next(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_every_input_reaches_the_gate(tmp_path: Path) -> None:
+def test_every_input_reaches_the_gate(tmp_path):
     (tmp_path / "ours.py").write_text("RULES = 3\n")
     given = {"target": "model", "system": "generic", "jobs": "2", "step-limit": "5"}
     code, out = gated(tmp_path, **given, rule="GEN-*", exclude="GEN-R04", path="", rules="")
@@ -115,7 +112,7 @@ def test_every_input_reaches_the_gate(tmp_path: Path) -> None:
     assert "--memory-limit: 1; valid" in out
 
 
-def test_the_cache_goes_by_the_version_of_the_action_and_the_target(tmp_path: Path) -> None:
+def test_the_cache_goes_by_the_version_of_the_action_and_the_target(tmp_path):
     script = step("Install schedproof")["run"].splitlines()
     (tmp_path / "gate" / "targets").mkdir(parents=True)
     digests = []
@@ -142,7 +139,7 @@ def test_the_cache_goes_by_the_version_of_the_action_and_the_target(tmp_path: Pa
     assert "inputs." not in cache["with"]["key"]  # a comma is not valid there
 
 
-def test_the_examples_use_inputs_and_hooks_that_there_are() -> None:
+def test_the_examples_use_inputs_and_hooks_that_there_are():
     text = (EXAMPLES / "github" / "schedproof.yml").read_text()
     workflow = yaml.safe_load(text)
     assert "@main" not in text

@@ -4,7 +4,6 @@ import ast
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +38,7 @@ SETUPTOOLS = PROJECT["tool"]["setuptools"]
 ALL_SOURCES = [path for layer in LAYERS for path in sources(layer)]
 
 
-def test_the_product_imports_no_test_and_no_tool() -> None:
+def test_the_product_imports_no_test_and_no_tool():
     for path in ALL_SOURCES:
         for name in imported(path):
             outside = name.removeprefix("schedproof.").partition(".")[0]
@@ -51,7 +50,7 @@ def test_the_product_imports_no_test_and_no_tool() -> None:
     [path for layer in PURE for path in sources(layer)],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_the_core_does_no_input_or_output(path: Path) -> None:
+def test_the_core_does_no_input_or_output(path):
     place = str(path.relative_to(ROOT))
     for name in imported(path):
         module = name.partition(".")[0]
@@ -64,18 +63,18 @@ def test_the_core_does_no_input_or_output(path: Path) -> None:
     assert not calls & {"open", "print", "input", "exec", "eval", "__import__"}
 
 
-def test_the_catalogue_reads_packaged_resources_only() -> None:
+def test_the_catalogue_reads_packaged_resources_only():
     names = {name for name in imported(ROOT / "spec/catalogue.py") if name.startswith("importlib")}
     assert names == {"importlib.resources"}
 
 
-def test_the_files_that_run_inside_a_release_need_the_standard_library_only() -> None:
+def test_the_files_that_run_inside_a_release_need_the_standard_library_only():
     # jsonl.py is imported there by itself.
     for name in imported(ROOT / "gate/targets/jsonl.py"):
         assert not name.startswith("schedproof"), name
 
 
-def test_every_package_is_listed_and_every_listed_one_exists() -> None:
+def test_every_package_is_listed_and_every_listed_one_exists():
     listed = set(SETUPTOOLS["packages"])
     inits = [ROOT / "__init__.py", *(p for layer in LAYERS for p in sources(layer))]
     there = {
@@ -92,7 +91,7 @@ def test_every_package_is_listed_and_every_listed_one_exists() -> None:
     assert stray == set()
 
 
-def test_every_data_file_is_in_the_wheel() -> None:
+def test_every_data_file_is_in_the_wheel():
     folders = [ROOT / layer for layer in LAYERS if (ROOT / layer).is_dir()]
     data = {
         path
@@ -114,7 +113,7 @@ def test_every_data_file_is_in_the_wheel() -> None:
     assert any(name.startswith("gate/targets/vllm/tinymodel/") for name in names)
 
 
-def test_the_command_is_what_the_package_says() -> None:
+def test_the_command_is_what_the_package_says():
     module, _, name = PROJECT["project"]["scripts"]["schedproof"].partition(":")
     path = ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
     defined = {
@@ -125,22 +124,22 @@ def test_the_command_is_what_the_package_says() -> None:
     assert name in defined
 
 
-def test_the_command_line_starts_without_the_solvers() -> None:
+def test_the_command_line_starts_without_the_solvers():
     """Z3 alone takes a third of a second to import, and most commands never ask it."""
     assert not {"z3", "plotly"} & loaded_by(*GROUPED)
 
 
 @pytest.mark.parametrize("name", ["rules", "replay", "show", "check-trace", "corpus", "serve"])
-def test_what_does_not_search_starts_without_hypothesis(name: str) -> None:
+def test_what_does_not_search_starts_without_hypothesis(name):
     assert "hypothesis" not in loaded_by(name)
 
 
-def test_a_command_loads_no_other() -> None:
+def test_a_command_loads_no_other():
     others = {f"schedproof.gate.cli.{name.replace('-', '_')}" for name in GROUPED} & loaded_by()
     assert not others
 
 
-def loaded_by(*commands: str) -> set[str]:
+def loaded_by(*commands):
     """The modules that are there when these commands are loaded."""
     asked = (
         "import sys, typer, schedproof.gate.cli.app as it; "

@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,13 +43,13 @@ class Command(NamedTuple):
     shown: str
 
 
-def commands(block: str) -> Iterator[Command]:
+def commands(block):
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         words, _, shown = part.partition("\n")
         yield Command(words, shown)
 
 
-def as_pattern(shown: str) -> str:
+def as_pattern(shown):
     lines = [
         r"(?:.*\n)*?"
         if line == "..."
@@ -60,18 +59,18 @@ def as_pattern(shown: str) -> str:
     return "".join(lines)
 
 
-def replace_line(path: Path, block: str) -> None:
+def replace_line(path, block):
     lines = path.read_text().splitlines(keepends=True)
     begins = block.splitlines()[-1].strip()[:ALIKE]
     [number] = [n for n, line in enumerate(lines) if line.strip().startswith(begins)]
     path.write_text("".join([*lines[:number], block, *lines[number + 1 :]]))
 
 
-def pages() -> list[Path]:
+def pages():
     return sorted((ROOT / "docs").rglob("*.md"))
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return str(page.relative_to(ROOT))
 
 
@@ -85,7 +84,7 @@ RUN = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_works_word_for_word(page: str, tmp_path: Path) -> None:
+def test_a_page_works_word_for_word(page, tmp_path):
     ran = 0
     for kind, role, name, block in BLOCK.findall((ROOT / page).read_text()):
         if role == "title":
@@ -101,7 +100,7 @@ def test_a_page_works_word_for_word(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path: Path) -> None:
+def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path):
     """Its commands run in a copy of the repository; its Python goes to the end of systems.py."""
     copy = tmp_path / "schedproof"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__"))
@@ -114,7 +113,7 @@ def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path: Path) 
                 assert_shows(command, copy, PYTHONPATH=str(tmp_path))
 
 
-def assert_shows(command: Command, folder: Path, **variables: str) -> None:
+def assert_shows(command, folder, **variables):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     ran = subprocess.run(
@@ -129,18 +128,18 @@ def assert_shows(command: Command, folder: Path, **variables: str) -> None:
     assert re.fullmatch(as_pattern(command.shown), ran.stdout), ran.stdout + ran.stderr
 
 
-def test_the_adapter_of_the_tutorial_takes_one_screen() -> None:
+def test_the_adapter_of_the_tutorial_takes_one_screen():
     page = (ROOT / "docs" / "tutorial.md").read_text()
     [adapter] = [block for _, role, name, block in BLOCK.findall(page) if (role, name) == ADAPTER]
     code = [line for line in adapter.splitlines() if line.strip()]
     assert len(code) <= 45
 
 
-def words_of(line: str) -> list[str]:
+def words_of(line):
     return shlex.split(line, comments=True)
 
 
-def unrun() -> list[tuple[str, str]]:
+def unrun():
     """File and command of every `sh` block, and of the README's blocks."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = [("README.md", block) for block in re.findall(r"^```\n(.*?)^```$", readme, FENCED)]
@@ -155,7 +154,7 @@ def unrun() -> list[tuple[str, str]]:
     ]
 
 
-def spoken_of() -> list[tuple[str, str]]:
+def spoken_of():
     """File and command of every sentence; `[TARGET]`, `a|b` and three dots are no command."""
     return [
         (name, line)
@@ -165,7 +164,7 @@ def spoken_of() -> list[tuple[str, str]]:
     ]
 
 
-def parse(words: list[str]) -> None:
+def parse(words):
     """As the command line does in a folder with `[tool.schedproof]`, without running anything."""
     command: Any = typer.main.get_command(app.app)
     rest = words[1:]
@@ -175,7 +174,7 @@ def parse(words: list[str]) -> None:
     command.make_context(command.name, rest, default_map={"target": "model"})
 
 
-def check_make(words: list[str]) -> None:
+def check_make(words):
     """The target is in the Makefile, which reads the variables; the tool that it names exists."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert words[1] in re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
@@ -187,7 +186,7 @@ def check_make(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*unrun()}))
-def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name: str, line: str) -> None:
+def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name, line):
     words = words_of(line)
     if words[0] == "make":
         check_make(words)
@@ -199,9 +198,7 @@ def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name: str,
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*spoken_of()}))
-def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
-    name: str, line: str
-) -> None:
+def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(name, line):
     """It may lack what it needs, as in "`schedproof gate nano-vllm --path` with a checkout"."""
     words = words_of(line)
     if words[0] == "make":
@@ -214,7 +211,7 @@ def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
             raise
 
 
-def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
+def test_there_are_such_commands_and_wrong_ones_are_noticed():
     assert len(unrun()) >= 30
     assert len(spoken_of()) >= 10
     for line in ("schedproof gate --no-such", "schedproof replay", "schedproof gate --seed x"):
@@ -223,7 +220,7 @@ def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     for module in ("mkdocs", "material"):
         pytest.importorskip(module, reason="the extra `docs` is not installed")
     folder = tmp_path_factory.mktemp("site")
@@ -240,7 +237,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
+def test_every_rule_has_its_place_in_the_site(site):
     for system in SYSTEMS:
         page = (site / "systems" / f"{system.replace('_', '-')}.html").read_text(encoding="utf-8")
         for rule in load(system):
@@ -249,7 +246,7 @@ def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_page_of_a_system_has_a_figure_that_is_there(site: Path) -> None:
+def test_every_page_of_a_system_has_a_figure_that_is_there(site):
     for page in (site / "systems").glob("*.html"):
         frames = re.findall(r"<iframe[^>]+>", page.read_text("utf-8"))
         assert frames
@@ -261,7 +258,7 @@ def test_every_page_of_a_system_has_a_figure_that_is_there(site: Path) -> None:
             assert drawn.with_suffix(".json").is_file()
 
 
-def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site: Path) -> None:
+def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site):
     loading = re.compile(r'(?:src|srcset)="(?:https?:)?//|<link[^>]+href="(?:https?:)?//[^>]*>')
     read = 0
     for page in site.rglob("*.html"):
@@ -274,14 +271,14 @@ def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site:
     assert read >= 12
 
 
-def test_the_readme_counts_the_rules_of_the_catalogue() -> None:
+def test_the_readme_counts_the_rules_of_the_catalogue():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     counts = re.findall(r"^\|.*\| (\d+) of (\d+) \|", readme, re.MULTILINE)
     rules = [load(system) for system in SYSTEMS]
     assert counts == [(str(sum(rule.checked for rule in all_)), str(len(all_))) for all_ in rules]
 
 
-def test_the_page_of_limits_counts_the_rules_of_the_catalogue() -> None:
+def test_the_page_of_limits_counts_the_rules_of_the_catalogue():
     limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     counts = re.findall(
         r"of the (\d+)\s(?:rules )?for\s[\w\s-]+?\s(\d+)", limits.partition(";")[0], re.I

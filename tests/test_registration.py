@@ -1,8 +1,5 @@
 """A fifth system is registered once, and then gated, explored and searched like the others."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 import schedproof
@@ -18,7 +15,7 @@ CHECKED = ["TOY-R01", "TOY-R02", "TOY-R03"]
 
 
 @pytest.fixture(autouse=True)
-def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _registered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     systems.register(TOY_SYSTEM)
     yield
@@ -26,7 +23,7 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 @pytest.mark.slow
-def test_a_gate_judges_it_by_its_rules_and_those_of_every_system() -> None:
+def test_a_gate_judges_it_by_its_rules_and_those_of_every_system():
     verdict = schedproof.judge(ModelTarget(), system="toy")
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert [statuses[rule] for rule in CHECKED] == ["held"] * 3
@@ -36,7 +33,7 @@ def test_a_gate_judges_it_by_its_rules_and_those_of_every_system() -> None:
 
 
 @pytest.mark.slow
-def test_a_gate_finds_and_shrinks_what_breaks_its_rules() -> None:
+def test_a_gate_finds_and_shrinks_what_breaks_its_rules():
     verdict = schedproof.judge(ModelTarget(), system="toy", revision="one too many")
     finding = next(one for one in verdict.findings if one.rule == "TOY-R01")
     assert (verdict.exit_code, finding.requests) == (1, 2)
@@ -45,9 +42,7 @@ def test_a_gate_finds_and_shrinks_what_breaks_its_rules() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_knows_it(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_knows_it(monkeypatch, capfd):
     run = runner(monkeypatch, capfd)
     assert "TOY-R02" in run("rules", "--system", "toy").out
     result = run("gate", "model", "--system", "toy", "--profile", "quick", "--verbose")
@@ -58,7 +53,7 @@ def test_the_command_line_knows_it(
 @pytest.mark.parametrize(
     ("revision", "broken"), [("documented", []), ("one too many", [CHECKED[0]])]
 )
-def test_its_scope_is_explored_to_the_end(revision: str, broken: list[str]) -> None:
+def test_its_scope_is_explored_to_the_end(revision, broken):
     rules = [rule for rule in load("toy") if rule.checked]
     run = Exploration(ExploreOptions(revision, SCOPES[0]), rules)
     for _ in run.search.run():
@@ -70,13 +65,13 @@ def test_its_scope_is_explored_to_the_end(revision: str, broken: list[str]) -> N
 
 
 @pytest.mark.slow
-def test_a_search_finds_its_counterexample() -> None:
+def test_a_search_finds_its_counterexample():
     found = schedproof.search("TOY-R01", system="toy", revision="one too many")
     assert found is not None
     assert [one.rule for one in found.broken] == ["TOY-R01"]
     assert schedproof.search("TOY-R01", system="toy", examples=50) is None
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_name_is_registered_once(tmp_path):
     with pytest.raises(ValueError, match="a system named 'toy' is registered already"):
         systems.register(TOY)

@@ -13,7 +13,7 @@ LOCKED = dict(
 )
 
 
-def test_every_dependency_is_locked_with_hashes_in_a_version_that_is_allowed() -> None:
+def test_every_dependency_is_locked_with_hashes_in_a_version_that_is_allowed():
     asked = [Requirement(line) for line in PROJECT["dependencies"]]
     for one in asked:
         assert one.specifier.contains(LOCKED[one.name]), one
@@ -22,7 +22,7 @@ def test_every_dependency_is_locked_with_hashes_in_a_version_that_is_allowed() -
     assert "file:" not in text
 
 
-def test_the_container_is_made_of_files_that_there_are() -> None:
+def test_the_container_is_made_of_files_that_there_are():
     text = (ROOT / "Containerfile").read_text()
     for source in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
         assert (ROOT / source).exists()
@@ -32,7 +32,7 @@ def test_the_container_is_made_of_files_that_there_are() -> None:
     assert not {*left_out} & {*needed}
 
 
-def test_an_index_knows_what_it_is_and_what_it_needs() -> None:
+def test_an_index_knows_what_it_is_and_what_it_needs():
     assert PROJECT["license"] == "Apache-2.0"
     assert PROJECT["readme"] == "README.md"
     versions = [one for one in PROJECT["classifiers"] if one.startswith("Programming Language")]

@@ -1,8 +1,7 @@
 """What the model of every system does, whatever it decides: one test for all of them."""
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from schedproof.model.errors import InputError
 from schedproof.model.observation import FIELDS, REQUIRED, Step
 from schedproof.model.scenario import Request
-from schedproof.model.systems import Model, config_keys, full_config, make_model, reference
+from schedproof.model.systems import config_keys, full_config, make_model, reference
 from schedproof.model.target import ModelTarget, model_name
 from schedproof.spec import systems
 from schedproof.spec.systems import SYSTEMS
@@ -33,15 +32,15 @@ class Subject(NamedTuple):
     system: str
     revision: str
 
-    def config(self, **changes: Any) -> dict[str, Any]:
+    def config(self, **changes):
         """Small values of the keys that the system has, and the changes."""
         keys = config_keys(self.system, self.revision)
         return {key: value for key, value in SMALL.items() if key in keys} | changes
 
-    def model(self, **changes: Any) -> Model:
+    def model(self, **changes):
         return make_model(self.system, self.revision, self.config(**changes))
 
-    def variants(self) -> Iterator[dict[str, Any]]:
+    def variants(self):
         """Configurations that differ in what they show: with a prefix cache or without, and with
         the default pool."""
         keys = config_keys(self.system, self.revision)
@@ -61,7 +60,7 @@ SUBJECTS = [
 
 
 @pytest.fixture(params=SUBJECTS, ids="-".join)
-def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+def subject(request, tmp_path):
     if request.param.system in SYSTEMS:
         yield request.param
         return
@@ -70,51 +69,49 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     systems.unregister("toy")
 
 
-def request(
-    name: str = "a", prompt: int = 5, max_tokens: int = 3, output_len: int | None = None
-) -> Request:
+def request(name="a", prompt=5, max_tokens=3, output_len=None):
     content = ((name, prompt - 1), (f"{name} ends", 1))
     return Request(id=name, arrival=0, prompt=content, max_tokens=max_tokens, output_len=output_len)
 
 
-def arrived(model: Model, *names: str) -> Any:
+def arrived(model, *names):
     state = model.initial()
     for name in names:
         state = model.arrive(state, request(name, max_tokens=6))
     return state
 
 
-def free(seen: dict[str, Any]) -> bool:
+def free(seen):
     """No request holds a block, where blocks are shown."""
     return not seen.get("blocks") and seen.get("free_blocks") in (None, SMALL["num_blocks"])
 
 
-def test_a_whole_configuration_reads_as_itself(subject: Subject) -> None:
+def test_a_whole_configuration_reads_as_itself(subject):
     whole = full_config(*subject, subject.config())
     assert whole.items() >= subject.config().items()
     assert full_config(*subject, json.loads(json.dumps(whole))) == whole
     assert {*whole} <= {*config_keys(*subject)}
 
 
-def test_what_is_left_out_is_at_its_default(subject: Subject) -> None:
+def test_what_is_left_out_is_at_its_default(subject):
     assert full_config(*subject, full_config(*subject, {})) == full_config(*subject, {})
 
 
-def test_an_unknown_key_is_refused_with_those_that_are_valid(subject: Subject) -> None:
+def test_an_unknown_key_is_refused_with_those_that_are_valid(subject):
     with pytest.raises(InputError) as caught:
         make_model(*subject, {"unheard_of": 1})
     assert caught.value.path == "$.config.unheard_of"
     assert caught.value.problem == f"unknown key; valid: {', '.join(config_keys(*subject))}"
 
 
-def test_a_value_of_another_type_is_refused_with_its_place(subject: Subject) -> None:
+def test_a_value_of_another_type_is_refused_with_its_place(subject):
     for key in config_keys(*subject):
         with pytest.raises(InputError) as caught:
             full_config(*subject, {key: {"a": [1]} if key != "own" else 1})
         assert caught.value.path == f"$.config.{key}"
 
 
-def test_parameters_are_given_by_name_and_do_not_change(subject: Subject) -> None:
+def test_parameters_are_given_by_name_and_do_not_change(subject):
     read = reference(subject.system).read_config(subject.config(), subject.revision)
     with pytest.raises(TypeError):
         type(read)(4)
@@ -123,7 +120,7 @@ def test_parameters_are_given_by_name_and_do_not_change(subject: Subject) -> Non
             setattr(read, key, getattr(read, key))
 
 
-def test_a_model_is_what_it_was_made_and_stays_so(subject: Subject) -> None:
+def test_a_model_is_what_it_was_made_and_stays_so(subject):
     model = subject.model()
     for name in ("config", "revision"):
         if hasattr(model, name):
@@ -132,7 +129,7 @@ def test_a_model_is_what_it_was_made_and_stays_so(subject: Subject) -> None:
     assert model == subject.model()
 
 
-def test_a_step_shows_the_fields_that_the_model_names_and_no_others(subject: Subject) -> None:
+def test_a_step_shows_the_fields_that_the_model_names_and_no_others(subject):
     for config in subject.variants():
         model = make_model(*subject, config)
         assert {*model.observes} <= FIELDS
@@ -147,7 +144,7 @@ def test_a_step_shows_the_fields_that_the_model_names_and_no_others(subject: Sub
         assert kinds == ["prefill", "decode", "idle"]
 
 
-def test_a_model_is_pure(subject: Subject) -> None:
+def test_a_model_is_pure(subject):
     for config in subject.variants():
         model = make_model(*subject, config)
         state = arrived(model, "a", "b")
@@ -161,7 +158,7 @@ def test_a_model_is_pure(subject: Subject) -> None:
         assert second[0] != first[0]
 
 
-def test_a_step_with_nothing_to_do_is_idle_and_changes_nothing(subject: Subject) -> None:
+def test_a_step_with_nothing_to_do_is_idle_and_changes_nothing(subject):
     model = subject.model()
     state, seen = model.step(model.initial())
     assert state == model.initial()
@@ -172,7 +169,7 @@ def test_a_step_with_nothing_to_do_is_idle_and_changes_nothing(subject: Subject)
     assert not any(seen[field] for field in empty)
 
 
-def test_the_model_stands_in_for_a_target(subject: Subject) -> None:
+def test_the_model_stands_in_for_a_target(subject):
     target = ModelTarget()
     started = target.start(*subject, subject.config())
     assert (started["name"], started["version"]) == (model_name(subject.system), subject.revision)
@@ -181,7 +178,7 @@ def test_the_model_stands_in_for_a_target(subject: Subject) -> None:
     assert (refused["ok"], refused["error"]) == (False, "config")
 
 
-def test_what_a_request_will_generate_does_not_count_when_it_is_added(subject: Subject) -> None:
+def test_what_a_request_will_generate_does_not_count_when_it_is_added(subject):
     model = subject.model()
     for max_tokens in (1, 20, 60, 61, 500):
         refusals = {
@@ -193,9 +190,7 @@ def test_what_a_request_will_generate_does_not_count_when_it_is_added(subject: S
 
 
 @pytest.mark.parametrize(("output_len", "reason"), [(None, "length"), (3, "length"), (2, "eos")])
-def test_a_request_ends_with_its_last_token_and_leaves_nothing(
-    subject: Subject, output_len: int | None, reason: str
-) -> None:
+def test_a_request_ends_with_its_last_token_and_leaves_nothing(subject, output_len, reason):
     model = subject.model()
     state = model.arrive(model.initial(), request(output_len=output_len))
     tokens = 0
@@ -212,9 +207,7 @@ def test_a_request_ends_with_its_last_token_and_leaves_nothing(
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_aborted_request_leaves_once_and_others_stay(
-    subject: Subject, inside: bool, steps: int
-) -> None:
+def test_an_aborted_request_leaves_once_and_others_stay(subject, inside, steps):
     """While it waits, in the step of its prompt, and while it decodes."""
     model = subject.model()
     state = arrived(model, "a", "b")
@@ -236,7 +229,7 @@ def test_an_aborted_request_leaves_once_and_others_stay(
     assert free(seen)
 
 
-def test_to_abort_a_stranger_changes_nothing(subject: Subject) -> None:
+def test_to_abort_a_stranger_changes_nothing(subject):
     model = subject.model()
     for state in (arrived(model, "a", "b"), model.step(arrived(model, "a", "b"))[0]):
         assert model.abort(state, "stranger") == state

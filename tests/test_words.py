@@ -1,7 +1,6 @@
 """Expressions that must not come back: docs/glossary.md has the terms to use instead."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,7 +16,7 @@ AVOIDED = re.compile(
 )
 
 
-def texts() -> Iterator[tuple[str, str]]:
+def texts():
     """Path and text of everything that a reader of the product reads."""
     found = [ROOT / name for name in LOOSE]
     for place in PLACES:
@@ -26,7 +25,7 @@ def texts() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
 
-def hits(name: str, text: str) -> list[str]:
+def hits(name, text):
     """File, line and expression of each hit."""
     return [
         f"{name}:{number}: {found[0]}"
@@ -35,9 +34,9 @@ def hits(name: str, text: str) -> list[str]:
     ]
 
 
-def test_no_avoided_expression_is_in_the_product_or_its_documentation() -> None:
+def test_no_avoided_expression_is_in_the_product_or_its_documentation():
     assert [hit for name, text in texts() for hit in hits(name, text)] == []
 
 
-def test_an_avoided_expression_is_noticed_with_its_line() -> None:
+def test_an_avoided_expression_is_noticed_with_its_line():
     assert hits("a.py", "fine\nWhoever waits, at stake") == ["a.py:2: Whoever", "a.py:2: at stake"]

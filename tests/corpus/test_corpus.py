@@ -39,14 +39,14 @@ FINDINGS = (FOLDER / "FINDINGS.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
-def test_the_model_refuses_at_the_door_what_ends_a_release(file: Path) -> None:
+def test_the_model_refuses_at_the_door_what_ends_a_release(file):
     scenario = read_scenario(file)
     model = make_model(scenario.system, scenario.revision, scenario.config)
     assert all(model.refusal(one) is not None for one in scenario.requests)
 
 
 @pytest.mark.parametrize("file", RELEASE_ALONE, ids=lambda file: file.stem)
-def test_the_model_keeps_every_rule_in_what_ends_a_release(file: Path) -> None:
+def test_the_model_keeps_every_rule_in_what_ends_a_release(file):
     scenario = read_scenario(file)
     outcome = replay(ModelTarget(), scenario, load(scenario.system))
     assert outcome.finished
@@ -58,7 +58,7 @@ def test_the_model_keeps_every_rule_in_what_ends_a_release(file: Path) -> None:
     [file for file in FILES if file not in (*REFUSED, *RELEASE_ALONE)],
     ids=lambda file: file.stem,
 )
-def test_a_finding_breaks_the_rule_that_it_is_for_first(file: Path) -> None:
+def test_a_finding_breaks_the_rule_that_it_is_for_first(file):
     scenario = read_scenario(file)
     assert scenario.expect is not None
     assert scenario.expect.violates
@@ -68,6 +68,6 @@ def test_a_finding_breaks_the_rule_that_it_is_for_first(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_scenario_is_named_by_its_file_and_told_in_the_findings(file: Path) -> None:
+def test_a_scenario_is_named_by_its_file_and_told_in_the_findings(file):
     assert read_scenario(file).name == file.stem
     assert f"tests/corpus/{file.name}" in FINDINGS

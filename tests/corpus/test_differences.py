@@ -19,7 +19,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_vllm_and_the_simulator_after_it_differ_as_the_findings_say(file: Path) -> None:
+def test_vllm_and_the_simulator_after_it_differ_as_the_findings_say(file):
     sides = (
         Side(ModelTarget(), "vllm", "documented"),
         Side(ModelTarget(), "llmservingsim", "head"),
@@ -33,6 +33,6 @@ def test_vllm_and_the_simulator_after_it_differ_as_the_findings_say(file: Path) 
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_difference_is_named_by_its_file_and_told_in_the_findings(file: Path) -> None:
+def test_a_difference_is_named_by_its_file_and_told_in_the_findings(file):
     assert read_scenario(file).name == file.stem
     assert f"differences/{file.name}" in FINDINGS

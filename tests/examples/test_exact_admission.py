@@ -2,10 +2,8 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +25,7 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "exact_admission.py"
 class Request:
     """A request of the release; no two are equal."""
 
-    def __init__(self, computed: int) -> None:
+    def __init__(self, computed):
         self.num_computed_tokens = computed
 
 
@@ -37,18 +35,18 @@ class Release:
     max_batch_tkv_limit = 131_072
     tkv = 32_000
 
-    def __init__(self, lengths: list[int]) -> None:
+    def __init__(self, lengths):
         self.running = [Request(length) for length in lengths]
         self.ongoing_prefills = self.running[:1]
         self.asked_by = -1
 
-    def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
+    def _satisfies_last_chunk_constraints(self, request):
         self.asked_by = self.tkv
         return request == "joins"
 
 
 @pytest.fixture(scope="module")
-def example() -> Iterator[ModuleType]:
+def example():
     """The file, imported beside a release that has only this class."""
     name = "sendnn_inference.v1.core.scheduler"
     parts = [name.rsplit(".", up)[0] for up in range(3, 0, -1)] + [name]
@@ -70,9 +68,7 @@ PAIRS = st.tuples(LENGTHS, st.integers(0, 300) | st.integers(0, 32_768))
 
 
 @given(st.lists(PAIRS, max_size=8), LENGTHS, st.integers(1, 400))
-def test_its_largest_volume_is_that_of_the_model(
-    example: ModuleType, pairs: list[tuple[int, int]], prompt: int, max_tokens: int
-) -> None:
+def test_its_largest_volume_is_that_of_the_model(example, pairs, prompt, max_tokens):
     decoding = [Decoding(length, left, 0) for length, left in pairs]
     expected = peak_volume(decoding, Newcomer(prompt, max_tokens), 64)
     found = example.largest_volume(
@@ -81,16 +77,14 @@ def test_its_largest_volume_is_that_of_the_model(
     assert found == expected
 
 
-def asked(prompt: int, max_tokens: int, computed: int = 0) -> SimpleNamespace:
+def asked(prompt, max_tokens, computed=0):
     return SimpleNamespace(
         num_prompt_tokens=prompt, max_tokens=max_tokens, num_computed_tokens=computed
     )
 
 
 @pytest.mark.parametrize(("beyond", "joins"), [(0, True), (1, False)])
-def test_it_refuses_from_the_first_token_beyond_the_limit(
-    example: ModuleType, beyond: int, joins: bool
-) -> None:
+def test_it_refuses_from_the_first_token_beyond_the_limit(example, beyond, joins):
     # Four requests that end at 32,768 tokens use the limit; a token more begins another block.
     scheduler = example.ExactAdmission([])
     running = [asked(100, 32_669 + beyond, 200) for _ in range(3)]
@@ -99,9 +93,7 @@ def test_it_refuses_from_the_first_token_beyond_the_limit(
 
 
 @given(st.lists(LENGTHS, min_size=1, max_size=6))
-def test_the_rest_is_asked_by_the_batchs_own_tkv_and_what_is_remembered_stays(
-    example: ModuleType, lengths: list[int]
-) -> None:
+def test_the_rest_is_asked_by_the_batchs_own_tkv_and_what_is_remembered_stays(example, lengths):
     scheduler = example.ExactAdmission(lengths)
     assert scheduler._satisfies_last_chunk_constraints("joins") is True
     assert scheduler._satisfies_last_chunk_constraints("waits") is False
@@ -110,7 +102,7 @@ def test_the_rest_is_asked_by_the_batchs_own_tkv_and_what_is_remembered_stays(
 
 
 @pytest.mark.slow
-def test_on_2_1_2_it_takes_the_decode_step_that_the_release_idles() -> None:
+def test_on_2_1_2_it_takes_the_decode_step_that_the_release_idles():
     scenario = read_scenario(
         FILE.parents[1] / "tests/corpus/idle-by-the-tkv-of-a-batch-that-left.json"
     )

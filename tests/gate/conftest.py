@@ -2,7 +2,6 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,20 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.spec.catalogue import load, select
 
-from ..command_line import Run, runner
+from ..command_line import runner
 from .toys import TOYS
 
 RULES = load("spyre")
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch, capfd):
     """The command line in this process."""
     return runner(monkeypatch, capfd)
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GateContext]:
+def gate(tmp_path, monkeypatch):
     """A gate with a small budget; its events are in `events`."""
 
     def make(
@@ -57,7 +56,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GateC
 
 
 @pytest.fixture
-def console(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Console]:
+def console(monkeypatch):
     """The console of every command, as an environment makes it; `reported.printed` reads it."""
 
     def make(encoding: str = "utf-8", **environment: str) -> Console:
@@ -75,7 +74,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Console]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """An empty working folder, an empty cache, and budgets so small that a gate takes a moment."""
     here = tmp_path / "here"
     here.mkdir()
@@ -90,7 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def toy(folder: Path) -> Callable[[str], str]:
+def toy(folder):
     """The TARGET word for a misbehaving target."""
     (folder / "toys.py").write_text(TOYS, encoding="utf-8")
     return lambda name: f"cmd:{shlex.quote(sys.executable)} toys.py {name}"

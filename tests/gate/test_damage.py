@@ -49,13 +49,13 @@ until = 2999-01-01
 """
 
 
-def trace(path: Path) -> None:
+def trace(path):
     with opened_trace(str(path)) as source:
         for _ in read_trace(source):
             pass
 
 
-def baseline(path: Path) -> None:
+def baseline(path):
     for _ in read_baseline(path)[1]:
         pass
 
@@ -79,7 +79,7 @@ BYTES = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good(tmp_path_factory):
     """A folder with one file of each kind."""
     folder = tmp_path_factory.mktemp("good")
     (folder / "two.json").write_text(scenario_json(TWO))
@@ -93,7 +93,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def recorded_baseline(good: Path) -> Path:
+def recorded_baseline(good):
     """The same folder, with a baseline of a few scenarios in it."""
     words = ["diff", "model", "--profile", "quick", "--save", str(good / "baseline.gz")]
     with pytest.MonkeyPatch.context() as patch:
@@ -105,7 +105,7 @@ def recorded_baseline(good: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_is_whole_is_read(recorded_baseline: Path, name: str) -> None:
+def test_what_is_whole_is_read(recorded_baseline, name):
     READERS[name](recorded_baseline / name)
 
 
@@ -113,9 +113,7 @@ def test_what_is_whole_is_read(recorded_baseline: Path, name: str) -> None:
 @pytest.mark.parametrize("name", READERS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_what_is_damaged_is_read_or_refused_in_one_line(
-    recorded_baseline: Path, name: str, data: st.DataObject
-) -> None:
+def test_what_is_damaged_is_read_or_refused_in_one_line(recorded_baseline, name, data):
     whole = (recorded_baseline / name).read_bytes()
     packed = name.endswith(".gz") and data.draw(st.booleans(), "damage what is inside")
     damaged = gzip.decompress(whole) if packed else whole
@@ -134,7 +132,7 @@ def test_what_is_damaged_is_read_or_refused_in_one_line(
     assert not refusal or str(path.parent) in refusal
 
 
-def refused(reader: Callable[[Path], Any], path: Path) -> str:
+def refused(reader, path):
     """Why the file is refused; nothing where it is read."""
     try:
         reader(path)

@@ -3,14 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from schedproof.gate.corpus.folder import entries
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
 from schedproof.properties.checking.replay import replay
@@ -18,7 +16,7 @@ from schedproof.properties.checking.replay import replay
 from . import nursery
 
 
-def survivors(work: str, folder: Path, kills: int) -> dict[str, int]:
+def survivors(work, folder, kills):
     ran = subprocess.run(
         [sys.executable, nursery.__file__, work, str(folder), str(kills)],
         stdout=subprocess.PIPE,
@@ -28,7 +26,7 @@ def survivors(work: str, folder: Path, kills: int) -> dict[str, int]:
     return reported
 
 
-def found(file: Path) -> list[dict[str, str]]:
+def found(file):
     """The findings that a gate had reported; the last line may be cut."""
     lines = file.read_bytes().split(b"\n")
     whole = [json.loads(line) for line in lines[:-1]]
@@ -37,8 +35,8 @@ def found(file: Path) -> list[dict[str, str]]:
 
 @pytest.mark.slow
 def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
-    tmp_path: Path, gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, gate, monkeypatch
+):
     assert survivors("gate", tmp_path, 40)["killed"] >= 8
     reported = [one for file in tmp_path.glob("events-*.ndjson") for one in found(file)]
     assert reported
@@ -59,7 +57,7 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
 
 
 @pytest.mark.slow
-def test_no_file_of_a_corpus_is_ever_half_written(tmp_path: Path) -> None:
+def test_no_file_of_a_corpus_is_ever_half_written(tmp_path):
     assert survivors("corpus", tmp_path, 140) == {"killed": 140, "ended": 0}
     kept = entries(tmp_path / "out")
     assert 1 <= len(kept) <= 20

@@ -1,7 +1,5 @@
 """Configurations of every system: defaults, least values, and the keys that may be null."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -49,21 +47,21 @@ SIZES = [
 ]
 
 
-def refusal(system: str, **values: Any) -> str:
+def refusal(system, **values):
     with pytest.raises(InputError) as caught:
         full_config(system, SYSTEMS[system].revisions[0], values)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(("system", "revision"), REVISIONS)
-def test_what_is_left_out_is_at_its_default(system: str, revision: str) -> None:
+def test_what_is_left_out_is_at_its_default(system, revision):
     read = reference(system).read_config({}, revision)
     assert {key: getattr(read, key) for key in DEFAULTS[system]} == DEFAULTS[system]
     assert full_config(system, revision, {}) == DEFAULTS[system]
 
 
 @pytest.mark.parametrize(("system", "revision"), REVISIONS)
-def test_what_is_given_is_read(system: str, revision: str) -> None:
+def test_what_is_given_is_read(system, revision):
     values = {key: LEAST.get((name, key), 1) for name, key in SIZES if name == system}
     values |= {key: not on for key, on in DEFAULTS[system].items() if isinstance(on, bool)}
     if revision != "2.5.2":
@@ -77,7 +75,7 @@ def test_what_is_given_is_read(system: str, revision: str) -> None:
 
 
 @pytest.mark.parametrize(("system", "key"), SIZES)
-def test_a_size_has_a_least_value_and_a_type(system: str, key: str) -> None:
+def test_a_size_has_a_least_value_and_a_type(system, key):
     least = LEAST.get((system, key), 1)
     assert refusal(system, **{key: least - 1}).startswith(
         f"$.config.{key}: {least - 1}: Expected `int` >= {least}"
@@ -91,7 +89,7 @@ def test_a_size_has_a_least_value_and_a_type(system: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(("system", "key"), SIZES)
-def test_only_a_pool_may_be_unbounded(system: str, key: str) -> None:
+def test_only_a_pool_may_be_unbounded(system, key):
     if key == "num_blocks" and system != "nano_vllm":
         assert full_config(system, SYSTEMS[system].revisions[0], {key: None})[key] is None
     else:

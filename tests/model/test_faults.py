@@ -62,12 +62,12 @@ from schedproof.model.faults import (
         ),
     ],
 )
-def test_a_fault_prints_as_one_line(fault: TargetFault, line: str) -> None:
+def test_a_fault_prints_as_one_line(fault, line):
     assert str(fault) == line
     assert isinstance(fault, TargetFault)
 
 
-def test_a_fault_keeps_what_it_is_about() -> None:
+def test_a_fault_keeps_what_it_is_about():
     crashed = TargetCrashed("step", "boom", "line 1\nline 2")
     assert (crashed.op, crashed.message, crashed.details) == ("step", "boom", "line 1\nline 2")
     assert TargetCrashed("step", "boom").details == ""
@@ -81,7 +81,7 @@ def test_a_fault_keeps_what_it_is_about() -> None:
     assert (unstarted.command, unstarted.why, unstarted.stderr_tail) == (["a", "b"], "why", "bye")
 
 
-def test_an_input_error_names_the_place_before_the_problem() -> None:
+def test_an_input_error_names_the_place_before_the_problem():
     error = InputError("$.requests[2].prompt", "empty")
     assert (error.path, error.problem) == ("$.requests[2].prompt", "empty")
     assert str(error) == "$.requests[2].prompt: empty"
@@ -99,9 +99,7 @@ def test_an_input_error_names_the_place_before_the_problem() -> None:
         (-1000, "signal 1000"),
     ],
 )
-def test_a_process_ends_with_a_code_or_by_a_signal_by_name_if_it_has_one(
-    returncode: int, words: str
-) -> None:
+def test_a_process_ends_with_a_code_or_by_a_signal_by_name_if_it_has_one(returncode, words):
     assert ending(returncode) == words
 
 
@@ -116,9 +114,7 @@ def test_a_process_ends_with_a_code_or_by_a_signal_by_name_if_it_has_one(
         ("x" * 200 + "y", "; its last words: " + "x" * 200),
     ],
 )
-def test_last_words_are_the_last_line_that_says_something_cut_at_200(
-    stderr: str, words: str
-) -> None:
+def test_last_words_are_the_last_line_that_says_something_cut_at_200(stderr, words):
     assert last_words(stderr) == words
 
 
@@ -132,7 +128,5 @@ def test_last_words_are_the_last_line_that_says_something_cut_at_200(
         (b"a\n\n", "a"),
     ],
 )
-def test_an_excerpt_is_how_a_line_begins_cut_at_200_bytes(
-    line: bytes | bytearray, begins: str
-) -> None:
+def test_an_excerpt_is_how_a_line_begins_cut_at_200_bytes(line, begins):
     assert excerpt(line) == begins

@@ -5,16 +5,13 @@ that are in the cache: a figure's tkv is the engine's plus one, and its jumps sh
 """
 
 import itertools
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import pytest
 
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import documented
-from schedproof.model.spyre.model import SpyreModel, make_model
-from schedproof.model.spyre.state import State
+from schedproof.model.spyre.model import make_model
 
 from .. import golden_tables
 
@@ -52,21 +49,21 @@ CORRECTED: dict[tuple[str, int], dict[str, int]] = {
 
 
 @cache
-def figure(name: str) -> dict[str, Any]:
+def figure(name):
     return next(one for one in golden_tables.load("docs_figures.json") if one["name"] == name)
 
 
-def test_every_figure_is_compared_or_named() -> None:
+def test_every_figure_is_compared_or_named():
     names = {one["name"] for one in golden_tables.load("docs_figures.json")}
     left = names - {*PREFILL, *SCHEDULING, *PREFIX_CACHING}
     assert left == {"timeline_admission_constraints"} == left & NOT_COMPARED.keys()
 
 
-def sorted_row(row: dict[str, Any]) -> dict[str, Any]:
+def sorted_row(row):
     return row | {"decoding": sorted(row["decoding"], key=lambda one: str(one["id"]))}
 
 
-def admission_arrivals() -> list[golden_tables.Arrival]:
+def admission_arrivals():
     return [
         golden_tables.Arrival(
             one["arrival_step"],
@@ -79,7 +76,7 @@ def admission_arrivals() -> list[golden_tables.Arrival]:
     ]
 
 
-def admission_steps(revision: str) -> Iterator[dict[str, Any]]:
+def admission_steps(revision):
     """The run of the admission figure, and the idle step after it."""
     target = golden_tables.started(
         revision, **golden_tables.config_of(figure("scheduling_admission_constraints"))
@@ -89,7 +86,7 @@ def admission_steps(revision: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_admission_figure_is_reproduced_row_by_row(revision: str) -> None:
+def test_the_admission_figure_is_reproduced_row_by_row(revision):
     arrivals = admission_arrivals()
     initial = {
         "step": 0,
@@ -105,7 +102,7 @@ def test_the_admission_figure_is_reproduced_row_by_row(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(revision: str) -> None:
+def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(revision):
     rows = figure("scheduling_admission_constraints")["steps"][1:]
     compared = 0
     for seen, row in zip(admission_steps(revision), rows, strict=True):
@@ -121,7 +118,7 @@ def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(rev
 
 @pytest.mark.parametrize("revision", PREFILL_REVISIONS)
 @pytest.mark.parametrize("name", PREFILL)
-def test_the_prefill_figures_are_reproduced(name: str, revision: str) -> None:
+def test_the_prefill_figures_are_reproduced(name, revision):
     shown = figure(name)
     [one] = shown["derived_requests"]
     requests = [golden_tables.Arrival(0, one["id"], one["prompt_len"], one["max_tokens"])]
@@ -135,9 +132,7 @@ def test_the_prefill_figures_are_reproduced(name: str, revision: str) -> None:
 
 @pytest.mark.parametrize("revision", PREFILL_REVISIONS)
 @pytest.mark.parametrize("name", PREFIX_CACHING)
-def test_the_prefix_caching_figures_are_reproduced_but_for_the_corrected_cells(
-    name: str, revision: str
-) -> None:
+def test_the_prefix_caching_figures_are_reproduced_but_for_the_corrected_cells(name, revision):
     rows = []
     for row in figure(name)["steps"]:
         corrected = CORRECTED.get((name, row["step"]), {})
@@ -146,7 +141,7 @@ def test_the_prefix_caching_figures_are_reproduced_but_for_the_corrected_cells(
     assert list(cached_prefill_rows(name, revision)) == rows
 
 
-def cached_prefill_rows(name: str, revision: str) -> Iterator[dict[str, Any]]:
+def cached_prefill_rows(name, revision):
     """The prefill of the figure's second request, after its first request has come and gone.
 
     The second prompt is the first one's beginning, then the first part of its output, then its
@@ -197,13 +192,13 @@ def cached_prefill_rows(name: str, revision: str) -> Iterator[dict[str, Any]]:
             return
 
 
-def asked(name: str, prompt: list[tuple[str, int]], max_tokens: int) -> Request:
+def asked(name, prompt, max_tokens):
     """A request whose prompt has these segments, the empty ones left out."""
     segments = tuple((stream, length) for stream, length in prompt if length)
     return Request(id=name, arrival=0, prompt=segments, max_tokens=max_tokens)
 
 
-def jump_rows() -> Iterator[dict[str, Any]]:
+def jump_rows():
     """The padding figure from its first row on: every request decodes until it is at its end."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = {
@@ -224,13 +219,13 @@ def jump_rows() -> Iterator[dict[str, Any]]:
     yield {"step": len(shown["steps"]) - 1, "step_type": "done", **empty, "decoding": []}
 
 
-def test_the_padding_figure_is_reproduced_row_by_row() -> None:
+def test_the_padding_figure_is_reproduced_row_by_row():
     """It starts in mid-run and its volume exceeds its own limit, so no scheduler drives it."""
     rows = figure("scheduling_padding_tkv_jump")["steps"]
     assert list(jump_rows()) == [sorted_row(row) for row in rows]
 
 
-def test_tkv_jumps_backward_and_forward_where_the_caption_says() -> None:
+def test_tkv_jumps_backward_and_forward_where_the_caption_says():
     """Backward after rows 11 and 16, forward after 52; down after a finish in 58 and 65."""
     jumps: dict[int, dict[str, int]] = {}
     for before, after in itertools.pairwise(jump_rows()):
@@ -249,7 +244,7 @@ def test_tkv_jumps_backward_and_forward_where_the_caption_says() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_request_1_is_held_at_steps_5_to_22_until_request_0_completes(revision: str) -> None:
+def test_request_1_is_held_at_steps_5_to_22_until_request_0_completes(revision):
     steps = dict(enumerate(admission_steps(revision), 1))
     chunks = [
         n for n, seen in steps.items() if seen["kind"] == "prefill" and "1" in seen["scheduled"]
@@ -262,7 +257,7 @@ def test_request_1_is_held_at_steps_5_to_22_until_request_0_completes(revision: 
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision: str) -> None:
+def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision):
     steps = dict(enumerate(admission_steps(revision), 1))
     assert all(steps[n]["kind"] == "decode" and "4" in steps[n]["waiting"] for n in range(35, 46))
     assert steps[45]["finished"] == {"2": "eos"}
@@ -273,7 +268,7 @@ def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision: str) -> Non
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(revision: str) -> None:
+def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(revision):
     model, state = state_before(revision, 35)
     newcomer = state.waiting[0]
     # It prefills in step 35, every request decodes in step 36.
@@ -283,7 +278,7 @@ def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(rev
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_requests_6_and_7_wait_for_a_slot(revision: str) -> None:
+def test_requests_6_and_7_wait_for_a_slot(revision):
     for number, name in ((50, "6"), (57, "7")):
         model, state = state_before(revision, number)
         assert state.waiting[0].id == name
@@ -291,7 +286,7 @@ def test_requests_6_and_7_wait_for_a_slot(revision: str) -> None:
         assert not documented.satisfies_first_chunk(model.config, state)
 
 
-def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
+def state_before(revision, step):
     """The model's state in the admission figure before engine step `step` (from 1)."""
     config = golden_tables.config_of(figure("scheduling_admission_constraints"))
     model = make_model(revision, config)
@@ -312,7 +307,7 @@ def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
     return model, state
 
 
-def refused_by(model: SpyreModel, state: State) -> set[str]:
+def refused_by(model, state):
     """Which last-chunk constraints stand against the request that is next."""
     one = state.prefilling or state.waiting[0]
     assert not documented.may_prefill(model.config, model.revision, state, one)

@@ -3,13 +3,10 @@
 Two kinds of files: padding and tkv at the model runner, block tables and slots at the worker.
 """
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented, scheduler
-from schedproof.model.spyre.config import SpyreConfig
 
 from .. import golden_tables
 
@@ -41,7 +38,7 @@ NOT_COMPARED = {
 ENDLESS = 100
 
 
-def tables(file: str) -> list[Any]:
+def tables(file):
     return [
         pytest.param(revision, *case.values, id=f"{revision}-{case.id}", marks=case.marks)
         for revision in REVISIONS
@@ -50,9 +47,7 @@ def tables(file: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("revision", "table"), tables(RUNNER))
-def test_every_cell_of_the_runners_forwards_is_reproduced(
-    revision: str, table: dict[str, Any]
-) -> None:
+def test_every_cell_of_the_runners_forwards_is_reproduced(revision, table):
     for forward, got in zip(table["forwards"], runner_cells(revision, table), strict=True):
         expected = {key: forward[key] for key in ("cached", "num_scheduled_tokens")}
         expected |= forward["expect"]
@@ -60,9 +55,7 @@ def test_every_cell_of_the_runners_forwards_is_reproduced(
 
 
 @pytest.mark.parametrize(("revision", "table"), tables(WORKER))
-def test_every_cell_of_the_workers_forwards_is_reproduced(
-    revision: str, table: dict[str, Any]
-) -> None:
+def test_every_cell_of_the_workers_forwards_is_reproduced(revision, table):
     for forward, got in zip(table["forwards"], worker_cells(revision, table), strict=True):
         part = forward["expect"].get("slot_slice")
         if part:
@@ -74,7 +67,7 @@ def test_every_cell_of_the_workers_forwards_is_reproduced(
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("file", [RUNNER, WORKER])
-def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file: str, revision: str) -> None:
+def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file, revision):
     forwards = [
         one for table in golden_tables.load(f"{revision}_{file}") for one in table["forwards"]
     ]
@@ -83,7 +76,7 @@ def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file: str, revis
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_comparisons_notice_a_changed_prompt(revision: str) -> None:
+def test_the_comparisons_notice_a_changed_prompt(revision):
     """A guard of the tests themselves: with one token more nothing is the same."""
     table = golden_tables.load(f"{revision}_{RUNNER}")[0]
     before = runner_cells(revision, table)
@@ -97,7 +90,7 @@ def test_the_comparisons_notice_a_changed_prompt(revision: str) -> None:
     assert worker_cells(revision, table) != before
 
 
-def runner_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+def runner_cells(revision, table):
     """The model's forwards. The published test hands them to the runner itself; they are those
     that the scheduler makes without interleaving."""
     model = golden_tables.model_of(revision, golden_tables.config_of(table) | {"interleave": False})
@@ -127,7 +120,7 @@ def runner_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     return cells
 
 
-def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+def worker_cells(revision, table):
     """The model's forwards, and its arithmetic where the table only plans."""
     model = golden_tables.model_of(revision, golden_tables.config_of(table))
     config = model.config
@@ -184,7 +177,7 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     return cells
 
 
-def planned(config: SpyreConfig, prompt: int, hit: int) -> dict[str, Any]:
+def planned(config, prompt, hit):
     """The chunks of a prompt of which the first `hit` tokens are cached."""
     chunks = documented.chunk_count(prompt, config.chunk_size)
     pad = documented.left_padding_blocks(prompt, config.chunk_size, config.block_size)

@@ -1,8 +1,6 @@
 """The releases' published run-to-completion property, at production scale."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -22,9 +20,7 @@ RUNS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("revision", "table"), RUNS)
-def test_volume_stays_within_the_limit_until_the_run_ends(
-    revision: str, table: dict[str, Any]
-) -> None:
+def test_volume_stays_within_the_limit_until_the_run_ends(revision, table):
     config = golden_tables.config_of(table)
     assert config["prefix_caching"]
     generated: Counter[str] = Counter()
@@ -48,22 +44,22 @@ def test_volume_stays_within_the_limit_until_the_run_ends(
 
 
 @pytest.mark.parametrize("table", golden_tables.cases(OF_2_1_2))
-def test_the_documents_formula_exceeds_the_limit(table: dict[str, Any]) -> None:
+def test_the_documents_formula_exceeds_the_limit(table):
     """It does not round up to whole blocks, so a realignment can cost more than it projects."""
     limit = golden_tables.config_of(table)["max_batch_tkv"]
     assert any(volume(seen) > limit for seen in steps("documented", table))
 
 
-def volume(seen: dict[str, Any]) -> int:
+def volume(seen):
     """Requests of a forward times its tkv, in tokens."""
     return len(seen["scheduled"]) * (seen["tkv"] or 0)
 
 
-def added(table: dict[str, Any]) -> list[dict[str, Any]]:
+def added(table):
     return [event["request"] for event in table["events"] if event["op"] == "add"]
 
 
-def sharing(table: dict[str, Any]) -> set[str]:
+def sharing(table):
     """Requests whose prompt begins like an earlier one, for a block at least."""
     seeds: set[tuple[str, int]] = set()
     later = set()
@@ -75,7 +71,7 @@ def sharing(table: dict[str, Any]) -> set[str]:
     return later
 
 
-def steps(revision: str, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def steps(revision, table):
     """The steps of the run that the table's events describe."""
     target = golden_tables.started(revision, **golden_tables.config_of(table))
     generated: Counter[str] = Counter()

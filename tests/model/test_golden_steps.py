@@ -37,7 +37,7 @@ NOT_COMPARED = {
 
 
 @pytest.mark.parametrize(("revision", "table"), TABLES)
-def test_every_cell_of_the_step_table_is_reproduced(revision: str, table: dict[str, Any]) -> None:
+def test_every_cell_of_the_step_table_is_reproduced(revision, table):
     # `available_blocks` never binds where the table leaves it to the engine (null).
     not_enforced = {(step, key) for step, key in table["not_enforced"]}
     differences = []
@@ -53,13 +53,13 @@ def test_every_cell_of_the_step_table_is_reproduced(revision: str, table: dict[s
 
 
 @pytest.mark.parametrize(("revision", "table"), TABLES)
-def test_no_column_is_silently_ignored(revision: str, table: dict[str, Any]) -> None:
+def test_no_column_is_silently_ignored(revision, table):
     columns = {key for row in table["all_steps"] for key in row}
     assert columns - COMPARED - NOT_COMPARED.keys() == set()
     assert {key for _, key in table["not_enforced"]} <= COMPARED
 
 
-def test_what_is_named_as_compared_or_not_compared_exists() -> None:
+def test_what_is_named_as_compared_or_not_compared_exists():
     tables = [
         table for files in STEPS.values() for file in files for table in golden_tables.load(file)
     ]
@@ -67,7 +67,7 @@ def test_what_is_named_as_compared_or_not_compared_exists() -> None:
     assert columns == COMPARED | NOT_COMPARED.keys()
 
 
-def test_the_comparison_notices_a_changed_cell() -> None:
+def test_the_comparison_notices_a_changed_cell():
     """A guard of the test itself: a table with one token more must not be reproduced."""
     table = golden_tables.load(STEPS["2.1.2"][0])[0]
     before = model_rows("2.1.2", table)
@@ -75,7 +75,7 @@ def test_the_comparison_notices_a_changed_cell() -> None:
     assert model_rows("2.1.2", table) != before
 
 
-def model_rows(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+def model_rows(revision, table):
     """The model's rows: state after N steps, the arrivals of N added, before step N + 1."""
     model = golden_tables.model_of(revision, golden_tables.config_of(table))
     state = model.initial()

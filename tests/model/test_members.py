@@ -10,12 +10,12 @@ from schedproof.spec.systems import SYSTEMS
 EVERY = [(one.name, revision) for one in SYSTEMS.values() for revision in one.revisions]
 
 
-def request(name: str) -> Request:
+def request(name):
     return Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=9)
 
 
 @pytest.mark.parametrize(("system", "revision"), EVERY)
-def test_a_request_that_is_told_to_ends_with_its_next_token(system: str, revision: str) -> None:
+def test_a_request_that_is_told_to_ends_with_its_next_token(system, revision):
     model = make_model(system, revision, full_config(system, revision, {}))
     state = model.initial()
     for name in "ab":
@@ -31,14 +31,14 @@ def test_a_request_that_is_told_to_ends_with_its_next_token(system: str, revisio
 
 
 @pytest.mark.parametrize(("system", "revision"), EVERY)
-def test_who_waits_may_be_told_as_well(system: str, revision: str) -> None:
+def test_who_waits_may_be_told_as_well(system, revision):
     model = make_model(system, revision, full_config(system, revision, {}))
     state = ending(model.arrive(model.initial(), request("a")), "a")
     _, seen = model.step(state)
     assert seen["finished"] == {"a": "eos"}
 
 
-def test_members_are_found_and_left_out_by_their_ids() -> None:
+def test_members_are_found_and_left_out_by_their_ids():
     queue = tuple(request(name) for name in "abc")
     assert find(queue, "b") is queue[1]
     assert find(queue, "d") is None

@@ -1,7 +1,5 @@
 """A step observation is read strictly, and does not change."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -13,18 +11,18 @@ LISTS = ("waiting", "running", "prefilling", "paused", "preempted", "parked", "e
 NUMBERED = ("blocks", "slot_blocks", "encoder_inputs")
 
 
-def read(**changes: Any) -> Step:
+def read(**changes):
     return msgspec.convert({"kind": "decode", "scheduled": {"a": 1}} | changes, Step)
 
 
-def test_what_is_not_shown_is_none_and_is_not_written() -> None:
+def test_what_is_not_shown_is_none_and_is_not_written():
     step = read()
     shown = {name: getattr(step, name) for name in FIELDS}
     assert shown == dict.fromkeys(FIELDS) | {"kind": "decode", "scheduled": {"a": 1}}
     assert msgspec.to_builtins(step) == {"kind": "decode", "scheduled": {"a": 1}}
 
 
-def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null() -> None:
+def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null():
     assert {"kind", "scheduled"} == REQUIRED
     assert {"tkv"} == NULLABLE
     for plain in ({"kind": "idle"}, {"scheduled": {}}):
@@ -32,14 +30,14 @@ def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null() -> 
             msgspec.convert(plain, Step)
 
 
-def test_the_fields_are_those_of_the_protocol() -> None:
+def test_the_fields_are_those_of_the_protocol():
     assert {
         *("kind", "left_pad_blocks", "finished", "completes"),
         *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED),
     } == FIELDS
 
 
-def test_counts_are_not_negative() -> None:
+def test_counts_are_not_negative():
     for name in COUNTS:
         assert getattr(read(**{name: {"a": 0}}), name) == {"a": 0}
         with pytest.raises(msgspec.ValidationError, match=name):
@@ -54,12 +52,12 @@ def test_counts_are_not_negative() -> None:
             read(**{name: {"a": [-1]}})
 
 
-def test_queues_keep_their_order() -> None:
+def test_queues_keep_their_order():
     for name in LISTS:
         assert getattr(read(**{name: ["b", "a"]}), name) == ("b", "a")
 
 
-def test_a_step_does_not_change_and_is_written_by_name_only() -> None:
+def test_a_step_does_not_change_and_is_written_by_name_only():
     with pytest.raises(AttributeError):
         setattr(read(), "kind", "idle")  # noqa: B010
     with pytest.raises(TypeError):

@@ -22,13 +22,13 @@ A: Content = (("a", 4),)
 B: Content = (("b", 4),)
 
 
-def test_a_fresh_pool_hands_out_1_2_3() -> None:
+def test_a_fresh_pool_hands_out_1_2_3():
     taken, pool = take(Pool(), 2)
     assert taken == (1, 2)
     assert take(pool, 1)[0] == (3,)
 
 
-def test_a_block_that_is_forgotten_is_not_found_and_another_of_the_same_is() -> None:
+def test_a_block_that_is_forgotten_is_not_found_and_another_of_the_same_is():
     pool = publish(Pool(), [(1, A), (2, A), (3, B)])
     assert forget(pool, A, 1).cached == {A: (2,), B: (3,)}
     assert forget(forget(pool, A, 1), A, 2).cached == {B: (3,)}
@@ -36,12 +36,12 @@ def test_a_block_that_is_forgotten_is_not_found_and_another_of_the_same_is() -> 
 
 
 @pytest.mark.parametrize("count", [0, -1, -5])
-def test_nothing_is_taken_where_nothing_is_missing(count: int) -> None:
+def test_nothing_is_taken_where_nothing_is_missing(count):
     pool = Pool(9, (7, 8), 3, ((5, A),), {A: (5,)})
     assert take(pool, count) == ((), pool)
 
 
-def test_the_head_is_handed_out_before_what_is_fresh_and_the_tail_last() -> None:
+def test_the_head_is_handed_out_before_what_is_fresh_and_the_tail_last():
     pool = Pool(size=6, head=(2, 1), fresh=5, tail=((4, None), (3, A)), cached={A: (3,)})
     assert take(pool, 1) == ((2,), pool._replace(head=(1,)))
     assert take(pool, 3) == ((2, 1, 5), pool._replace(head=(), fresh=6))
@@ -49,21 +49,21 @@ def test_the_head_is_handed_out_before_what_is_fresh_and_the_tail_last() -> None
     assert take(pool, 6) == ((2, 1, 5, 6, 4, 3), Pool(6, (), 7))
 
 
-def test_without_a_size_there_is_always_a_fresh_block() -> None:
+def test_without_a_size_there_is_always_a_fresh_block():
     pool = Pool(None, fresh=3, tail=((2, A), (1, None)), cached={A: (2,)})
     taken, left = take(pool, 100)
     assert taken == tuple(range(3, 103))
     assert left == pool._replace(fresh=103)
 
 
-def test_free_are_the_blocks_given_back_and_those_never_handed_out() -> None:
+def test_free_are_the_blocks_given_back_and_those_never_handed_out():
     assert free_blocks(Pool(6)) == 6
     assert free_blocks(Pool(6, head=(2, 1), fresh=5, tail=((4, None),))) == 2 + 2 + 1
     assert free_blocks(Pool(6, fresh=7)) == 0
     assert free_blocks(Pool(None, head=(2, 1), fresh=5)) is None
 
 
-def test_what_a_block_held_is_found_until_it_is_handed_out_again() -> None:
+def test_what_a_block_held_is_found_until_it_is_handed_out_again():
     pool = Pool(3, fresh=4, tail=((1, A), (3, A), (2, B)), cached={A: (1, 3), B: (2,)})
     first, pool = take(pool, 1)
     assert (first, pool.cached) == ((1,), {A: (3,), B: (2,)})
@@ -72,13 +72,13 @@ def test_what_a_block_held_is_found_until_it_is_handed_out_again() -> None:
     assert take(pool, 1) == ((2,), Pool(3, fresh=4))
 
 
-def test_of_two_blocks_with_the_same_content_the_one_not_handed_out_is_still_found() -> None:
+def test_of_two_blocks_with_the_same_content_the_one_not_handed_out_is_still_found():
     for first, second in ((1, 3), (3, 1)):
         pool = Pool(3, fresh=4, tail=((first, A), (second, A)), cached={A: (1, 3)})
         assert take(pool, 1) == ((first,), Pool(3, (), 4, ((second, A),), {A: (second,)}))
 
 
-def test_taking_a_block_does_not_change_the_pool_that_it_was_taken_from() -> None:
+def test_taking_a_block_does_not_change_the_pool_that_it_was_taken_from():
     pool = Pool(1, fresh=2, tail=((1, A),), cached={A: (1,)})
     take(pool, 1)
     assert pool == Pool(1, fresh=2, tail=((1, A),), cached={A: (1,)})
@@ -86,33 +86,33 @@ def test_taking_a_block_does_not_change_the_pool_that_it_was_taken_from() -> Non
     assert pool.cached == {A: (1,)}
 
 
-def test_a_block_that_is_touched_leaves_the_free_list_and_is_found_as_before() -> None:
+def test_a_block_that_is_touched_leaves_the_free_list_and_is_found_as_before():
     pool = Pool(4, (4,), 5, ((1, A), (2, None), (3, B)), {A: (1,), B: (3,)})
     assert touch(pool, [1, 3]) == pool._replace(tail=((2, None),))
     assert touch(pool, [9]) == pool
 
 
-def test_blocks_come_back_at_the_end_in_the_order_given() -> None:
+def test_blocks_come_back_at_the_end_in_the_order_given():
     pool = Pool(4, (), 5, ((1, A),), {A: (1,), B: (3,)})
     freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=False)
     assert freed == pool._replace(tail=((1, A), (2, None), (3, B), (4, None)))
 
 
-def test_without_a_size_nobody_keeps_a_block_that_is_neither_found_nor_handed_out_again() -> None:
+def test_without_a_size_nobody_keeps_a_block_that_is_neither_found_nor_handed_out_again():
     pool = Pool(None, fresh=5, tail=((1, A),))
     freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=False)
     assert freed.tail == ((1, A), (3, B))
     assert take(freed, 2)[0] == take(pool._replace(tail=()), 2)[0] == (5, 6)
 
 
-def test_blocks_that_hold_nothing_to_be_found_come_back_to_the_front() -> None:
+def test_blocks_that_hold_nothing_to_be_found_come_back_to_the_front():
     pool = Pool(5, (5,), 6, ((1, A),), {A: (1,), B: (3,)})
     freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=True)
     assert freed == pool._replace(head=(2, 4, 5), tail=((1, A), (3, B)))
     assert take(freed, 2)[0] == (2, 4)
 
 
-def test_of_two_blocks_with_the_same_content_the_one_filled_first_is_in_front() -> None:
+def test_of_two_blocks_with_the_same_content_the_one_filled_first_is_in_front():
     pool = publish(publish(Pool(), [(2, A), (1, B)]), [(3, A)])
     assert pool.cached == {A: (2, 3), B: (1,)}
     assert pool._replace(cached={}) == Pool()
@@ -122,7 +122,7 @@ class FreeList(RuleBasedStateMachine):
     """A pool against the list of its free blocks, the next one in front."""
 
     @initialize(size=st.integers(1, 8), nameless_first=st.booleans())
-    def start(self, size: int, nameless_first: bool) -> None:
+    def start(self, size, nameless_first):
         self.nameless_first = nameless_first
         self.pool = Pool(size)
         self.free = list(range(1, size + 1))
@@ -130,7 +130,7 @@ class FreeList(RuleBasedStateMachine):
         self.holds: dict[int, Content] = {}
 
     @rule(data=st.data())
-    def take(self, data: st.DataObject) -> None:
+    def take(self, data):
         count = data.draw(st.integers(0, len(self.free)))
         taken, self.pool = take(self.pool, count)
         assert list(taken) == self.free[:count]
@@ -141,7 +141,7 @@ class FreeList(RuleBasedStateMachine):
 
     @precondition(lambda self: set(self.held) - self.holds.keys())
     @rule(data=st.data(), content=st.sampled_from((A, B)))
-    def fill(self, data: st.DataObject, content: Content) -> None:
+    def fill(self, data, content):
         block = data.draw(st.sampled_from(sorted(set(self.held) - self.holds.keys())))
         # Filled again, a block goes behind the others in `holds`, as in the pool.
         self.pool = publish(self.pool, [(block, content)])
@@ -149,7 +149,7 @@ class FreeList(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
+    def leave(self, data):
         blocks = data.draw(st.lists(st.sampled_from(self.held), unique=True))
         freed = [(block, self.holds.get(block)) for block in blocks]
         self.pool = give_back(self.pool, freed, self.nameless_first)
@@ -163,21 +163,21 @@ class FreeList(RuleBasedStateMachine):
 
     @precondition(lambda self: set(self.free) & self.holds.keys())
     @rule(data=st.data())
-    def use_again(self, data: st.DataObject) -> None:
+    def use_again(self, data):
         block = data.draw(st.sampled_from(sorted(set(self.free) & self.holds.keys())))
         self.pool = touch(self.pool, [block])
         self.free.remove(block)
         self.held.append(block)
 
     @invariant()
-    def every_filled_block_is_found_the_first_one_first(self) -> None:
+    def every_filled_block_is_found_the_first_one_first(self):
         expected: dict[Any, tuple[int, ...]] = {}
         for block, content in getattr(self, "holds", {}).items():
             expected[content] = (*expected.get(content, ()), block)
         assert dict(getattr(self, "pool", Pool()).cached) == expected
 
     @invariant()
-    def as_many_are_free_as_the_list_has(self) -> None:
+    def as_many_are_free_as_the_list_has(self):
         if hasattr(self, "pool"):
             assert free_blocks(self.pool) == len(self.free)
 

@@ -1,7 +1,6 @@
 """Records are fixed once made, and cheap."""
 
 import gc
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ NAMES = [f"{type(one).__module__.split('.')[2]}-{type(one).__name__}" for one in
 
 
 @pytest.mark.parametrize("one", RECORDS, ids=NAMES)
-def test_a_record_cannot_be_changed_and_a_changed_one_is_another(one: Any) -> None:
+def test_a_record_cannot_be_changed_and_a_changed_one_is_another(one):
     field = one.__struct_fields__[0]
     with pytest.raises(AttributeError, match="immutable"):
         setattr(one, field, "new")
@@ -35,10 +34,10 @@ def test_a_record_cannot_be_changed_and_a_changed_one_is_another(one: Any) -> No
 
 
 @pytest.mark.parametrize("one", RECORDS, ids=NAMES)
-def test_the_garbage_collector_does_not_follow_a_record(one: Any) -> None:
+def test_the_garbage_collector_does_not_follow_a_record(one):
     assert not gc.is_tracked(one)
 
 
-def test_a_record_without_fields_cannot_be_given_any() -> None:
+def test_a_record_without_fields_cannot_be_given_any():
     with pytest.raises(AttributeError):
         Record().size = 1  # type: ignore[attr-defined]

@@ -17,25 +17,25 @@ DECODE = {"kind": "decode", "scheduled": {"a": 1}}
 PLAIN = frozenset(REQUIRED)
 
 
-def test_started_names_the_target_and_what_it_shows() -> None:
+def test_started_names_the_target_and_what_it_shows():
     says = read_started(STARTED)
     assert (says.name, says.version) == ("n", "1")
     assert says.observes == {"tkv", "running", "kind", "scheduled"}
 
 
-def test_fields_that_the_protocol_does_not_have_are_not_observed() -> None:
+def test_fields_that_the_protocol_does_not_have_are_not_observed():
     says = read_started(STARTED | {"observes": ["tkv", "temperature"]})
     assert says.observes == {"tkv", *REQUIRED}
 
 
-def test_a_target_may_say_its_defaults_and_only_then_shows_them() -> None:
+def test_a_target_may_say_its_defaults_and_only_then_shows_them():
     assert read_started(STARTED).shows == read_started(STARTED).observes
     says = read_started(STARTED | {"defaults": {"interleave": True}})
     assert says.defaults == {"interleave": True}
     assert says.shows == says.observes | {"defaults"}
 
 
-def test_a_refused_configuration_is_not_a_fault_of_the_scheduler() -> None:
+def test_a_refused_configuration_is_not_a_fault_of_the_scheduler():
     with pytest.raises(ConfigRefused, match="no such key"):
         read_started({"ok": False, "error": "config", "message": "no such key"})
 
@@ -54,35 +54,35 @@ def test_a_refused_configuration_is_not_a_fault_of_the_scheduler() -> None:
         {"ok": 1},
     ],
 )
-def test_a_start_that_lacks_something_is_a_broken_target(changes: dict[str, Any]) -> None:
+def test_a_start_that_lacks_something_is_a_broken_target(changes):
     with pytest.raises(TargetBroken, match="broken target: at 'start'"):
         read_started(STARTED | changes)
 
 
 @pytest.mark.parametrize("reply", [None, [], "config", 3])
-def test_a_start_that_is_no_object_is_a_broken_target(reply: Any) -> None:
+def test_a_start_that_is_no_object_is_a_broken_target(reply):
     with pytest.raises(TargetBroken, match="valid: an object with ok"):
         read_started(reply)
 
 
-def test_only_a_start_that_failed_may_refuse_its_configuration() -> None:
+def test_only_a_start_that_failed_may_refuse_its_configuration():
     assert read_started(STARTED | {"error": "config"}).name == "n"
     with pytest.raises(TargetBroken, match="ok is 0"):
         read_started({"ok": 0, "error": "config", "message": "m"})
 
 
 @pytest.mark.parametrize("error", ["broken", "rejected", None, 3])
-def test_a_start_that_failed_for_another_reason_is_a_broken_target(error: Any) -> None:
+def test_a_start_that_failed_for_another_reason_is_a_broken_target(error):
     with pytest.raises(TargetBroken, match=r"\(m\) does not belong here"):
         read_started({"ok": False, "error": error, "message": "m"})
 
 
-def test_a_crash_at_the_start_is_a_crash_and_no_refusal() -> None:
+def test_a_crash_at_the_start_is_a_crash_and_no_refusal():
     with pytest.raises(TargetCrashed, match="boom"):
         read_started({"ok": False, "error": "crashed", "message": "boom"})
 
 
-def test_ok_is_true_or_false_and_no_number() -> None:
+def test_ok_is_true_or_false_and_no_number():
     for ok in (0, 1, None, "true"):
         with pytest.raises(TargetBroken) as caught:
             read_ok("add", {"ok": ok, "error": "rejected", "message": "m"})
@@ -90,7 +90,7 @@ def test_ok_is_true_or_false_and_no_number() -> None:
         assert caught.value.why == f"ok is {shown}; valid: true or false"
 
 
-def test_a_refusal_at_the_door_is_an_answer() -> None:
+def test_a_refusal_at_the_door_is_an_answer():
     assert read_ok("add", {"ok": True}) is None
     assert read_ok("add", {"ok": False, "error": "rejected", "message": "long"}) == "long"
     assert read_ok("abort", {"ok": False, "error": "unsupported", "message": "no"}) == "no"
@@ -100,15 +100,13 @@ def test_a_refusal_at_the_door_is_an_answer() -> None:
     ("op", "error"),
     [("abort", "rejected"), ("step", "rejected"), ("add", "unsupported"), ("add", "config")],
 )
-def test_an_error_that_does_not_belong_to_the_operation_is_a_broken_target(
-    op: str, error: str
-) -> None:
+def test_an_error_that_does_not_belong_to_the_operation_is_a_broken_target(op, error):
     with pytest.raises(TargetBroken, match="does not belong here"):
         read_ok(op, {"ok": False, "error": error, "message": "m"})
 
 
 @pytest.mark.parametrize("op", ["start", "add", "abort", "step", "stop"])
-def test_a_crash_is_reported_with_its_traceback(op: str) -> None:
+def test_a_crash_is_reported_with_its_traceback(op):
     reply = {"ok": False, "error": "crashed", "message": "boom", "traceback": "line 1\nline 2"}
     with pytest.raises(TargetCrashed) as caught:
         read_ok(op, reply)
@@ -116,13 +114,13 @@ def test_a_crash_is_reported_with_its_traceback(op: str) -> None:
     assert caught.value.details == "line 1\nline 2"
 
 
-def test_a_crash_without_a_traceback_shows_none() -> None:
+def test_a_crash_without_a_traceback_shows_none():
     with pytest.raises(TargetCrashed) as caught:
         read_ok("step", {"ok": False, "error": "crashed", "message": "boom"})
     assert caught.value.details == ""
 
 
-def test_a_step_is_read_with_every_field_given() -> None:
+def test_a_step_is_read_with_every_field_given():
     seen = DECODE | {"tkv": 7, "running": ["a"], "finished": {}, "blocks": {"a": [1, 2]}}
     assert read_step({"ok": True, "step": seen}, PLAIN) == Step(
         kind="decode", scheduled={"a": 1}, tkv=7, running=("a",), finished={}, blocks={"a": (1, 2)}
@@ -130,13 +128,13 @@ def test_a_step_is_read_with_every_field_given() -> None:
 
 
 @pytest.mark.parametrize("gone", [{}, {"running": None}])
-def test_a_promised_field_that_is_missing_is_a_broken_target(gone: dict[str, Any]) -> None:
+def test_a_promised_field_that_is_missing_is_a_broken_target(gone):
     with pytest.raises(TargetBroken, match="field running is promised"):
         read_step({"ok": True, "step": IDLE | gone}, PLAIN | {"running"})
 
 
 @pytest.mark.parametrize("seen", [IDLE, IDLE | {"tkv": None}, IDLE | {"tkv": 0}])
-def test_tkv_may_be_absent_or_null_even_if_promised(seen: dict[str, Any]) -> None:
+def test_tkv_may_be_absent_or_null_even_if_promised(seen):
     assert read_step({"ok": True, "step": seen}, PLAIN | {"tkv"}).kind == "idle"
 
 
@@ -158,23 +156,23 @@ def test_tkv_may_be_absent_or_null_even_if_promised(seen: dict[str, Any]) -> Non
         {"free_blocks": True},
     ],
 )
-def test_a_step_of_the_wrong_form_is_a_broken_target(changes: dict[str, Any]) -> None:
+def test_a_step_of_the_wrong_form_is_a_broken_target(changes):
     with pytest.raises(TargetBroken):
         read_step({"ok": True, "step": DECODE | changes}, PLAIN)
 
 
 @pytest.mark.parametrize("reply", [None, [], "ok", 3, {}, {"ok": True}, {"ok": True, "step": []}])
-def test_a_reply_without_a_step_is_a_broken_target(reply: Any) -> None:
+def test_a_reply_without_a_step_is_a_broken_target(reply):
     with pytest.raises(TargetBroken):
         read_step(reply, PLAIN)
 
 
-def test_of_several_missing_fields_the_first_is_named() -> None:
+def test_of_several_missing_fields_the_first_is_named():
     with pytest.raises(TargetBroken, match="field blocks is promised in observes, but missing"):
         read_step({"ok": True, "step": IDLE}, PLAIN | {"waiting", "blocks", "running"})
 
 
-def test_a_kind_that_contradicts_what_is_scheduled_is_named_with_the_number() -> None:
+def test_a_kind_that_contradicts_what_is_scheduled_is_named_with_the_number():
     for seen, why in (
         (IDLE | {"scheduled": {"a": 1, "b": 2}}, "kind idle with 2 requests scheduled"),
         (DECODE | {"scheduled": {}}, "kind decode with 0 requests scheduled"),
@@ -188,11 +186,11 @@ def test_a_kind_that_contradicts_what_is_scheduled_is_named_with_the_number() ->
     ("message", "shown"),
     [("x" * 200, "x" * 200), ("x" * 201, "x" * 199 + "…"), (["y" * 300], "['" + "y" * 197 + "…")],
 )
-def test_a_message_has_200_characters_at_most(message: Any, shown: str) -> None:
+def test_a_message_has_200_characters_at_most(message, shown):
     assert read_ok("add", {"ok": False, "error": "rejected", "message": message}) == shown
 
 
-def test_a_traceback_has_a_million_characters_at_most() -> None:
+def test_a_traceback_has_a_million_characters_at_most():
     for length in (10**6, 10**6 + 1, 2 * 10**6):
         reply = {"ok": False, "error": "crashed", "message": "m", "traceback": "x" * length}
         with pytest.raises(TargetCrashed) as caught:
@@ -228,13 +226,13 @@ REPLIES = VALUES | st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("error", [[], {}, [1], {"a": 1}])
-def test_an_error_that_is_no_text_is_a_broken_target(error: Any) -> None:
+def test_an_error_that_is_no_text_is_a_broken_target(error):
     with pytest.raises(TargetBroken):
         read_ok("add", {"ok": False, "error": error})
 
 
 @given(REPLIES)
-def test_any_reply_is_read_or_is_a_fault(reply: Any) -> None:
+def test_any_reply_is_read_or_is_a_fault(reply):
     for read in (
         lambda: read_started(reply),
         lambda: read_ok("add", reply),

@@ -12,7 +12,7 @@ MODEL = Path(schedproof.__path__[0]) / "model"
 OF_EVERY_SYSTEM = "ALL-"
 
 
-def unnamed(system: str, *, of_every_system: bool) -> list[str]:
+def unnamed(system, *, of_every_system):
     """The checked rules of a system that no file of its model names."""
     code = "\n".join(path.read_text("utf-8") for path in (MODEL / system).glob("*.py"))
     rules = [rule.id for rule in load(system) if rule.checked]
@@ -22,10 +22,10 @@ def unnamed(system: str, *, of_every_system: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_model_names_each_rule_of_its_document(system: str) -> None:
+def test_the_model_names_each_rule_of_its_document(system):
     assert unnamed(system, of_every_system=False) == []
 
 
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
-def test_the_model_names_each_rule_of_every_system(system: str) -> None:
+def test_the_model_names_each_rule_of_every_system(system):
     assert unnamed(system, of_every_system=True) == []

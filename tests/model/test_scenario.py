@@ -13,23 +13,23 @@ from schedproof.model.spyre.config import REVISIONS, SpyreConfig
 from schedproof.model.systems import full_config, make_model, resolve_revision
 
 
-def request(name: str = "a", **changes: Any) -> Request:
+def request(name="a", **changes):
     given_: dict[str, Any] = {"arrival": 0, "prompt": (("a", 3),), "max_tokens": 4}
     return Request(id=name, **(given_ | changes))
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=5))
-def test_prompt_len_is_the_sum_of_the_segments(lengths: list[int]) -> None:
+def test_prompt_len_is_the_sum_of_the_segments(lengths):
     prompt = tuple((f"s{number}", length) for number, length in enumerate(lengths))
     assert request(prompt=prompt).prompt_len == sum(lengths)
 
 
-def test_a_request_generates_max_tokens_unless_told_otherwise() -> None:
+def test_a_request_generates_max_tokens_unless_told_otherwise():
     assert request().tokens_to_emit == 4
     assert request(output_len=2).tokens_to_emit == 2
 
 
-def test_a_target_is_sent_every_key_of_the_protocol_and_no_plan() -> None:
+def test_a_target_is_sent_every_key_of_the_protocol_and_no_plan():
     """Neither when it arrives nor when it is aborted: the gate does these."""
     sent = request(output_len=2, abort_at=3, abort_inside=True, priority=5).for_target()
     assert sent == {
@@ -59,19 +59,17 @@ def test_a_target_is_sent_every_key_of_the_protocol_and_no_plan() -> None:
         ),
     ],
 )
-def test_what_the_types_cannot_say_is_refused_with_its_path(
-    requests: tuple[Request, ...], line: str
-) -> None:
+def test_what_the_types_cannot_say_is_refused_with_its_path(requests, line):
     with pytest.raises(InputError) as caught:
         check_requests(requests)
     assert str(caught.value) == line
 
 
-def test_requests_that_mean_something_pass() -> None:
+def test_requests_that_mean_something_pass():
     check_requests((request(output_len=4), request("b", abort_at=0, abort_inside=True)))
 
 
-def test_the_revision_is_the_first_of_its_system_where_none_is_given() -> None:
+def test_the_revision_is_the_first_of_its_system_where_none_is_given():
     assert resolve_revision("spyre", None) == REVISIONS[0] == "sound"
     assert [resolve_revision("spyre", one) for one in REVISIONS] == list(REVISIONS)
 
@@ -80,9 +78,7 @@ def test_the_revision_is_the_first_of_its_system_where_none_is_given() -> None:
     ("system", "revision", "path", "valid"),
     [("spire", None, "$.system", "spyre"), ("spyre", "2.1", "$.revision", "sound, documented")],
 )
-def test_an_unknown_system_or_revision_names_the_valid_ones(
-    system: str, revision: str | None, path: str, valid: str
-) -> None:
+def test_an_unknown_system_or_revision_names_the_valid_ones(system, revision, path, valid):
     with pytest.raises(InputError) as caught:
         resolve_revision(system, revision)
     assert caught.value.path == path
@@ -90,7 +86,7 @@ def test_an_unknown_system_or_revision_names_the_valid_ones(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_full_configuration_has_every_key_at_the_formats_default(revision: str) -> None:
+def test_the_full_configuration_has_every_key_at_the_formats_default(revision):
     """Each default is in the tests of Spyre's configuration."""
     defaults = {key: getattr(SpyreConfig(), key) for key in SpyreConfig.__struct_fields__}
     given_ = {"max_num_seqs": 3, "interleave": False}
@@ -98,7 +94,7 @@ def test_the_full_configuration_has_every_key_at_the_formats_default(revision: s
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_full_configuration_is_its_own_full_configuration(revision: str) -> None:
+def test_a_full_configuration_is_its_own_full_configuration(revision):
     full = full_config("spyre", revision, {})
     assert full_config("spyre", revision, full) == full
     assert full.keys() == set(SpyreConfig.__struct_fields__)
@@ -123,47 +119,45 @@ def test_a_full_configuration_is_its_own_full_configuration(revision: str) -> No
         ),
     ],
 )
-def test_an_impossible_configuration_is_refused_with_path_and_value(
-    revision: str, config: dict[str, Any], line: str
-) -> None:
+def test_an_impossible_configuration_is_refused_with_path_and_value(revision, config, line):
     with pytest.raises(InputError) as caught:
         full_config("spyre", revision, config)
     assert str(caught.value) == line
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_every_revision_has_a_model_in_its_full_configuration(revision: str) -> None:
+def test_every_revision_has_a_model_in_its_full_configuration(revision):
     model = make_model("spyre", revision, full_config("spyre", revision, {"max_num_seqs": 3}))
     assert (model.revision.name, model.config) == (revision, SpyreConfig(max_num_seqs=3))
 
 
-def test_a_model_is_made_of_what_exists() -> None:
+def test_a_model_is_made_of_what_exists():
     with pytest.raises(
         InputError, match=r"^\$\.revision: '2\.5' is not a revision of spyre; valid: "
     ):
         make_model("spyre", "2.5", {})
 
 
-def test_scenarios_and_requests_do_not_change() -> None:
+def test_scenarios_and_requests_do_not_change():
     scenario = Scenario(system="spyre", requests=(request(),))
     for thing, field in ((scenario, "name"), (scenario.requests[0], "id")):
         with pytest.raises(AttributeError):
             setattr(thing, field, "x")
 
 
-def test_scenarios_do_not_share_their_default_configuration() -> None:
+def test_scenarios_do_not_share_their_default_configuration():
     one, other = (Scenario(system="spyre", requests=(request(),)) for _ in range(2))
     one.config["block_size"] = 4
     assert other.config == {}
 
 
-def test_a_request_cannot_be_read_with_a_key_that_is_not_in_the_format() -> None:
+def test_a_request_cannot_be_read_with_a_key_that_is_not_in_the_format():
     plain = msgspec.to_builtins(request())
     with pytest.raises(msgspec.ValidationError, match="colour"):
         msgspec.convert(plain | {"colour": "red"}, Request)
 
 
-def read(**changes: Any) -> Request:
+def read(**changes):
     return msgspec.convert(msgspec.to_builtins(request()) | changes, Request)
 
 
@@ -176,28 +170,26 @@ def read(**changes: Any) -> Request:
         ("output_len", 1, 10**9),
     ],
 )
-def test_numbers_of_a_request_have_bounds_that_no_run_reaches(
-    key: str, least: int, most: int
-) -> None:
+def test_numbers_of_a_request_have_bounds_that_no_run_reaches(key, least, most):
     assert [getattr(read(**{key: value}), key) for value in (least, most)] == [least, most]
     for value in (least - 1, most + 1):
         with pytest.raises(msgspec.ValidationError, match=key):
             read(**{key: value})
 
 
-def test_a_prompt_has_segments_and_a_segment_a_name_and_tokens() -> None:
+def test_a_prompt_has_segments_and_a_segment_a_name_and_tokens():
     assert read(prompt=[["s", 1], ["t", 10**9]]).prompt == (("s", 1), ("t", 10**9))
     for prompt in ([], [["s", 0]], [["s", 10**9 + 1]], [["", 1]], [["s"]], [["s", 1, 1]]):
         with pytest.raises(msgspec.ValidationError, match="prompt"):
             read(prompt=prompt)
 
 
-def test_what_a_request_leaves_out_is_at_the_formats_default() -> None:
+def test_what_a_request_leaves_out_is_at_the_formats_default():
     one = request()
     assert (one.output_len, one.abort_at, one.abort_inside, one.priority) == (None, None, False, 0)
 
 
-def test_names_are_not_empty_and_a_scenario_has_a_request() -> None:
+def test_names_are_not_empty_and_a_scenario_has_a_request():
     with pytest.raises(msgspec.ValidationError, match="id"):
         read(id="")
     plain = msgspec.to_builtins(Scenario(system="s", revision="r", requests=(request("i"),)))
@@ -208,20 +200,20 @@ def test_names_are_not_empty_and_a_scenario_has_a_request() -> None:
             msgspec.convert(plain | change, Scenario)
 
 
-def test_what_a_scenario_leaves_out_is_at_the_formats_default() -> None:
+def test_what_a_scenario_leaves_out_is_at_the_formats_default():
     one = Scenario(system="spyre", requests=(request(),))
     assert (one.format, one.name, one.config) == ("schedproof/scenario@1", "", {})
     assert (one.revision, one.expect, one.origin) == (None, None, None)
 
 
-def test_a_scenario_or_an_expectation_cannot_be_read_with_a_key_that_is_not_in_the_format() -> None:
+def test_a_scenario_or_an_expectation_cannot_be_read_with_a_key_that_is_not_in_the_format():
     plain = msgspec.to_builtins(Scenario(system="spyre", requests=(request(),)))
     for change in ({"colour": "red"}, {"expect": {"colour": "red"}}):
         with pytest.raises(msgspec.ValidationError, match="colour"):
             msgspec.convert(plain | change, Scenario)
 
 
-def test_an_expectation_says_only_what_it_expects() -> None:
+def test_an_expectation_says_only_what_it_expects():
     expect = Expectation(holds=True)
     assert (expect.violates, expect.steps) == (None, None)
     assert msgspec.to_builtins(expect) == {"holds": True}
@@ -232,7 +224,7 @@ def test_an_expectation_says_only_what_it_expects() -> None:
         msgspec.convert({"violates": [""]}, Expectation)
 
 
-def test_scenarios_and_requests_are_written_by_name_only() -> None:
+def test_scenarios_and_requests_are_written_by_name_only():
     with pytest.raises(TypeError):
         Request("a", 0, (("a", 3),), 4)
     with pytest.raises(TypeError):

@@ -34,11 +34,11 @@ each_that_preempts = pytest.mark.parametrize(
 )
 
 
-def model(system: str, revision: str, **changes: Any) -> Any:
+def model(system, revision, **changes):
     return make_model(system, revision, SMALL[system] | changes)
 
 
-def request(prompt: int, max_tokens: int, **changes: Any) -> Request:
+def request(prompt, max_tokens, **changes):
     content = (("s", prompt - 1), ("t", 1))
     return Request(
         **{"id": "a", "arrival": 0, "prompt": content, "max_tokens": max_tokens} | changes
@@ -46,7 +46,7 @@ def request(prompt: int, max_tokens: int, **changes: Any) -> Request:
 
 
 @each_system
-def test_a_request_that_arrives_holds_and_has_done_nothing(state: Any) -> None:
+def test_a_request_that_arrives_holds_and_has_done_nothing(state):
     sequence = state.Sequence("a", 5, 3, 2)
     values = astuple(sequence)
     assert values[:4] == ("a", 5, 3, 2)
@@ -55,7 +55,7 @@ def test_a_request_that_arrives_holds_and_has_done_nothing(state: Any) -> None:
 
 
 @each_system
-def test_a_state_begins_empty(state: Any) -> None:
+def test_a_state_begins_empty(state):
     begun = state.State()
     assert begun.pool == Pool(None, (), 1, (), {})
     assert (begun.waiting, begun.running, begun.aborted) == ((), (), ())
@@ -64,16 +64,14 @@ def test_a_state_begins_empty(state: Any) -> None:
 
 @each_revision
 @pytest.mark.parametrize("num_blocks", [None, 100])
-def test_nothing_is_anywhere_before_the_first_request(
-    system: str, revision: str, num_blocks: int | None
-) -> None:
+def test_nothing_is_anywhere_before_the_first_request(system, revision, num_blocks):
     size = num_blocks or SMALL[system].get("num_blocks")
     initial = model(system, revision, num_blocks=size).initial()
     assert initial == type(initial)(pool=Pool(size))
 
 
 @each_revision
-def test_a_request_enters_with_what_the_scheduler_is_told(system: str, revision: str) -> None:
+def test_a_request_enters_with_what_the_scheduler_is_told(system, revision):
     entered = model(system, revision)
     state = entered.arrive(entered.initial(), request(5, 4))
     state = entered.arrive(state, request(6, 4, id="b", output_len=2, priority=3))
@@ -88,7 +86,7 @@ def test_a_request_enters_with_what_the_scheduler_is_told(system: str, revision:
 
 
 @each_system
-def test_what_is_known_of_a_request_grows_with_what_it_generates(state: Any) -> None:
+def test_what_is_known_of_a_request_grows_with_what_it_generates(state):
     sequence = state.Sequence("a", 5, 4, 4, content=(("a", 5),))
     assert sequence.known == (("a", 5),)
     assert sequence._replace(generated=1).known == (("a", 5), ("out:a", 1))
@@ -96,7 +94,7 @@ def test_what_is_known_of_a_request_grows_with_what_it_generates(state: Any) -> 
 
 
 @each_that_preempts
-def test_rewound_a_request_keeps_what_it_generated_and_nothing_that_it_held(state: Any) -> None:
+def test_rewound_a_request_keeps_what_it_generated_and_nothing_that_it_held(state):
     place = {"arrival": 7} if "arrival" in state.Sequence.__struct_fields__ else {}
     place |= {"priority": 2} if "priority" in state.Sequence.__struct_fields__ else {}
     kept = state.Sequence("a", 9, 9, 9, content=(("a", 9),), generated=1, **place)
@@ -117,8 +115,8 @@ def test_rewound_a_request_keeps_what_it_generated_and_nothing_that_it_held(stat
     ],
 )
 def test_a_request_decodes_when_one_token_is_left_and_it_was_one_that_it_generated(
-    state: Any, computed: int, generated: int, behind: int, decodes: bool
-) -> None:
+    state, computed, generated, behind, decodes
+):
     sequence = state.Sequence("a", 5, 4, 4, computed=computed, generated=generated)
     assert sequence.num_tokens == 5 + generated
     assert (sequence.num_uncomputed_tokens, sequence.decodes) == (behind, decodes)
@@ -138,9 +136,7 @@ LLMSERVINGSIM = f"{VLLM} prompt_throughput decode_throughput"
 @pytest.mark.parametrize("caching", [False, True])
 @pytest.mark.parametrize("bounded", [False, True])
 @each_revision
-def test_optional_fields_are_shown_where_they_mean_something(
-    system: str, revision: str, caching: bool, bounded: bool
-) -> None:
+def test_optional_fields_are_shown_where_they_mean_something(system, revision, caching, bounded):
     always = {"spyre": SPYRE, "vllm": VLLM, "nano_vllm": NANO, "llmservingsim": LLMSERVINGSIM}
     reserves = {"spyre": revision != "2.1.2", "llmservingsim": bounded and revision != "head"}
     changes: dict[str, Any] = {"num_blocks": 100} if bounded else {}
@@ -226,8 +222,8 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
     ],
 )
 def test_what_can_never_run_is_refused_with_the_limit_that_it_exceeds(
-    system: str, revision: str, values: dict[str, Any], prompt: int, refusal: str | None
-) -> None:
+    system, revision, values, prompt, refusal
+):
     """A prompt of 18 with four tokens to generate: 22, of which the last is never computed."""
     if refusal is not None:
         last_counts = system == "vllm" and refusal.startswith("22")

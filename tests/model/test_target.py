@@ -1,7 +1,5 @@
 """ModelTarget answers as the target protocol says."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.observation import FIELDS
@@ -12,13 +10,11 @@ from schedproof.model.target import ModelTarget
 from ..golden_tables import started
 
 
-def request(
-    name: str = "a", tokens: int = 4, max_tokens: int = 3, **changes: Any
-) -> dict[str, Any]:
+def request(name="a", tokens=4, max_tokens=3, **changes):
     return {"id": name, "prompt": [[name, tokens]], "max_tokens": max_tokens} | changes
 
 
-def rejection(target: ModelTarget, asked: dict[str, Any]) -> str:
+def rejection(target, asked):
     reply = target.add(asked)
     assert reply.keys() == {"ok", "error", "message"}
     assert (reply["ok"], reply["error"]) == (False, "rejected")
@@ -27,7 +23,7 @@ def rejection(target: ModelTarget, asked: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("caching", [False, True])
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_start_says_what_it_is_and_shows_what_it_promises(revision: str, caching: bool) -> None:
+def test_start_says_what_it_is_and_shows_what_it_promises(revision, caching):
     target = ModelTarget()
     config = {"num_blocks": 10_000, "prefix_caching": caching}
     says = read_started(target.start("spyre", revision, config))
@@ -49,9 +45,7 @@ def test_start_says_what_it_is_and_shows_what_it_promises(revision: str, caching
         ("2.5.2", {"pausing": False}, {"reserved_blocks", "paused"}),
     ],
 )
-def test_fields_are_promised_only_where_they_mean_something(
-    revision: str, config: dict[str, Any], shown: set[str]
-) -> None:
+def test_fields_are_promised_only_where_they_mean_something(revision, config, shown):
     optional = {"free_blocks", "reserved_blocks", "prefix_hit", "paused"}
     reply = ModelTarget().start("spyre", revision, config)
     assert set(reply["observes"]) & optional == shown
@@ -72,15 +66,15 @@ def test_fields_are_promised_only_where_they_mean_something(
     ],
 )
 def test_a_configuration_that_cannot_be_honoured_is_refused_with_its_path(
-    system: str, revision: str, config: dict[str, Any], path: str
-) -> None:
+    system, revision, config, path
+):
     reply = ModelTarget().start(system, revision, config)
     assert (reply["ok"], reply["error"]) == (False, "config")
     assert reply["message"].startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("config", [None, 7, [1], "ab"])
-def test_a_configuration_that_is_no_object_is_refused(config: Any) -> None:
+def test_a_configuration_that_is_no_object_is_refused(config):
     assert ModelTarget().start("spyre", "sound", config) == {
         "ok": False,
         "error": "config",
@@ -89,7 +83,7 @@ def test_a_configuration_that_is_no_object_is_refused(config: Any) -> None:
 
 
 @pytest.mark.parametrize(("revision", "blocks"), [("2.1.2", 1), ("2.5.2", 512)])
-def test_a_release_takes_the_smallest_pool_with_which_it_starts(revision: str, blocks: int) -> None:
+def test_a_release_takes_the_smallest_pool_with_which_it_starts(revision, blocks):
     """At the defaults 2.5.2 wants 32768 / 64 blocks, those of one request."""
     assert ModelTarget().start("spyre", revision, {"num_blocks": blocks})["ok"]
 
@@ -114,9 +108,7 @@ def test_a_release_takes_the_smallest_pool_with_which_it_starts(revision: str, b
         ),
     ],
 )
-def test_what_can_never_run_is_refused_at_the_door(
-    config: dict[str, Any], asked: dict[str, Any], message: str
-) -> None:
+def test_what_can_never_run_is_refused_at_the_door(config, asked, message):
     target = started("sound", **config)
     assert rejection(target, asked) == message
     assert target.add(request(tokens=60, max_tokens=5)) == {"ok": True}
@@ -134,11 +126,11 @@ def test_what_can_never_run_is_refused_at_the_door(
         ({"id": "a", "prompt": [["a", 1]]}, "max_tokens"),
     ],
 )
-def test_a_request_that_means_nothing_is_rejected(asked: dict[str, Any], problem: str) -> None:
+def test_a_request_that_means_nothing_is_rejected(asked, problem):
     assert problem in rejection(started("sound"), asked)
 
 
-def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones() -> None:
+def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones():
     assert rejection(started("sound"), request(colour="red", arrival=3)) == (
         "unknown key 'arrival'; valid: accepted, encoder_inputs, external_tokens, id, "
         "load_deferrals, load_fails_at, load_steps, max_tokens, output_len, priority, prompt, "
@@ -146,7 +138,7 @@ def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones() -> No
     )
 
 
-def test_an_id_is_accepted_once_even_after_its_request_has_finished() -> None:
+def test_an_id_is_accepted_once_even_after_its_request_has_finished():
     target = started("sound")
     asked = request(max_tokens=1)
     assert target.add(asked) == {"ok": True}
@@ -155,7 +147,7 @@ def test_an_id_is_accepted_once_even_after_its_request_has_finished() -> None:
     assert rejection(target, asked) == "'a' is already the id of a request"
 
 
-def test_a_refused_request_is_not_part_of_the_run_and_its_id_stays_free() -> None:
+def test_a_refused_request_is_not_part_of_the_run_and_its_id_stays_free():
     target = started("sound", max_model_len=64)
     rejection(target, request(tokens=65))
     assert target.step()["step"]["kind"] == "idle"
@@ -163,7 +155,7 @@ def test_a_refused_request_is_not_part_of_the_run_and_its_id_stays_free() -> Non
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_aborting_an_unknown_or_finished_request_does_nothing(inside: bool) -> None:
+def test_aborting_an_unknown_or_finished_request_does_nothing(inside):
     target = started("sound")
     target.add(request(max_tokens=1))
     target.step()
@@ -172,7 +164,7 @@ def test_aborting_an_unknown_or_finished_request_does_nothing(inside: bool) -> N
     assert target.step()["step"]["finished"] == {}
 
 
-def test_an_abort_inside_holds_for_the_next_step_only() -> None:
+def test_an_abort_inside_holds_for_the_next_step_only():
     target = started("sound")
     target.abort("a", inside=True)
     assert target.step()["step"]["finished"] == {}
@@ -180,7 +172,7 @@ def test_an_abort_inside_holds_for_the_next_step_only() -> None:
     assert target.step()["step"]["emitted"] == {"a": 1}
 
 
-def test_a_second_abort_changes_nothing() -> None:
+def test_a_second_abort_changes_nothing():
     target = started("sound")
     target.add(request())
     target.abort("a")
@@ -190,7 +182,7 @@ def test_a_second_abort_changes_nothing() -> None:
     assert target.step()["step"]["finished"] == {}
 
 
-def test_the_last_token_of_a_shorter_output_is_eos() -> None:
+def test_the_last_token_of_a_shorter_output_is_eos():
     target = started("sound")
     target.add(request(max_tokens=3, output_len=2))
     target.add(request("b", max_tokens=1))
@@ -201,7 +193,7 @@ def test_the_last_token_of_a_shorter_output_is_eos() -> None:
     }
 
 
-def test_start_discards_everything() -> None:
+def test_start_discards_everything():
     target = started("sound")
     target.add(request())
     target.step()
@@ -212,7 +204,7 @@ def test_start_discards_everything() -> None:
     assert (seen["emitted"], seen["finished"]) == ({"a": 1}, {})
 
 
-def test_a_refused_start_leaves_the_run_as_it_was() -> None:
+def test_a_refused_start_leaves_the_run_as_it_was():
     target = started("sound")
     target.add(request())
     assert not target.start("spyre", "sound", {"foo": 1})["ok"]
@@ -220,7 +212,7 @@ def test_a_refused_start_leaves_the_run_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_nothing_works_without_a_start(stopped: bool) -> None:
+def test_nothing_works_without_a_start(stopped):
     target = started("sound") if stopped else ModelTarget()
     assert target.stop() == {"ok": True}
     for reply in (target.add(request()), target.abort("a"), target.step()):
@@ -228,13 +220,13 @@ def test_nothing_works_without_a_start(stopped: bool) -> None:
     assert target.start("spyre", "sound", {})["ok"]
 
 
-def test_two_targets_do_not_share_anything() -> None:
+def test_two_targets_do_not_share_anything():
     one, other = started("sound"), started("sound")
     one.add(request())
     assert other.step()["step"]["kind"] == "idle"
 
 
-def test_a_paused_request_can_be_aborted() -> None:
+def test_a_paused_request_can_be_aborted():
     """7 tokens beside 6: b is asked first, a paused."""
     target = started("2.5.2", block_size=4, chunk_size=8, max_model_len=16, max_batch_tkv=13)
     target.add(request("a", tokens=5, max_tokens=4))
@@ -245,7 +237,7 @@ def test_a_paused_request_can_be_aborted() -> None:
     assert (seen["paused"], seen["running"], seen["finished"]) == ([], ["b"], {"a": "aborted"})
 
 
-def test_what_a_finished_request_said_can_be_found_by_one_that_goes_on_from_it() -> None:
+def test_what_a_finished_request_said_can_be_found_by_one_that_goes_on_from_it():
     """a computes 7 of its 8 tokens: a block of 4 and 3 more."""
     target = started("sound", block_size=4, chunk_size=8, prefix_caching=True)
     target.add(request("a", tokens=3, max_tokens=5))
@@ -259,7 +251,7 @@ def test_what_a_finished_request_said_can_be_found_by_one_that_goes_on_from_it()
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_without_caching_priority_and_prompt_content_do_not_matter_to_spyre(revision: str) -> None:
+def test_without_caching_priority_and_prompt_content_do_not_matter_to_spyre(revision):
     shown = []
     for asked in (request(tokens=9), request(prompt=[["x", 4], ["y", 5]], priority=-7)):
         target = started(revision)
@@ -269,6 +261,6 @@ def test_without_caching_priority_and_prompt_content_do_not_matter_to_spyre(revi
 
 
 @pytest.mark.parametrize("formula", ["2.1.0", "2.1.0+64", "exact"])
-def test_a_target_that_admits_by_a_formula_says_that_this_is_its_version(formula: str) -> None:
+def test_a_target_that_admits_by_a_formula_says_that_this_is_its_version(formula):
     reply = ModelTarget(formula).start("spyre", "sound", {})
     assert (reply["ok"], reply["version"]) == (True, formula)

@@ -42,7 +42,7 @@ BUGS = [fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_entry_applies_and_leaves_python(system: str) -> None:
+def test_every_entry_applies_and_leaves_python(system):
     assert list(problems([system])) == []
     for fault in faults_of(system):
         assert fault.edits or fault.target
@@ -57,39 +57,37 @@ def shown(system: str, needs: Iterable[str]) -> bool:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_checked_rule_has_a_fault_of_its_system(system: str) -> None:
+def test_every_checked_rule_has_a_fault_of_its_system(system):
     checked = {rule.id for rule in load(system) if rule.checked and shown(system, rule.needs)}
     assert {fault.rule for fault in mutants_of(system) if not fault.bug} == checked
 
 
-def test_every_invariant_of_vllm_has_three_faults() -> None:
+def test_every_invariant_of_vllm_has_three_faults():
     for number in range(1, 6):
         assert len([one for one in mutants_of("vllm") if one.rule == f"V1-I{number}"]) >= 3
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_what_a_fault_does_is_said_once(system: str) -> None:
+def test_what_a_fault_does_is_said_once(system):
     said = [(fault.does, fault.bug) for fault in faults_of(system)]
     assert len(set(said)) == len(said)
 
 
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
-def test_a_system_has_at_least_sixty_changed_decisions(system: str) -> None:
+def test_a_system_has_at_least_sixty_changed_decisions(system):
     changes = {fault.edits for fault in by_hand(system)}
     assert len(changes) == len(by_hand(system)) >= 60
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_an_engine_that_is_excused_has_a_reason_and_leaves_the_fault_to_another(
-    system: str,
-) -> None:
+def test_an_engine_that_is_excused_has_a_reason_and_leaves_the_fault_to_another(system):
     for fault in faults_of(system):
         assert {*fault.excused} < {"hypothesis", "explorer"}
         assert all(fault.excused.values())
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_known_bug_is_a_fault_or_out_of_scope_for_a_reason(system: str) -> None:
+def test_every_known_bug_is_a_fault_or_out_of_scope_for_a_reason(system):
     listed = {
         bug["id"]: bug["in_scope"]
         for bug in json.loads(BUGS_FILE.read_text(encoding="utf-8"))
@@ -101,7 +99,7 @@ def test_every_known_bug_is_a_fault_or_out_of_scope_for_a_reason(system: str) ->
     assert all(listed[bug] for bug in brought_back)
 
 
-def test_the_table_of_known_bugs_is_that_of_the_entries() -> None:
+def test_the_table_of_known_bugs_is_that_of_the_entries():
     table = (TESTS / "KNOWN_BUGS.md").read_text(encoding="utf-8")
     rows = [
         line.strip("| \n").split(" | ")
@@ -117,7 +115,7 @@ def test_the_table_of_known_bugs_is_that_of_the_entries() -> None:
 STALE = Fault("spyre", "nothing", (Edit("spyre/documented.py", "    if not length:\n", ""),))
 
 
-def test_an_entry_that_the_model_has_left_behind_is_named_with_the_closest_line() -> None:
+def test_an_entry_that_the_model_has_left_behind_is_named_with_the_closest_line():
     with pytest.raises(StaleFaultError) as stale:
         STALE.sources()
     message = str(stale.value)
@@ -128,25 +126,25 @@ def test_an_entry_that_the_model_has_left_behind_is_named_with_the_closest_line(
     assert message.endswith("'if not lengths:'")
 
 
-def test_an_entry_whose_file_is_gone_is_named() -> None:
+def test_an_entry_whose_file_is_gone_is_named():
     gone = Fault("spyre", "nothing", (Edit("spyre/gone.py", "a", "b"),))
     with pytest.raises(StaleFaultError, match=r"'nothing': model/spyre/gone\.py does not exist"):
         gone.sources()
 
 
-def test_a_fragment_has_to_occur_as_often_as_the_entry_says() -> None:
+def test_a_fragment_has_to_occur_as_often_as_the_entry_says():
     assert Edit("", "a", "b", times=2).apply("a-a") == "b-b"
     with pytest.raises(StaleFaultError, match="`before` occurs 2 times"):
         Edit("", "a", "b").apply("a-a")
 
 
-def changed_tkv() -> int:
+def changed_tkv():
     documented = import_module("schedproof.model.spyre.documented")
     largest: int = documented.max_tkv([5], 4)
     return largest
 
 
-def test_a_fault_is_there_only_while_it_is_planted() -> None:
+def test_a_fault_is_there_only_while_it_is_planted():
     fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R26")
     before = changed_tkv()
     with planted(fault):
@@ -154,7 +152,7 @@ def test_a_fault_is_there_only_while_it_is_planted() -> None:
     assert changed_tkv() == before
 
 
-def test_beside_an_intact_model_only_the_target_has_the_fault() -> None:
+def test_beside_an_intact_model_only_the_target_has_the_fault():
     fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R33")
     with planted(fault) as target:
         config = import_module("schedproof.model.spyre.config").read_config({}, "sound")
@@ -162,7 +160,7 @@ def test_beside_an_intact_model_only_the_target_has_the_fault() -> None:
         assert target.start("spyre", "sound", {})["defaults"]["interleave"] is False
 
 
-def never_exercised(revision: str) -> set[str]:
+def never_exercised(revision):
     """Checked rules whose witness does not occur with blocks of 64, though every rule holds."""
     from schedproof.gate.judging.profiles import PROFILES
     from schedproof.model.target import ModelTarget
@@ -184,14 +182,14 @@ def never_exercised(revision: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", ["sound", "2.5.2"])
-def test_every_witness_occurs_where_every_rule_holds(revision: str) -> None:
+def test_every_witness_occurs_where_every_rule_holds(revision):
     with imported_anew(repaired("spyre", revision).sources()):
         assert never_exercised(revision) == set()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
-def test_lockstep_is_exercised_for_a_target_that_is_not_the_model(revision: str) -> None:
+def test_lockstep_is_exercised_for_a_target_that_is_not_the_model(revision):
     engines = import_module("schedproof.tests.mutants.engines")
     _, found, _, how = engines.lockstep_witness("spyre", revision)
     assert found

@@ -1,13 +1,11 @@
 """What is a failure of the suite, and that none passes in silence."""
 
-from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.solver.systems import SystemSpace, space_of
+from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants import engines
@@ -33,7 +31,7 @@ PLAIN = Fault("spyre", "a fault", rule="SPY-R22", revision="sound")
 UNEXPLORED = Fault("spyre", "a fault", rule="SPY-R22", excused={"explorer": "beyond its scopes"})
 
 
-def answers(**found: bool) -> list[Answer]:
+def answers(**found):
     return [Answer(engine, yes, 0.1, "somehow") for engine, yes in found.items()]
 
 
@@ -64,18 +62,16 @@ def answers(**found: bool) -> list[Answer]:
         ),
     ],
 )
-def test_a_fault_has_to_be_found_by_every_engine_that_is_not_excused(
-    fault: Fault, found: dict[str, bool], wrong: str | None
-) -> None:
+def test_a_fault_has_to_be_found_by_every_engine_that_is_not_excused(fault, found, wrong):
     assert verdict(fault, answers(**found)) == wrong
 
 
-def fakes(explores: bool = True, **found: bool) -> tuple[Any, list[str]]:
+def fakes(explores=True, **found):
     """Engines that answer as given, and which of them were asked."""
     asked: list[str] = []
 
-    def engine(name: str) -> Any:
-        def answer(fault: Fault, target: Any = None, *rest: Any, alone: bool = False) -> Answer:
+    def engine(name):
+        def answer(fault, target=None, *rest, alone=False):
             asked.append(" ".join([name, *(str(one) for one in rest), *["alone"] * alone]))
             return Answer(name, found[name], 0.0, "somehow")
 
@@ -114,22 +110,20 @@ FULL = f"hypothesis {SEEDS} ci"
         ),
     ],
 )
-def test_one_engine_is_enough_for_a_quick_check(
-    fault: Fault, quick: bool, found: dict[str, bool], asked: list[str]
-) -> None:
+def test_one_engine_is_enough_for_a_quick_check(fault, quick, found, asked):
     engines, called = fakes(**found)
     ask(engines, fault, None, quick)
     assert called == asked
 
 
-def test_an_engine_that_is_excused_answers_with_the_reason() -> None:
+def test_an_engine_that_is_excused_answers_with_the_reason():
     engines, _ = fakes(hypothesis=True)
     assert ask(engines, UNEXPLORED, None, False)[1] == Answer(
         "explorer", False, 0.0, "beyond its scopes"
     )
 
 
-def test_the_explorer_is_not_asked_for_a_target_around_the_model() -> None:
+def test_the_explorer_is_not_asked_for_a_target_around_the_model():
     fake, asked = fakes(explores=False, hypothesis=True)
     ask(fake, PLAIN, None, False)
     assert asked == [FULL]
@@ -139,17 +133,17 @@ def test_the_explorer_is_not_asked_for_a_target_around_the_model() -> None:
 
 
 @pytest.mark.slow
-def test_a_fault_is_found_by_its_rule() -> None:
+def test_a_fault_is_found_by_its_rule():
     right = next(one for one in mutants_of("spyre") if one.rule == "ALL-R03")
     [answer] = judge(right, quick=True)
     assert (answer.engine, answer.found) == ("seeds", True)
 
 
 @pytest.fixture
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
+def little(monkeypatch):
     """Little to sample, and one scope to explore."""
 
-    def first_scope_of(system: str) -> SystemSpace:
+    def first_scope_of(system):
         space = space_of(system)
         return space._replace(checkup=space.checkup[:1])
 
@@ -158,26 +152,26 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_fault_that_changes_nothing_is_found_by_no_engine(little: None) -> None:
+def test_a_fault_that_changes_nothing_is_found_by_no_engine(little):
     for answer in ask(engines, PLAIN, engines.ModelTarget(), False):
         assert not answer.found
 
 
 @pytest.mark.slow
-def test_a_fault_that_another_rule_names_is_not_found_by_sampling() -> None:
+def test_a_fault_that_another_rule_names_is_not_found_by_sampling():
     right = next(one for one in mutants_of("spyre") if one.rule == "SPY-R13")
     wrong = Fault(**{**vars(right), "rule": "SPY-R02"})
     assert judge(wrong, quick=False)[0].how == "named SPY-R13 first"
 
 
 @pytest.mark.slow
-def test_every_rule_gets_its_witnesses_and_what_breaks_is_reported(little: None) -> None:
+def test_every_rule_gets_its_witnesses_and_what_breaks_is_reported(little):
     found, broken = engines.witnesses("spyre", "documented", quick=False)
     assert any(line.startswith("SPY-R07 breaks on documented: ") for line in broken)
     assert "SPY-R07" in found
 
 
-def everything() -> list[Result]:
+def everything():
     """A witness and a fault for every checked rule."""
     return [
         Result("found", None, (what, system, rule.id))
@@ -186,7 +180,7 @@ def everything() -> list[Result]:
     ]
 
 
-def test_a_rule_without_a_witness_or_a_fault_is_vacuous() -> None:
+def test_a_rule_without_a_witness_or_a_fault_is_vacuous():
     assert vacuous(everything()) == []
     assert len(vacuous([])) == 2 * len(RULES)
     for what in ("witness", "mutant"):
@@ -195,16 +189,14 @@ def test_a_rule_without_a_witness_or_a_fault_is_vacuous() -> None:
         assert vacuous(lacking) == [f"SPY-R22 (spyre) is vacuous: it has no {what}"]
 
 
-def test_a_fault_that_survives_proves_nothing() -> None:
+def test_a_fault_that_survives_proves_nothing():
     missing = ("mutant", "spyre", "SPY-R22")
     found = [result for result in everything() if result.proves != missing]
     found.append(Result("not found", "a fault (SPY-R22) survives", missing))
     assert vacuous(found) == ["SPY-R22 (spyre) is vacuous: it has no mutant"]
 
 
-def reported(
-    capsys: pytest.CaptureFixture[str], found: Iterable[Result], parts: tuple[str, ...] = PARTS
-) -> tuple[int, list[str]]:
+def reported(capsys, found, parts=PARTS):
     code = report(found, parts)
     return code, capsys.readouterr().out.splitlines()
 
@@ -212,7 +204,7 @@ def reported(
 AGREE = Row("SPY-R07", "sound", "limit 9", "none found", "broken", "broken")
 
 
-def test_without_a_fault_the_exit_code_is_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_fault_the_exit_code_is_0(capsys):
     code, lines = reported(capsys, [*everything(), Result(AGREE.line, AGREE.fault)])
     assert code == 0
     assert not any("FAULT" in line for line in lines)
@@ -221,7 +213,7 @@ def test_without_a_fault_the_exit_code_is_0(capsys: pytest.CaptureFixture[str]) 
     assert f"agree    SPY-R07  sound, limit 9: {remark}" in lines
 
 
-def test_engines_that_disagree_are_a_fault() -> None:
+def test_engines_that_disagree_are_a_fault():
     differ = Row("SPY-R07", "sound", "limit 9", "none found", "holds", "broken")
     assert differ.fault == (
         "SPY-R07, sound, limit 9: Z3 has a counterexample, explorer says that it holds"
@@ -229,9 +221,7 @@ def test_engines_that_disagree_are_a_fault() -> None:
 
 
 @pytest.mark.parametrize("parts", [PARTS, PARTS[:1]], ids=["all", "one part"])
-def test_any_fault_is_exit_1_and_repeated_at_the_end(
-    capsys: pytest.CaptureFixture[str], parts: tuple[str, ...]
-) -> None:
+def test_any_fault_is_exit_1_and_repeated_at_the_end(capsys, parts):
     code, lines = reported(capsys, [*everything(), Result("a line", "it survives")], parts)
     assert code == 1
     assert "FAULT a line" in lines
@@ -239,27 +229,25 @@ def test_any_fault_is_exit_1_and_repeated_at_the_end(
     assert lines[-1].startswith("1 faults in ")
 
 
-def test_a_vacuous_rule_is_a_fault_only_where_witnesses_and_faults_are_judged(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_vacuous_rule_is_a_fault_only_where_witnesses_and_faults_are_judged(capsys):
     some = [result for result in everything() if result.proves != ("mutant", "spyre", "SPY-R22")]
     code, lines = reported(capsys, some)
     assert (code, lines[-2]) == (1, "FAULT SPY-R22 (spyre) is vacuous: it has no mutant")
     assert reported(capsys, some, ("mutants",))[0] == 0
 
 
-def test_nothing_judged_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_judged_is_no_success(capsys):
     assert reported(capsys, [], ("agreement",))[0] == 1
 
 
 @pytest.mark.slow
-def test_results_come_from_processes() -> None:
+def test_results_come_from_processes():
     easy = next(n for n, one in enumerate(mutants_of("spyre")) if one.rule == "SPY-R14")
     [found] = results([(mutant, ("spyre", easy, True))], 1)
     assert (found.fault, found.proves) == (None, ("mutant", "spyre", "SPY-R14"))
 
 
-def test_every_fault_every_formula_and_the_witnesses_are_judged() -> None:
+def test_every_fault_every_formula_and_the_witnesses_are_judged():
     names = [(work.__name__, *args) for work, args in tasks(PARTS, False)]
     assert len(names) == len({*names})
     assert {args for args in names if args[0] == "mutant"} == {

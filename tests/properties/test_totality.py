@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.observation import FIELDS, REQUIRED, Step
+from schedproof.model.observation import FIELDS, REQUIRED
 from schedproof.model.replies import read_step
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.model import REVISIONS
@@ -15,12 +15,12 @@ from schedproof.properties.checking import lockstep
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.registry import predicates_of
-from schedproof.properties.spyre import strategies as spyre
+from schedproof.properties.search.generators import generators_of
 from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
 
 NAMES = ("a", "b", "c")
 STRANGER = "none_there"
-RULES = load("spyre")
 IDS = st.sampled_from((*NAMES, STRANGER))
 COUNTS = st.integers(0, 40)
 REASONS = st.sampled_from(("length", "eos", "aborted"))
@@ -43,7 +43,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def steps(draw: st.DrawFn, observes: frozenset[str] | None = None) -> Step:
+def steps(draw, observes=None):
     """Anything that `read_step` lets pass."""
     scheduled = draw(st.dictionaries(IDS, COUNTS, max_size=3))
     busy = st.sampled_from(("prefill", "decode", "mixed"))
@@ -58,7 +58,7 @@ PROMPTS = st.lists(st.tuples(STREAMS, st.integers(1, 12)), min_size=1, max_size=
 
 
 @st.composite
-def requests(draw: st.DrawFn, name: str) -> Request:
+def requests(draw, name):
     """Prompts that share words, those of a request unknown among them."""
     most = draw(st.integers(1, 8))
     return Request(
@@ -71,9 +71,9 @@ def requests(draw: st.DrawFn, name: str) -> Request:
 
 
 @st.composite
-def histories(draw: st.DrawFn, revision: str) -> RunHistory:
+def histories(draw, system, revision):
     """What the nonsense that a target showed before may have led to."""
-    book = RunHistory(draw(spyre.configs("small", revision)), revision, "spyre")
+    book = RunHistory(draw(generators_of(system).configs("small", revision)), revision, system)
     for name in NAMES[: draw(st.integers(0, len(NAMES)))]:
         book.accept(draw(requests(name)))
         if draw(st.integers(0, 9)) == 0:
@@ -82,36 +82,45 @@ def histories(draw: st.DrawFn, revision: str) -> RunHistory:
         account.computed = draw(st.sampled_from((0, 1, account.prompt, account.prompt + 1)))
         account.emitted = draw(st.integers(0, account.max_tokens + 1))
         account.prefix_hit = draw(st.integers(0, account.computed))
-        account.prefill_steps = draw(st.integers(0, 4))
+        if system == "spyre":
+            account.prefill_steps = draw(st.integers(0, 4))
     if draw(st.booleans()):
         book.observe(draw(steps()))
     return book
 
 
-def unasked(history: RunHistory, step: Step) -> tuple[str, ...]:
-    """Kinds of members without which the monitor does not ask a predicate."""
+def unasked(history, step):
+    """Kinds of members without which the monitor does not ask a predicate of Spyre."""
+    if history.system != "spyre":
+        return ()
     absent = () if history.prefill_members(step) else ("prefill",)
     return absent if history.decode_members(step) else (*absent, "decode")
 
 
-def state(history: RunHistory) -> Any:
+def state(history):
     """What a predicate might change."""
     parts = ("requests", "live", "paused", "aborts_to_report", "aborts_inside", "last", "step")
     return copy.deepcopy([getattr(history, part) for part in (*parts, "first_in_line", "work")])
 
 
-def test_every_optional_field_of_a_step_is_drawn() -> None:
+def test_every_optional_field_of_a_step_is_drawn():
     assert VALUES.keys() == FIELDS - REQUIRED
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+EVERY = [
+    *(("spyre", revision) for revision in REVISIONS),
+    *((name, system.revisions[-1]) for name, system in SYSTEMS.items() if name != "spyre"),
+]
+
+
+@pytest.mark.parametrize(("system", "revision"), EVERY)
 @given(data=st.data())
 def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
-    revision: str, data: st.DataObject
-) -> None:
-    history, step = data.draw(histories(revision)), data.draw(steps())
+    system, revision, data
+):
+    history, step = data.draw(histories(system, revision)), data.draw(steps())
     before, absent = state(history), unasked(history, step)
-    for rule, predicate in predicates_of("spyre").items():
+    for rule, predicate in predicates_of(system).items():
         if predicate.members in absent:
             continue
         message = predicate.broken(history, step)
@@ -120,11 +129,12 @@ def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
     assert state(history) == before
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "revision"), EVERY)
 @given(data=st.data())
-def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.DataObject) -> None:
-    config = data.draw(spyre.configs("small", revision))
-    judge = Monitor(RULES, predicates_of("spyre"), config, revision=revision, system="spyre")
+def test_a_monitor_follows_a_run_of_nonsense_to_its_end(system, revision, data):
+    config = data.draw(generators_of(system).configs("small", revision))
+    judge = Monitor(load(system), predicates_of(system), config, revision=revision, system=system)
     observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))
     for name in NAMES:
         judge.accept(data.draw(requests(name)))
@@ -133,11 +143,11 @@ def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.
         seen, expected = data.draw(steps(observes)), data.draw(st.none() | steps())
         differs = None if expected is None else lockstep.differences(seen, expected)
         broken = judge.observe(seen, differs)
-        assert all(one.message and one.step == judge.history.step - 1 for one in broken)
+        assert all(found.message and found.step == judge.history.step - 1 for found in broken)
 
 
 @given(steps(), steps())
-def test_any_two_steps_can_be_compared(one: Step, other: Step) -> None:
+def test_any_two_steps_can_be_compared(one, other):
     assert lockstep.differences(one, one) == []
     found, back = lockstep.differences(one, other), lockstep.differences(other, one)
     assert [line.partition(":")[0] for line in found] == [line.partition(":")[0] for line in back]

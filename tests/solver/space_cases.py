@@ -41,7 +41,8 @@ class Cases(NamedTuple):
         rest: what else a full key has, of the state and the history.
         forgotten: the fields of a state that no key has.
         shown: what a step shows, whatever the requests are called.
-        smaller: how many of the full graph's transitions the reduced one of the first scope has.
+        smaller: how many of the full graph's transitions the reduced one of the first scope
+            has; None where it saves none.
         breaks: the rules that a revision is known to break in a scope; all others are kept.
         in_one_go: explorations of all limits at once that are compared with single ones.
         order: the revision and the limit at which orders are compared.
@@ -54,7 +55,7 @@ class Cases(NamedTuple):
     account: str
     shown: Callable[[Any, Any], Any]
     wrong: Mapping[str, Wrong]
-    smaller: float
+    smaller: float | None
     in_one_go: Sequence[tuple[str, Scope]]
     order: tuple[str, int]
     faults: Mapping[str, Fault] = {}

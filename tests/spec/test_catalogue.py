@@ -80,15 +80,15 @@ says = "It does not hold."
 
 
 @pytest.fixture(scope="module")
-def rules() -> tuple[Rule, ...]:
+def rules():
     return catalogue.load("spyre")
 
 
-def ids(rules: tuple[Rule, ...]) -> list[str]:
+def ids(rules):
     return [rule.id for rule in rules]
 
 
-def fault(text: str) -> str:
+def fault(text):
     with pytest.raises(CatalogueError) as caught:
         catalogue.read(text, "bad.toml")
     return str(caught.value)

@@ -1,7 +1,5 @@
 """The table of documents has each rule of the five, with what the catalogue says of it."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -27,7 +25,7 @@ MISSING = {
 }
 
 
-def cells(name: str) -> list[list[str]]:
+def cells(name):
     lines = table_in(PAGE, f"{TOOL}: {name}").splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -62,7 +60,7 @@ def test_these_rules_have_nothing_in_a_scenario_or_the_protocol_yet_and_no_other
     assert {rule.id for rule in load(system) if rule.because == "missing"} == MISSING[system]
 
 
-def test_the_answers_of_several_releases_stand_together(tmp_path: Path):
+def test_the_answers_of_several_releases_stand_together(tmp_path):
     statuses: dict[str, Status] = {"1": "violated", "2": "held", "3": "violated"}
     for version, status in statuses.items():
         rules = (RuleVerdict("SPY-R02", "held"), RuleVerdict("SPY-R07", status))

@@ -10,15 +10,15 @@ from schedproof.tools.house import LAYERS, ROOT
 
 
 @pytest.fixture(scope="module")
-def graph() -> dict[str, set[str]]:
+def graph():
     return house.imports()
 
 
-def test_no_import_runs_upward(graph: dict[str, set[str]]) -> None:
+def test_no_import_runs_upward(graph):
     assert house.upward_imports(graph) == []
 
 
-def test_no_files_import_each_other_in_a_circle(graph: dict[str, set[str]]) -> None:
+def test_no_files_import_each_other_in_a_circle(graph):
     assert house.circles(graph) == []
 
 
@@ -42,30 +42,30 @@ def test_the_paths_of_a_descriptor_lie_in_the_folders_of_its_system() -> None:
                 assert f".{name}." in value or value.endswith(f".{name}"), value
 
 
-def test_no_file_lies_loose() -> None:
+def test_no_file_lies_loose():
     assert house.loose_files() == []
 
 
-def test_every_folder_is_a_room_and_every_room_a_folder() -> None:
+def test_every_folder_is_a_room_and_every_room_a_folder():
     for layer, rooms in house.ROOMS.items():
         folders = {path.parent.name for path in (ROOT / layer).glob("*/__init__.py")}
         assert folders - {*house.SYSTEMS} == {*rooms}, layer
 
 
-def test_no_product_file_is_too_long() -> None:
+def test_no_product_file_is_too_long():
     lengths = {
         str(path.relative_to(ROOT)): house.line_count(path) for path in house.product_files()
     }
     assert [path for path, lines in lengths.items() if lines > house.MAX_LINES] == []
 
 
-def test_an_import_upward_and_a_circle_are_noticed() -> None:
+def test_an_import_upward_and_a_circle_are_noticed():
     bad = {"gate.files.a": {"gate.cli.b"}, "gate.cli.b": {"gate.files.a"}}
     assert house.upward_imports(bad) == [("gate.files.a", "gate.cli.b")]
     assert house.circles(bad) == [["gate.cli.b", "gate.files.a"]]
 
 
-def test_an_import_of_a_system_is_noticed_wherever_the_system_lies() -> None:
+def test_an_import_of_a_system_is_noticed_wherever_the_system_lies():
     graph = {
         "gate.judging.context": {"solver.spyre.worst"},
         "model.vllm.queue": {"model.pool", "model.spyre.tkv"},
@@ -75,7 +75,7 @@ def test_an_import_of_a_system_is_noticed_wherever_the_system_lies() -> None:
     assert house.between_systems(graph) == {"vllm": {"spyre"}}
 
 
-def test_a_file_that_only_its_neighbour_imports_is_counted() -> None:
+def test_a_file_that_only_its_neighbour_imports_is_counted():
     graph = house.imports()
     alone = house.one_importer(graph)
     assert alone
@@ -83,6 +83,6 @@ def test_a_file_that_only_its_neighbour_imports_is_counted() -> None:
         assert sum(target in targets for targets in graph.values()) == 1
 
 
-def test_the_systems_have_a_catalogue_and_a_model() -> None:
+def test_the_systems_have_a_catalogue_and_a_model():
     assert {*house.SYSTEMS} == {*SYSTEMS}
     assert LAYERS == ("spec", "model", "properties", "solver", "gate")

@@ -1,14 +1,13 @@
 """The page on the volumetric check lists the lemmas and configurations that the proofs have."""
 
 import re
-from collections.abc import Iterator
 
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 from schedproof.tools.pages import table_in
 from schedproof.tools.proofs import ASKED, JOIN, LIMIT, PAGE, TOOL
 
 
-def rows(table: str) -> Iterator[list[str]]:
+def rows(table):
     for line in table_in(PAGE, f"{TOOL}: {table}").splitlines()[2:]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 

@@ -192,7 +192,7 @@ def cluster() -> str:
     from distributed import LocalCluster
 
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
-    there = LocalCluster(**options)  # type: ignore[no-untyped-call]
+    there = LocalCluster(**options)
     atexit.register(there.close)
     return str(there.scheduler_address)
 

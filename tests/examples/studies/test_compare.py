@@ -8,8 +8,6 @@ import pytest
 from schedproof.examples.studies.compare_picture import figure
 from schedproof.examples.studies.compared import Measured, servers
 
-from ...command_line import Run
-
 SCENARIO = {
     "format": "schedproof/scenario@1",
     "system": "vllm",
@@ -23,13 +21,13 @@ SCENARIO = {
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder, and a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_a_row_for_each_model_and_the_same_numbers_in_the_file(run: Run) -> None:
+def test_a_row_for_each_model_and_the_same_numbers_in_the_file(run):
     Path("s.json").write_text(json.dumps(SCENARIO), encoding="utf-8")
     result = run("compare", "s.json", "--json", "f.json")
     assert (result.code, result.err) == (0, ""), result
@@ -45,7 +43,7 @@ def test_a_row_for_each_model_and_the_same_numbers_in_the_file(run: Run) -> None
 
 
 @pytest.mark.slow
-def test_a_named_workload_is_run_on_servers_of_the_size_asked_for(run: Run) -> None:
+def test_a_named_workload_is_run_on_servers_of_the_size_asked_for(run):
     result = run("compare", "long-output", "--tokens", "16384", "--slots", "8")
     assert result.code == 0
     assert "compare long-output: 24 requests, on models" in result.out
@@ -63,14 +61,14 @@ def test_a_named_workload_is_run_on_servers_of_the_size_asked_for(run: Run) -> N
         (["mixed", "--picture", "f.png"], "--picture: f.png; valid: a file that ends in .html"),
     ],
 )
-def test_wrong_options_are_one_line(run: Run, words: list[str], message: str) -> None:
+def test_wrong_options_are_one_line(run, words, message):
     result = run("compare", *words)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"schedproof: {message}"), result.err
     assert result.err.count("\n") == 1
 
 
-def test_the_picture_has_a_row_of_all_tokens_for_each_model() -> None:
+def test_the_picture_has_a_row_of_all_tokens_for_each_model():
     pytest.importorskip("plotly")
     measured = [
         Measured(server, 0, 0, (5, number, 1), (0,), number, 0, 0.0, 0.0)

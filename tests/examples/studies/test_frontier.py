@@ -11,25 +11,24 @@ from schedproof.examples.studies import frontier_picture, pictures
 from schedproof.examples.studies.frontier import read_chunks
 from schedproof.examples.studies.frontier_model import Load, StepCost, measure, priced
 
-from ...command_line import Run
 from ...gate.web.base.browser import browser, is_as_wide_as_its_window, page_at
 
 SMALL = ["--prompt", "10", "--decoding", "2", "--chunks", "3,6,4"]
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder, and a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture
-def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_runs(monkeypatch):
     monkeypatch.setattr(frontier_command, "measured", lambda *_: pytest.fail("it measures"))
 
 
-def test_a_row_for_each_setting_of_each_knob_by_ascending_chunk(run: Run) -> None:
+def test_a_row_for_each_setting_of_each_knob_by_ascending_chunk(run):
     result = run("frontier", *SMALL, "--step-cost", "10", "--token-cost", "2")
     assert (result.code, result.err) == (0, ""), result
     lines = [line.rstrip() for line in result.out.splitlines()]
@@ -50,7 +49,7 @@ def test_a_row_for_each_setting_of_each_knob_by_ascending_chunk(run: Run) -> Non
     assert lines[-1] == "6 of all 10 chunk sizes are: they cut the prompt into even slices"
 
 
-def test_a_dominated_point_is_marked_and_told_what_does_as_well(run: Run) -> None:
+def test_a_dominated_point_is_marked_and_told_what_does_as_well(run):
     result = run("frontier", "--prompt", "10", "--decoding", "2", "--chunks", "5,7")
     assert result.code == 0
     [marked] = [line for line in result.out.splitlines() if line.rstrip().endswith(" x")]
@@ -58,7 +57,7 @@ def test_a_dominated_point_is_marked_and_told_what_does_as_well(run: Run) -> Non
     assert result.out.splitlines()[-1] == "a chunk of 5 takes the same 2 steps as 7"
 
 
-def test_nothing_is_wider_than_80_columns_at_the_size_of_the_document(run: Run) -> None:
+def test_nothing_is_wider_than_80_columns_at_the_size_of_the_document(run):
     result = run("frontier", "--chunks", "512,2048,32768")
     assert result.code == 0
     assert max(len(line) for line in result.out.splitlines()) <= 80
@@ -66,7 +65,7 @@ def test_nothing_is_wider_than_80_columns_at_the_size_of_the_document(run: Run) 
     assert "a chunk of 2,000 takes the same 15 steps as 2,048" in result.out
 
 
-def test_the_file_has_every_point_with_its_price(run: Run) -> None:
+def test_the_file_has_every_point_with_its_price(run):
     result = run("frontier", *SMALL, "--step-cost", "10", "--token-cost", "2", "--json", "f.json")
     assert result.code == 0
     read = json.loads(Path("f.json").read_bytes())
@@ -81,7 +80,7 @@ def test_the_file_has_every_point_with_its_price(run: Run) -> None:
     }
 
 
-def test_the_picture_is_a_page_that_needs_no_network(run: Run) -> None:
+def test_the_picture_is_a_page_that_needs_no_network(run):
     pytest.importorskip("plotly")
     for name in ("one.html", "two.html"):
         result = run("frontier", *SMALL, "--picture", name)
@@ -95,9 +94,7 @@ def test_the_picture_is_a_page_that_needs_no_network(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "paper"), [("dark", (20, 24, 29)), ("light", (255, 255, 255))])
-def test_the_picture_is_as_dark_and_as_narrow_as_its_window(
-    run: Run, scheme: str, paper: tuple[int, int, int]
-) -> None:
+def test_the_picture_is_as_dark_and_as_narrow_as_its_window(run, scheme, paper):
     pytest.importorskip("plotly")
     assert run("frontier", *SMALL, "--picture", "one.html").code == 0
     with browser() as one, page_at(one, Path("one.html").absolute().as_uri(), 400, scheme) as page:
@@ -106,7 +103,7 @@ def test_the_picture_is_as_dark_and_as_narrow_as_its_window(
         assert page.locator(".gtitle tspan").count() > 1
 
 
-def test_the_figure_has_the_frontier_and_both_knobs_with_the_dominated_crossed() -> None:
+def test_the_figure_has_the_frontier_and_both_knobs_with_the_dominated_crossed():
     pytest.importorskip("plotly")
     load, cost = Load(10, 2), StepCost(10, 2)
     points = [measure(load, "threshold", chunk) for chunk in (5, 7, 10)]
@@ -152,7 +149,7 @@ def test_the_figure_has_the_frontier_and_both_knobs_with_the_dominated_crossed()
         (["--colour"], "--colour"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_2(run: Run, words: list[str], message: str) -> None:
+def test_wrong_input_is_one_line_and_exit_2(run, words, message):
     result = run("frontier", *words)
     assert (result.code, result.out) == (2, ""), result
     assert result.err.startswith("schedproof: ")
@@ -162,25 +159,21 @@ def test_wrong_input_is_one_line_and_exit_2(run: Run, words: list[str], message:
 
 @pytest.mark.usefixtures("nothing_runs")
 @pytest.mark.parametrize("name", ["--json", "--picture"])
-def test_a_file_that_cannot_be_written_to_is_noticed_before_the_work(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_file_that_cannot_be_written_to_is_noticed_before_the_work(run, monkeypatch, name):
     monkeypatch.setattr("os.access", lambda *_: False)
     result = run("frontier", name, "f.html")
     assert (result.code, result.err) == (2, f"schedproof: {name}: f.html cannot be written to\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device")
-def test_a_file_that_turns_out_to_be_unwritable_is_one_line_and_exit_2(run: Run) -> None:
+def test_a_file_that_turns_out_to_be_unwritable_is_one_line_and_exit_2(run):
     result = run("frontier", *SMALL, "--json", "/dev/full")
     assert result.code == 2
     assert result.err.startswith("schedproof: /dev/full: cannot be written to (")
 
 
 @pytest.mark.usefixtures("nothing_runs")
-def test_without_plotly_it_is_said_how_to_install_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_plotly_it_is_said_how_to_install_it(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     result = run("frontier", "--picture", "f.html")
     said = "--picture: Plotly is not installed; valid: pip install plotly"
@@ -188,9 +181,7 @@ def test_without_plotly_it_is_said_how_to_install_it(
 
 
 @pytest.mark.usefixtures("nothing_runs")
-def test_without_kaleido_an_svg_is_refused_and_what_is_valid_is_named(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_kaleido_an_svg_is_refused_and_what_is_valid_is_named(run, monkeypatch):
     monkeypatch.setattr(pictures, "find_spec", lambda name: name == "plotly" or None)
     result = run("frontier", "--picture", "f.svg")
     said = (
@@ -200,9 +191,7 @@ def test_without_kaleido_an_svg_is_refused_and_what_is_valid_is_named(
     assert (result.code, result.out, result.err) == (2, "", f"schedproof: {said}\n")
 
 
-def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(run, monkeypatch):
     class Undrawable:
         def to_image(self, **_):
             raise RuntimeError("\nno browser here\nand many more lines")
@@ -215,6 +204,6 @@ def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(
     assert not Path("f.svg").exists()
 
 
-def test_settings_are_read_in_any_order_each_once() -> None:
+def test_settings_are_read_in_any_order_each_once():
     assert read_chunks("64, 16,64,32") == (16, 32, 64)
     assert read_chunks("1000000") == (1_000_000,)

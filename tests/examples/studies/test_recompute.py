@@ -9,17 +9,15 @@ from schedproof.examples.studies import recompute as recompute_command
 from schedproof.examples.studies.recompute import chosen_workloads
 from schedproof.examples.studies.workloads import WORKLOADS
 
-from ...command_line import Run
-
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder, and a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_a_row_for_each_policy_and_the_same_numbers_in_the_file(run: Run) -> None:
+def test_a_row_for_each_policy_and_the_same_numbers_in_the_file(run):
     result = run("recompute", "--workload", "long-prompt", "--json", "f.json")
     assert (result.code, result.err) == (0, ""), result
     lines = [line.rstrip() for line in result.out.splitlines()]
@@ -46,7 +44,7 @@ def test_a_row_for_each_policy_and_the_same_numbers_in_the_file(run: Run) -> Non
     }
 
 
-def test_the_pool_and_the_prefix_cache_are_options(run: Run) -> None:
+def test_the_pool_and_the_prefix_cache_are_options(run):
     words = ("--workload", "long-prompt", "--blocks", "600", "--no-prefix-caching")
     result = run("recompute", *words, "--json", "f.json")
     assert result.code == 0
@@ -67,9 +65,7 @@ def test_the_pool_and_the_prefix_cache_are_options(run: Run) -> None:
         (["--colour"], "--colour"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_2(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
-) -> None:
+def test_wrong_input_is_one_line_and_exit_2(run, monkeypatch, words, message):
     monkeypatch.setattr(recompute_command, "measured", lambda *_: pytest.fail("it measures"))
     result = run("recompute", *words)
     assert (result.code, result.out) == (2, ""), result
@@ -78,7 +74,7 @@ def test_wrong_input_is_one_line_and_exit_2(
     assert result.err.count("\n") == 1
 
 
-def test_without_a_name_all_workloads_are_run_and_each_once() -> None:
+def test_without_a_name_all_workloads_are_run_and_each_once():
     assert chosen_workloads(None) == list(WORKLOADS)
     assert [one.name for one in chosen_workloads(["mixed", "guests", "mixed"])] == [
         *("mixed", "guests")

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.examples.studies.recompute_model import run
-from schedproof.examples.studies.victims import (
-    POLICIES,
-    Policy,
-    cheapest,
-    rebuild_cold,
-    rebuild_warm,
-)
+from schedproof.examples.studies.victims import POLICIES, cheapest, rebuild_cold, rebuild_warm
 from schedproof.examples.studies.workloads import ENGINE, WORKLOADS, workload
 from schedproof.model.scenario import Request
 from schedproof.model.vllm.config import VllmConfig
@@ -24,7 +18,7 @@ BLOCK = 16
 COLD = next(one for one in POLICIES if one.name == "cold")
 
 
-def plan_of(*prompts, config=ENGINE) -> Plan:
+def plan_of(*prompts, config=ENGINE):
     """All of these run and have emitted a token."""
     model = VllmModel(config)
     state = model.initial()
@@ -36,7 +30,7 @@ def plan_of(*prompts, config=ENGINE) -> Plan:
     return Plan(state.running, state.waiting, state.pool, 0, {})
 
 
-def costs(rebuild, plan, config=ENGINE) -> list[int]:
+def costs(rebuild, plan, config=ENGINE):
     return [rebuild(config, plan, one) for one in plan.running]
 
 
@@ -47,48 +41,48 @@ SHARED = plan_of(
 )
 
 
-def test_cold_counts_what_nobody_else_holds() -> None:
+def test_cold_counts_what_nobody_else_holds():
     assert costs(rebuild_cold, SHARED) == [41 - 32, 21, 42 - 32]
 
 
-def test_warm_counts_what_no_full_block_has() -> None:
+def test_warm_counts_what_no_full_block_has():
     assert costs(rebuild_warm, SHARED) == [41 - 32, 21 - 16, 42 - 32]
 
 
-def test_without_a_prefix_cache_everything_is_rebuilt() -> None:
+def test_without_a_prefix_cache_everything_is_rebuilt():
     config = VllmConfig(num_blocks=400, enable_prefix_caching=False)
     plan = plan_of((("system", 40),), (("system", 20),), config=config)
     assert costs(rebuild_cold, plan, config) == costs(rebuild_warm, plan, config) == [41, 21]
 
 
-def test_the_last_token_is_rebuilt_even_where_all_blocks_are_cached() -> None:
+def test_the_last_token_is_rebuilt_even_where_all_blocks_are_cached():
     # 31 tokens of the prompt and the one emitted fill two blocks; the second is not computed yet.
     plan = plan_of((("r0", 31),))
     assert costs(rebuild_warm, plan) == [16]
 
 
-def test_the_cheapest_is_picked() -> None:
+def test_the_cheapest_is_picked():
     assert cheapest(rebuild_cold)(ENGINE, SHARED).id == "r2"
     assert cheapest(rebuild_warm)(ENGINE, SHARED).id == "r1"
 
 
-def test_where_it_is_a_tie_the_tail_goes() -> None:
+def test_where_it_is_a_tie_the_tail_goes():
     plan = plan_of(*([((f"own{n}", 20),) for n in range(4)]))
     assert cheapest(rebuild_cold)(ENGINE, plan).id == "r3"
 
 
-def test_the_eldest_stays_though_it_is_the_cheapest_wherever_it_stands() -> None:
+def test_the_eldest_stays_though_it_is_the_cheapest_wherever_it_stands():
     plan = plan_of((("r0", 5),), (("r1", 50),), (("r2", 40),))
     for running in (plan.running, plan.running[::-1]):
         assert cheapest(rebuild_cold)(ENGINE, plan._replace(running=running)).id == "r2"
 
 
-def test_the_eldest_goes_when_it_is_alone() -> None:
+def test_the_eldest_goes_when_it_is_alone():
     plan = plan_of((("r0", 5),))
     assert cheapest(rebuild_cold)(ENGINE, plan) is plan.running[0]
 
 
-def watched(policy: Policy, look) -> Policy:
+def watched(policy, look):
     """The policy, with a look at each plan and victim."""
 
     def pick(config, plan):
@@ -109,10 +103,10 @@ REQUESTS = st.lists(
 
 @pytest.mark.parametrize("policy", POLICIES, ids=[one.name for one in POLICIES])
 @given(asked=REQUESTS)
-def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked) -> None:
+def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked):
     picks: Counter[str] = Counter()
 
-    def look(config, plan, victim) -> None:
+    def look(config, plan, victim):
         picks[victim.id] += 1
         assert picks.total() < 1000, "nothing progresses"
         if policy.name in ("warm", "cold"):
@@ -135,11 +129,11 @@ def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked
     assert sum(len(seen["preempted"]) for seen in steps) == picks.total()
 
 
-def test_what_a_decode_frees_is_what_it_rebuilds_but_for_a_block() -> None:
+def test_what_a_decode_frees_is_what_it_rebuilds_but_for_a_block():
     # By the cold reckoning no request is a bargain: one that is cheap to rebuild frees as little.
     seen = []
 
-    def look(config, plan, victim) -> None:
+    def look(config, plan, victim):
         for one in plan.running:
             if one.num_uncomputed_tokens == 1 and one.id not in plan.scheduled:
                 kept = {b for other in plan.running if other is not one for b in other.blocks}

@@ -1,7 +1,6 @@
 """The loop of a campaign: whatever happens on the way, the ledger ends up the same."""
 
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
@@ -19,12 +18,12 @@ from schedproof.gate.campaign.items import (
 )
 from schedproof.gate.campaign.ledger import opened, read_ledger
 from schedproof.gate.campaign.options import kinds_of, pairs_of
-from schedproof.gate.processes.executors import DEATHS, Executor, Ran
+from schedproof.gate.processes.executors import DEATHS
 from schedproof.gate.targets.scales import scales_of
 from schedproof.spec.systems import SYSTEMS
 
 from .fake import Erratic, Killed, fake_result, ran
-from .work import Content, content_of
+from .work import content_of
 
 PAIRS = pairs_of(["nano_vllm", "vllm"], [])
 SETTINGS = Settings(
@@ -39,13 +38,7 @@ SETTINGS = Settings(
 ITEMS = 150
 
 
-def run(
-    path: Path,
-    executor: Executor,
-    items: int = ITEMS,
-    ends: float = float("inf"),
-    settings: Settings = SETTINGS,
-) -> Content:
+def run(path, executor, items=ITEMS, ends=float("inf"), settings=SETTINGS):
     with opened(path, lambda begun: settings) as ledger:
         run_campaign(
             ledger, executor, items=items, ends=ends, report=lambda _: None, progress=lambda _: None
@@ -54,11 +47,11 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
+def undisturbed(tmp_path_factory):
     return run(tmp_path_factory.mktemp("undisturbed") / "ledger", Erratic(0))
 
 
-def test_a_campaign_runs_every_item_once(tmp_path: Path) -> None:
+def test_a_campaign_runs_every_item_once(tmp_path):
     executor = Erratic(1)
     content = run(tmp_path / "ledger", executor)
     assert len(content["items"]) == ITEMS
@@ -68,20 +61,16 @@ def test_a_campaign_runs_every_item_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_the_order_of_completion_does_not_show(
-    seed: int, tmp_path: Path, undisturbed: Content
-) -> None:
+def test_the_order_of_completion_does_not_show(seed, tmp_path, undisturbed):
     assert run(tmp_path / "ledger", Erratic(seed)) == undisturbed
 
 
-def test_what_a_lost_worker_had_is_run_again(tmp_path: Path, undisturbed: Content) -> None:
+def test_what_a_lost_worker_had_is_run_again(tmp_path, undisturbed):
     assert run(tmp_path / "ledger", Erratic(5, losing=0.1)) == undisturbed
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_campaign_that_is_killed_again_and_again_ends_up_the_same(
-    seed: int, tmp_path: Path, undisturbed: Content
-) -> None:
+def test_a_campaign_that_is_killed_again_and_again_ends_up_the_same(seed, tmp_path, undisturbed):
     kills = 0
     for attempt in range(100):
         executor = Erratic(seed * 1000 + attempt, losing=0.02, kill_after=23 + seed)
@@ -95,21 +84,19 @@ def test_a_campaign_that_is_killed_again_and_again_ends_up_the_same(
     assert content == undisturbed
 
 
-def test_a_campaign_that_is_over_goes_on_with_more_items(
-    tmp_path: Path, undisturbed: Content
-) -> None:
+def test_a_campaign_that_is_over_goes_on_with_more_items(tmp_path, undisturbed):
     less = run(tmp_path / "ledger", Erratic(1), items=40)
     assert len(less["items"]) == 40
     assert run(tmp_path / "ledger", Erratic(2)) == undisturbed
 
 
-def test_another_seed_is_another_campaign(tmp_path: Path, undisturbed: Content) -> None:
+def test_another_seed_is_another_campaign(tmp_path, undisturbed):
     other = Settings(seed=8, pairs=SETTINGS.pairs, kinds=SETTINGS.kinds)
     content = run(tmp_path / "ledger", Erratic(0), 40, settings=other)
     assert content["items"].keys().isdisjoint(undisturbed["items"])
 
 
-def test_time_that_is_over_ends_it_with_what_is_there(tmp_path: Path) -> None:
+def test_time_that_is_over_ends_it_with_what_is_there(tmp_path):
     assert run(tmp_path / "ledger", Erratic(0), ends=0.0)["items"] == {}
 
 
@@ -118,7 +105,7 @@ class Deadly(Erratic):
 
     victim: Item | None = None
 
-    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+    def finished(self, seconds):
         self.victim = self.victim or self._out[0][1]
         if self.victim in [item for _, item in self._out]:  # what is beside it dies, too
             ended = [(number, None) for number, _ in self._out]
@@ -127,7 +114,7 @@ class Deadly(Erratic):
         return super().finished(seconds)
 
 
-def test_an_item_that_kills_its_workers_is_given_up_and_alone(tmp_path: Path) -> None:
+def test_an_item_that_kills_its_workers_is_given_up_and_alone(tmp_path):
     content = run(tmp_path / "ledger", Deadly(0), items=40)
     failed = [result for result in content["items"].values() if "failed" in result]
     assert failed == [f'{{"complete":false,"failed":"its worker died {DEATHS} times"}}']
@@ -137,13 +124,13 @@ def test_an_item_that_kills_its_workers_is_given_up_and_alone(tmp_path: Path) ->
 class NotAgain(Erratic):
     """What failed does not fail again."""
 
-    def result(self, item: Item) -> Ran:
+    def result(self, item):
         if isinstance(item, Shrinking):
             return ran(Result(scenarios=1, complete=False))
         return super().result(item)
 
 
-def test_a_failure_that_does_not_come_again_is_no_finding(tmp_path: Path) -> None:
+def test_a_failure_that_does_not_come_again_is_no_finding(tmp_path):
     content = run(tmp_path / "ledger", NotAgain(0))
     assert content["findings"]
     assert all(finding is None for finding in content["findings"].values())
@@ -154,7 +141,7 @@ class KilledWhileShrinking(Erratic):
 
     shrunk = 0
 
-    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+    def finished(self, seconds):
         shrinking = [entry for entry in self._out if isinstance(entry[1], Shrinking)]
         if not shrinking:
             return super().finished(seconds)
@@ -166,9 +153,7 @@ class KilledWhileShrinking(Erratic):
         return [(number, ran(fake_result(item)))]
 
 
-def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(
-    tmp_path: Path, undisturbed: Content
-) -> None:
+def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(tmp_path, undisturbed):
     with pytest.raises(Killed):
         run(tmp_path / "ledger", KilledWhileShrinking(0))
     executor = Erratic(0)
@@ -176,7 +161,7 @@ def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(
     assert len(executor.ran) == len(undisturbed["findings"]) - 1
 
 
-def test_of_a_shape_the_smallest_failure_is_shrunk(tmp_path: Path) -> None:
+def test_of_a_shape_the_smallest_failure_is_shrunk(tmp_path):
     run(tmp_path / "ledger", Erratic(0), 2 * ITEMS)
     questions = list(read_ledger(tmp_path / "ledger").questions().values())
     failures = [
@@ -196,14 +181,14 @@ def test_of_a_shape_the_smallest_failure_is_shrunk(tmp_path: Path) -> None:
     assert len(failures) > len(questions)
 
 
-def test_the_plan_takes_every_kind_in_turn_and_no_item_twice() -> None:
+def test_the_plan_takes_every_kind_in_turn_and_no_item_twice():
     items = list(islice(plan(SETTINGS), 1_000))
     assert tuple(item.kind for item in items[:6]) == SETTINGS.kinds
     assert items[6].kind == items[0].kind
     assert len({digest_of(item) for item in items}) == len({item.seed for item in items}) == 1_000
 
 
-def test_samples_get_longer_the_more_there_were_of_their_kind() -> None:
+def test_samples_get_longer_the_more_there_were_of_their_kind():
     items = list(islice(plan(SETTINGS), 1_000))
     runs = [item.examples for item in items if item.kind == SETTINGS.kinds[0]]
     assert runs == sorted(runs)
@@ -211,11 +196,11 @@ def test_samples_get_longer_the_more_there_were_of_their_kind() -> None:
     assert runs[-1] == 600
 
 
-def test_without_a_kind_there_is_no_item() -> None:
+def test_without_a_kind_there_is_no_item():
     assert list(plan(Settings())) == []
 
 
-def test_every_system_is_sampled_in_every_scale_and_configuration() -> None:
+def test_every_system_is_sampled_in_every_scale_and_configuration():
     kinds = kinds_of("model", pairs_of([], []), ())
     assert [kind.system for kind in kinds[: len(pairs_of([], []))]] == [
         system for system, _ in pairs_of([], [])
@@ -229,7 +214,7 @@ def test_every_system_is_sampled_in_every_scale_and_configuration() -> None:
     assert any(not values for values in fixed)  # all that Hypothesis may draw
 
 
-def test_a_rule_that_no_revision_of_a_system_has_leaves_the_system_out() -> None:
+def test_a_rule_that_no_revision_of_a_system_has_leaves_the_system_out():
     kinds = kinds_of("model", PAIRS, ("V1-R05",))
     assert {kind.system for kind in kinds} == {"vllm"}
     first = next(plan(Settings(kinds=kinds, rules=("V1-R05",))))

@@ -1,19 +1,18 @@
 """Real processes, killed: the ledger ends up as if no request had been."""
 
 import signal
-from pathlib import Path
 
 import pytest
 
 from . import local_cluster
-from .work import Content, begun, content_of, gone, items_in, kill, ran, until_items, workers
+from .work import begun, content_of, gone, items_in, kill, ran, until_items, workers
 
 ITEMS = "12"
 WHAT = ("--system", "nano_vllm", "--items", ITEMS)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
+def undisturbed(tmp_path_factory):
     ledger = tmp_path_factory.mktemp("undisturbed") / "ledger"
     whole = ran(ledger, *WHAT, "--workers", "1")
     assert whole.returncode == 3, whole.stdout + whole.stderr  # not every rule was exercised
@@ -22,9 +21,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
 
 
 @pytest.mark.slow
-def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
-    tmp_path: Path, undisturbed: Content
-) -> None:
+def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(tmp_path, undisturbed):
     ledger = tmp_path / "ledger"
 
     first = begun(ledger, *WHAT, "--workers", "2")
@@ -59,8 +56,8 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
 
 @pytest.mark.slow
 def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_the_same(
-    tmp_path: Path, undisturbed: Content
-) -> None:
+    tmp_path, undisturbed
+):
     ledger = tmp_path / "ledger"
     scheduler, address = local_cluster.started(2)
     first = begun(ledger, *WHAT, "--cluster", address)

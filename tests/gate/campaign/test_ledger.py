@@ -32,22 +32,22 @@ SCENARIO = Scenario(
 FAILURE = Failure(rule="V1-I2", shape="V1-I2: #", message="3", scenario=SCENARIO)
 
 
-def sample(seed: int) -> Sample:
+def sample(seed):
     return Sample(kind=KIND, seed=seed, examples=1)
 
 
-def done(seed: int, steps: int = 1, failures: tuple[Failure, ...] = ()) -> Done:
+def done(seed, steps=1, failures=()):
     return Done(sample(seed), Result(scenarios=1, steps=steps, failures=failures), 0.5, "here")
 
 
-def filled(path: Path, *records: Done) -> Path:
+def filled(path, *records):
     with opened(path, lambda begun: begun or SETTINGS) as ledger:
         for record in records:
             ledger.write(record)
     return path
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_what_was_written_is_read_again(tmp_path):
     shown = Result(scenarios=3, steps=9, exercised={"V1-I2": 4}, failures=(FAILURE,))
     failed = Result(complete=False, failed="OSError: why")
     question = Shrinking(failure=FAILURE)
@@ -69,7 +69,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert sample(3) not in ledger
 
 
-def test_a_second_result_of_an_item_does_not_count(tmp_path: Path) -> None:
+def test_a_second_result_of_an_item_does_not_count(tmp_path):
     path = filled(tmp_path / "ledger", done(1, steps=1), done(1, steps=2))
     assert list(content_of(path)["items"].values()) == ['{"scenarios":1,"steps":1}']
     with path.open("ab") as file:
@@ -77,14 +77,14 @@ def test_a_second_result_of_an_item_does_not_count(tmp_path: Path) -> None:
     assert read_ledger(path).steps == 1
 
 
-def test_where_and_how_long_an_item_ran_is_no_part_of_the_content(tmp_path: Path) -> None:
+def test_where_and_how_long_an_item_ran_is_no_part_of_the_content(tmp_path):
     here = filled(tmp_path / "here", done(1))
     there = filled(tmp_path / "there", msgspec.structs.replace(done(1), seconds=9.0, worker="x"))
     assert content_of(here) == content_of(there)
     assert here.read_bytes() != there.read_bytes()
 
 
-def test_whatever_a_kill_leaves_of_the_last_line_is_dropped(tmp_path: Path) -> None:
+def test_whatever_a_kill_leaves_of_the_last_line_is_dropped(tmp_path):
     path = filled(tmp_path / "ledger", done(1), done(2, failures=(FAILURE,)))
     whole = path.read_bytes()
     kept = whole[: whole.rstrip(b"\n").rindex(b"\n") + 1]
@@ -95,7 +95,7 @@ def test_whatever_a_kill_leaves_of_the_last_line_is_dropped(tmp_path: Path) -> N
     assert path.read_bytes() == kept + canonical(done(3)) + b"\n"
 
 
-def test_a_long_half_line_is_dropped(tmp_path: Path) -> None:
+def test_a_long_half_line_is_dropped(tmp_path):
     path = filled(tmp_path / "ledger", done(1))
     whole = path.read_bytes()
     path.write_bytes(whole + b"x" * 200_000)
@@ -103,7 +103,7 @@ def test_a_long_half_line_is_dropped(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_what_is_damaged_is_told_by_its_line(tmp_path: Path) -> None:
+def test_what_is_damaged_is_told_by_its_line(tmp_path):
     path = filled(tmp_path / "ledger", done(1), done(2))
     whole = path.read_bytes()
     for damage in (b"\xff\n", b"{}\n", b"[" * 100_000 + b"\n"):
@@ -115,12 +115,12 @@ def test_what_is_damaged_is_told_by_its_line(tmp_path: Path) -> None:
         read_ledger(path)
 
 
-def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path):
     class Full:
-        def __init__(self, file: object) -> None:
+        def __init__(self, file):
             self.file = file
 
-        def write(self, data: bytes) -> int:
+        def write(self, data):
             return self.file.write(data[:9])  # type: ignore[attr-defined, no-any-return]
 
     path = tmp_path / "ledger"
@@ -132,7 +132,7 @@ def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path: Path) 
     assert read_ledger(filled(path, done(1))).items == 1
 
 
-def test_only_one_campaign_writes(tmp_path: Path) -> None:
+def test_only_one_campaign_writes(tmp_path):
     path = filled(tmp_path / "ledger", done(1))
     with opened(path, lambda _: SETTINGS):
         with pytest.raises(LedgerError, match="another campaign is writing"):
@@ -140,9 +140,7 @@ def test_only_one_campaign_writes(tmp_path: Path) -> None:
         assert read_ledger(path).items == 1
 
 
-def test_a_ledger_that_was_made_meanwhile_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_that_was_made_meanwhile_stays(tmp_path, monkeypatch):
     path = filled(tmp_path / "ledger", done(1))
     begun: list[Settings | None] = []
     exists, answers = Path.exists, [False]  # at the first look it was not there
@@ -152,7 +150,7 @@ def test_a_ledger_that_was_made_meanwhile_stays(
     assert begun == [SETTINGS]
 
 
-def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path):
     for name, text in (("text", "no ledger, " * 100), ("json", '{"format":"x"}\n'), ("empty", "")):
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
@@ -164,7 +162,7 @@ def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"text", "json", "empty"}
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
+def test_another_format_is_refused(tmp_path):
     path = filled(tmp_path / "ledger")
     path.write_bytes(path.read_bytes().replace(b"campaign@1", b"campaign@0"))
     expected = r"a ledger of schedproof/campaign@0, .* reads schedproof/campaign@1; valid: a new"
@@ -172,20 +170,20 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         filled(path)
 
 
-def test_a_ledger_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
+def test_a_ledger_that_is_not_there_is_not_made_to_be_read(tmp_path):
     with pytest.raises(LedgerError, match="there is no such file"):
         read_ledger(tmp_path / "ledger")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_takes_no_file_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_takes_no_file_is_said(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LedgerError, match="cannot be written to"):
         filled(tmp_path / "file" / "ledger")
 
 
-def test_a_campaign_that_cannot_begin_leaves_no_ledger(tmp_path: Path) -> None:
-    def refused(_: Settings | None) -> Settings:
+def test_a_campaign_that_cannot_begin_leaves_no_ledger(tmp_path):
+    def refused(_):
         raise InputError("--rule", "none")
 
     with pytest.raises(InputError):
@@ -193,7 +191,7 @@ def test_a_campaign_that_cannot_begin_leaves_no_ledger(tmp_path: Path) -> None:
     assert not (tmp_path / "ledger").exists()
 
 
-def test_a_ledger_that_failed_to_be_written_can_be_written_again(tmp_path: Path) -> None:
+def test_a_ledger_that_failed_to_be_written_can_be_written_again(tmp_path):
     path = filled(tmp_path / "ledger", done(1))
     with (
         pytest.raises(ValueError, match="in its middle") as failed,
@@ -204,7 +202,7 @@ def test_a_ledger_that_failed_to_be_written_can_be_written_again(tmp_path: Path)
         assert failed.value
 
 
-def test_a_finding_of_no_rule_is_refused_since_its_rule_names_a_file(tmp_path: Path) -> None:
+def test_a_finding_of_no_rule_is_refused_since_its_rule_names_a_file(tmp_path):
     hostile = Failure(rule="../../elsewhere", shape="x", message="3", scenario=SCENARIO)
     path = filled(
         tmp_path / "ledger", Done(Shrinking(failure=FAILURE), Result(failures=(hostile,)))
@@ -213,7 +211,7 @@ def test_a_finding_of_no_rule_is_refused_since_its_rule_names_a_file(tmp_path: P
         read_ledger(path)
 
 
-def test_a_target_that_only_the_ledger_names_is_not_run(tmp_path: Path) -> None:
+def test_a_target_that_only_the_ledger_names_is_not_run(tmp_path):
     begun = Settings(target="cmd:./anything", code=our_code())
     options = CampaignOptions()
     with pytest.raises(InputError, match=r"^--target: .* was begun with cmd:\./anything; valid"):

@@ -5,8 +5,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +22,7 @@ from schedproof.gate.campaign.items import (
 )
 from schedproof.gate.campaign.running import rules_of, run_item, work
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.checking.replay import replay
 from schedproof.tests.mutants.targets import TakesForEver
@@ -35,16 +33,14 @@ BREAKS = Sample(kind=KIND, seed=0, examples=30)
 
 
 @pytest.fixture(scope="module")
-def broken() -> Result:
+def broken():
     return run_item(BREAKS)
 
 
-def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item(
-    broken: Result,
-) -> None:
+def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item(broken):
     over = threading.Event()
 
-    def draws() -> None:
+    def draws():
         while not over.is_set():
             random.random()
 
@@ -61,7 +57,7 @@ def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item
 
 
 @pytest.mark.parametrize("item", [BREAKS, Shrinking])
-def test_an_item_is_the_same_read_again_and_has_the_same_id(item: Item, broken: Result) -> None:
+def test_an_item_is_the_same_read_again_and_has_the_same_id(item, broken):
     if item is Shrinking:
         item = Shrinking(failure=broken.failures[0])
     again = msgspec.json.decode(canonical(item), type=Item)
@@ -70,7 +66,7 @@ def test_an_item_is_the_same_read_again_and_has_the_same_id(item: Item, broken: 
 
 
 @pytest.mark.slow
-def test_another_process_with_other_hashes_gives_the_same_result(broken: Result) -> None:
+def test_another_process_with_other_hashes_gives_the_same_result(broken):
     asked = (
         "import msgspec, sys\nfrom schedproof.gate.campaign.items import Item, canonical\n"
         "from schedproof.gate.campaign.running import run_item\n"
@@ -87,7 +83,7 @@ def test_another_process_with_other_hashes_gives_the_same_result(broken: Result)
     assert msgspec.json.decode(reported.stdout, type=Result) == broken
 
 
-def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(broken: Result) -> None:
+def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(broken):
     assert broken.failures
     rules = rules_of("nano_vllm", "0.2.0")
     for failure in broken.failures:
@@ -97,7 +93,7 @@ def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(broke
     assert len({failure.shape for failure in broken.failures}) == len(broken.failures)
 
 
-def test_a_shrunk_failure_is_no_larger_and_breaks_what_it_says(broken: Result) -> None:
+def test_a_shrunk_failure_is_no_larger_and_breaks_what_it_says(broken):
     failure = broken.failures[0]
     [small] = run_item(Shrinking(failure=failure)).failures
     assert len(small.scenario.requests) <= len(failure.scenario.requests)
@@ -108,7 +104,7 @@ def test_a_shrunk_failure_is_no_larger_and_breaks_what_it_says(broken: Result) -
 
 
 @pytest.mark.slow
-def test_a_failure_that_does_not_come_again_shrinks_to_nothing(broken: Result) -> None:
+def test_a_failure_that_does_not_come_again_shrinks_to_nothing(broken):
     failure = broken.failures[0]
     other = Shrinking(failure=failure, rules=("ALL-R04",))
     result = run_item(other)
@@ -116,7 +112,7 @@ def test_a_failure_that_does_not_come_again_shrinks_to_nothing(broken: Result) -
     assert not result.complete
 
 
-def test_what_raises_is_a_result_that_says_so() -> None:
+def test_what_raises_is_a_result_that_says_so():
     result = run_item(replace(BREAKS, kind=replace(KIND, scale="enormous")))
     assert result.failed.startswith("KeyError: ")
     assert not result.complete
@@ -127,14 +123,14 @@ class Moody(ModelTarget):
 
     asked = 0
 
-    def add(self, request: Mapping[str, Any]) -> Reply:
+    def add(self, request):
         self.asked += 1
         if self.asked % 3:
             return super().add(request)
         return {"ok": False, "error": "rejected", "message": "not now"}
 
 
-def test_a_target_that_is_not_deterministic_passes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_is_not_deterministic_passes_nothing(monkeypatch):
     moody = Moody()
     monkeypatch.setattr(running, "target_of", lambda spec: moody)
     # What it refuses at the door is a broken rule by itself.
@@ -145,7 +141,7 @@ def test_a_target_that_is_not_deterministic_passes_nothing(monkeypatch: pytest.M
     assert not result.complete
 
 
-def test_a_target_that_hangs_is_searched_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_hangs_is_searched_no_more(monkeypatch):
     monkeypatch.setattr(running, "target_of", lambda spec: TakesForEver())
     asked = replace(BREAKS, kind=DOCUMENTED, target="toys:Slow", examples=300)
     found = run_item(asked)
@@ -154,9 +150,7 @@ def test_a_target_that_hangs_is_searched_no_more(monkeypatch: pytest.MonkeyPatch
     assert (found.complete, found.failed) == (False, "")
 
 
-def test_a_configuration_that_is_refused_is_no_moody_target(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_configuration_that_is_refused_is_no_moody_target(monkeypatch):
     refuses = ModelTarget()
     refusal = {"ok": False, "error": "config", "message": "no"}
     monkeypatch.setattr(refuses, "start", lambda *asked: refusal)

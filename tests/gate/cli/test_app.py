@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from schedproof.gate.cli import app
 from schedproof.gate.cli.groups import EXAMPLES, GROUPS
 from schedproof.spec.catalogue import load
 
-from ...command_line import Result, Run
+from ...command_line import Result
 from ..toys import PATIENCE, TOYS, broken_scenario, in_process, spyre_scenario, written
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -83,9 +82,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "says"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
-def test_wrong_input_is_one_line_and_exit_2(
-    words: list[str], says: str, run: Run, folder: Path
-) -> None:
+def test_wrong_input_is_one_line_and_exit_2(words, says, run, folder):
     (folder / "file").write_text("not json\n")
     result = run(*words)
     assert result.code == 2
@@ -124,9 +121,7 @@ def test_wrong_input_is_one_line_and_exit_2(
         ({"expect": {"steps": [{"step": 0, "tkvs": 1}]}}, "$.expect.steps[0].tkvs: unknown field"),
     ],
 )
-def test_a_wrong_scenario_is_one_line_with_file_and_path(
-    changes: dict[str, Any], says: str, run: Run
-) -> None:
+def test_a_wrong_scenario_is_one_line_with_file_and_path(changes, says, run):
     result = run("replay", written("s.json", **changes))
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("schedproof: s.json: ")
@@ -148,8 +143,8 @@ def test_a_wrong_scenario_is_one_line_with_file_and_path(
     ],
 )
 def test_a_wrong_factory_is_one_line_though_it_runs_in_a_process_of_its_own(
-    spec: str, says: str, run: Run, toy: object, folder: Path
-) -> None:
+    spec, says, run, toy, folder
+):
     (folder / "broken.py").write_text("def make(:\n")
     (folder / "exits.py").write_text("raise SystemExit(5)\n")
     result = run("gate", spec)
@@ -160,23 +155,23 @@ def test_a_wrong_factory_is_one_line_though_it_runs_in_a_process_of_its_own(
     assert not (folder / "schedproof-out").exists()
 
 
-def test_a_factory_that_raises_is_named_with_its_line(run: Run, toy: object, folder: Path) -> None:
+def test_a_factory_that_raises_is_named_with_its_line(run, toy, folder):
     line = TOYS.splitlines().index('def raises(): return {}["nothing"]') + 1
     assert f"toys.py, line {line}: KeyError: 'nothing'" in run("gate", "toys:raises").err
 
 
-def test_no_arguments_show_the_help(run: Run) -> None:
+def test_no_arguments_show_the_help(run):
     result = run()
     assert result.code == 2
     assert result.err.startswith("Usage: schedproof")
     assert all(name in result.err for name in ("gate", "replay", "rules", "serve"))
 
 
-def test_the_version_is_that_of_the_package(run: Run) -> None:
+def test_the_version_is_that_of_the_package(run):
     assert run("--version") == Result(0, f"schedproof {__version__}\n", "")
 
 
-def test_rules_lists_every_rule_with_its_state(run: Run) -> None:
+def test_rules_lists_every_rule_with_its_state(run):
     result = run("rules")
     assert result.code == 0
     lines = result.out.splitlines()
@@ -192,7 +187,7 @@ def test_rules_lists_every_rule_with_its_state(run: Run) -> None:
     )
 
 
-def test_one_rule_is_shown_in_full(run: Run) -> None:
+def test_one_rule_is_shown_in_full(run):
     result = run("rules", "SPY-R07")
     assert result.out.startswith("SPY-R07 (safety): batch × tkv within the limit\n  says:")
     assert "  source:    Spyre scheduling page" in result.out
@@ -203,7 +198,7 @@ def test_one_rule_is_shown_in_full(run: Run) -> None:
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 
-def served(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+def served(*messages):
     lines = "".join(json.dumps(message) + "\n" for message in messages)
     done = subprocess.run(
         [sys.executable, "-m", "schedproof", "serve", "model"],
@@ -216,7 +211,7 @@ def served(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_serve_model_speaks_the_protocol() -> None:
+def test_serve_model_speaks_the_protocol():
     config = spyre_scenario()["config"]
     start = {"op": "start", "system": "spyre", "revision": "sound", "config": config}
     request = {"id": "r0", "prompt": [["r0", 5]], "max_tokens": 6, "output_len": 6}
@@ -253,24 +248,24 @@ def test_serve_model_speaks_the_protocol() -> None:
     assert replies[14]["step"]["kind"] == "idle"
 
 
-def test_output_to_a_pipe_has_no_escape_codes() -> None:
+def test_output_to_a_pipe_has_no_escape_codes():
     done = in_process("replay", broken_scenario(), "--quiet")
     assert done.returncode == 1
     assert b"BROKEN SPY-R47" in done.stdout
     assert b"\x1b" not in done.stdout
 
 
-def test_a_stdout_without_utf_8_gets_the_titles_all_the_same() -> None:
+def test_a_stdout_without_utf_8_gets_the_titles_all_the_same():
     done = in_process("rules", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"batch \xd7 tkv within the limit" in done.stdout
 
 
 @pytest.fixture
-def on_a_terminal() -> Callable[..., str]:
+def on_a_terminal():
     """What a command writes to a terminal."""
 
-    def write(*words: str, **environment: str) -> str:
+    def write(*words, **environment):
         reader, writer = pty.openpty()
         done = subprocess.Popen(
             [sys.executable, "-m", "schedproof", *words],
@@ -293,7 +288,7 @@ def on_a_terminal() -> Callable[..., str]:
     return write
 
 
-def test_no_color_is_respected_on_a_terminal(on_a_terminal: Callable[..., str]) -> None:
+def test_no_color_is_respected_on_a_terminal(on_a_terminal):
     path = broken_scenario()
     red = "\x1b[31mBROKEN"
     assert red in on_a_terminal("replay", path, "--quiet")
@@ -303,7 +298,7 @@ def test_no_color_is_respected_on_a_terminal(on_a_terminal: Callable[..., str]) 
 
 
 @pytest.mark.slow
-def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder: Path) -> None:
+def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder):
     environment = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_STORAGE_DIRECTORY"}
     quick = "from schedproof.gate.cli import app; from schedproof.gate.judging import profiles; "
     quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 0, 0, 0); app.main()"
@@ -317,7 +312,7 @@ def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder: Path) -> N
     assert list(folder.iterdir()) == []
 
 
-def test_the_help_has_every_command_once_in_a_group_and_an_example_that_parses() -> None:
+def test_the_help_has_every_command_once_in_a_group_and_an_example_that_parses():
     grouped = [name for group in GROUPS.values() for name in group]
     modules = [one.stem for one in Path(app.__file__).parent.glob("*.py")]
     loaded = {one: import_module(f"schedproof.gate.cli.{one}") for one in modules}
@@ -332,7 +327,7 @@ def test_the_help_has_every_command_once_in_a_group_and_an_example_that_parses()
         commands.commands[name].make_context(name, words[2:])
 
 
-def test_each_summary_fits_its_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_summary_fits_its_line(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("--help").out.splitlines()
     for group in GROUPS.values():
@@ -341,7 +336,7 @@ def test_each_summary_fits_its_line(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert "..." not in "\n".join(lines[1:])
 
 
-def test_the_help_of_a_command_reads_as_it_is_meant(run: Run) -> None:
+def test_the_help_of_a_command_reads_as_it_is_meant(run):
     text = run("gate", "--help").out
     assert "--rule RULE" in text
     assert "--set KEY=VALUE" in text

@@ -1,6 +1,5 @@
 """`schedproof campaign`: what is said of options, and what a ledger tells."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from schedproof.model.errors import InputError
 
 from ..campaign.fake import Erratic
 
-Run = Callable[..., tuple[int, str, str]]
 KIND = Kind(system="nano_vllm", revision="0.2.0", scale="small")
 SETTINGS = Settings(
     seed=3, pairs=pairs_of(["nano_vllm"], ["0.2.0"]), kinds=(KIND,), code=our_code()
@@ -25,10 +23,10 @@ SETTINGS = Settings(
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
 
-    def ran(*words: str) -> tuple[int, str, str]:
+    def ran(*words):
         monkeypatch.setattr("sys.argv", ["schedproof", "campaign", *words])
         with pytest.raises(SystemExit) as ended:
             app.main()
@@ -38,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return ran
 
 
-def filled(path: Path, settings: Settings = SETTINGS, items: int = 60) -> Path:
+def filled(path, settings=SETTINGS, items=60):
     with opened(path, lambda _: settings) as ledger:
         run_campaign(
             ledger,
@@ -79,7 +77,7 @@ def filled(path: Path, settings: Settings = SETTINGS, items: int = 60) -> Path:
         (["--report", "--ledger", "none"], "none: there is no such file; valid: the ledger of "),
     ],
 )
-def test_bad_options_are_one_line(words: list[str], said: str, run: Run) -> None:
+def test_bad_options_are_one_line(words, said, run):
     exit_code, out, err = run(*words)
     assert exit_code == 2
     assert out == ""
@@ -97,9 +95,7 @@ def test_bad_options_are_one_line(words: list[str], said: str, run: Run) -> None
         (["--target", "m:f"], "--target: m:f; L was begun with model; "),
     ],
 )
-def test_options_that_contradict_the_ledger_are_refused(
-    words: list[str], said: str, run: Run
-) -> None:
+def test_options_that_contradict_the_ledger_are_refused(words, said, run):
     filled(Path("L"), items=1)
     exit_code, _, err = run("--ledger", "L", "--items", "9", *words)
     assert exit_code == 2
@@ -107,7 +103,7 @@ def test_options_that_contradict_the_ledger_are_refused(
     assert err.count("\n") == 1
 
 
-def test_the_same_command_goes_on_with_a_campaign_of_a_target() -> None:
+def test_the_same_command_goes_on_with_a_campaign_of_a_target():
     begun = replace(SETTINGS, seed=0, pairs=pairs_of(["nano_vllm"], ["documented"]), target="m:f")
     nothing = CampaignOptions()
     for words in (
@@ -121,14 +117,14 @@ def test_the_same_command_goes_on_with_a_campaign_of_a_target() -> None:
         other.settings(Path("L"), begun)
 
 
-def test_a_pattern_of_rules_is_the_same_when_it_is_given_again() -> None:
+def test_a_pattern_of_rules_is_the_same_when_it_is_given_again():
     options = CampaignOptions(rules=("NAN-R*",), systems=("nano_vllm",))
     begun = options.settings(Path("L"), None)
     assert len(begun.rules) > 1
     assert options.settings(Path("L"), begun) is begun
 
 
-def test_a_ledger_of_another_version_is_refused(run: Run) -> None:
+def test_a_ledger_of_another_version_is_refused(run):
     filled(Path("L"), replace(SETTINGS, code="older"), 1)
     exit_code, _, err = run("--ledger", "L", "--items", "9")
     assert (exit_code, err.count("\n")) == (2, 1)
@@ -137,7 +133,7 @@ def test_a_ledger_of_another_version_is_refused(run: Run) -> None:
     )
 
 
-def test_a_ledger_tells_what_is_in_it(run: Run) -> None:
+def test_a_ledger_tells_what_is_in_it(run):
     filled(Path("L"))
     exit_code, out, _ = run("--ledger", "L", "--report")
     assert exit_code == 1
@@ -150,7 +146,7 @@ def test_a_ledger_tells_what_is_in_it(run: Run) -> None:
         assert Path(line.split()[3]).is_file()
 
 
-def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run: Run) -> None:
+def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run):
     item = Sample(kind=KIND, seed=1, examples=1)
     with opened(Path("L"), lambda _: SETTINGS) as ledger:
         ledger.write(Done(item, Result(failed="OSError: why", complete=False)))
@@ -161,7 +157,7 @@ def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run: Run
     assert "0 of 34 rules exercised; never " in out
 
 
-def test_where_every_rule_was_exercised_and_none_is_broken_it_passes(run: Run) -> None:
+def test_where_every_rule_was_exercised_and_none_is_broken_it_passes(run):
     settings = replace(SETTINGS, rules=("NAN-R40",))
     item = Sample(kind=KIND, seed=1, examples=1, rules=settings.rules)
     with opened(Path("L"), lambda _: settings) as ledger:
@@ -171,7 +167,7 @@ def test_where_every_rule_was_exercised_and_none_is_broken_it_passes(run: Run) -
     assert out.endswith("no rule is broken in 1 items, and each was exercised\n")
 
 
-def test_an_empty_ledger_is_no_verdict(run: Run) -> None:
+def test_an_empty_ledger_is_no_verdict(run):
     with opened(Path("L"), lambda _: replace(SETTINGS, pairs=())):
         pass
     assert run("--ledger", "L", "--report")[:2] == (3, "no verdict after 0 items\n")
@@ -180,11 +176,11 @@ def test_an_empty_ledger_is_no_verdict(run: Run) -> None:
 @pytest.mark.parametrize(
     ("budget", "seconds"), [("2h", 7200), ("1h30m", 5400), ("45s", 45), ("0.5m", 30), ("1d", 86400)]
 )
-def test_a_budget_is_a_time(budget: str, seconds: float) -> None:
+def test_a_budget_is_a_time(budget, seconds):
     assert _seconds(budget) == seconds
 
 
 @pytest.mark.parametrize("budget", ["", "2", "h", "-1h", "1m1h", "1 h", "٣h"])
-def test_anything_else_is_no_budget(budget: str) -> None:
+def test_anything_else_is_no_budget(budget):
     with pytest.raises(InputError, match="--budget"):
         _seconds(budget)

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,9 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.source import Source
 from schedproof.gate.traces.trace_file import read_trace
-from schedproof.model.scenario import Scenario
 from schedproof.tests.mutants.faults import mutants_of
 from schedproof.tests.mutants.planting import planted
 
-from ...command_line import Run
 from ..trace_build import (
     Line,
     bent,
@@ -39,12 +36,12 @@ from ..trace_build import (
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
 
 
-def judged(data: bytes, *, explain: bool = False) -> tuple[TraceJudge, list[TraceRun]]:
+def judged(data, *, explain=False):
     """What the judge makes of a trace, and its runs."""
     runs: list[TraceRun] = []
     source = Source("t", io.BufferedReader(io.BytesIO(data)), lambda: 0, None)  # type: ignore[arg-type]
@@ -53,13 +50,13 @@ def judged(data: bytes, *, explain: bool = False) -> tuple[TraceJudge, list[Trac
     return judge, runs
 
 
-def crowd(revision: str = "sound", **config: Any) -> Scenario:
+def crowd(revision="sound", **config):
     """A batch that 2.5.2 pauses."""
     requests = [request(name, 0, 12, 30) for name in "abcd"]
     return scenario(*requests, revision=revision, **{"max_batch_tkv": 64, **config})
 
 
-def test_a_trace_of_the_model_holds_and_matches_it_whole(run: Run) -> None:
+def test_a_trace_of_the_model_holds_and_matches_it_whole(run):
     written(Path("t"), recorded(scenario(revision="2.1.2")))
     result = run("check-trace", "t", "--explain", "--rule", "SPY-R22,SPY-R19,ALL-R07,ALL-R04")
     assert (result.code, result.err) == (0, "")
@@ -71,7 +68,7 @@ def test_a_trace_of_the_model_holds_and_matches_it_whole(run: Run) -> None:
     assert last == "schedproof model of spyre 2.1.2 against 2.1.2: conforms (4 held, 0 broken)"
 
 
-def test_nobody_needs_to_know_where_a_request_ends(run: Run) -> None:
+def test_nobody_needs_to_know_where_a_request_ends(run):
     written(Path("t"), without_output_lens(recorded(scenario(revision="2.1.2"))))
     result = run("check-trace", "t", "--explain", "--rule", "ALL-R04,ALL-R07")
     assert (result.code, result.err) == (0, "")
@@ -79,7 +76,7 @@ def test_nobody_needs_to_know_where_a_request_ends(run: Run) -> None:
     assert "spyre 2.1.2 decides as recorded in the run" in result.out
 
 
-def test_without_explain_no_model_is_run_and_lockstep_no_rule(run: Run) -> None:
+def test_without_explain_no_model_is_run_and_lockstep_no_rule(run):
     written(Path("t"), recorded(scenario()))
     result = run("check-trace", "t")
     assert result.code == 0
@@ -87,7 +84,7 @@ def test_without_explain_no_model_is_run_and_lockstep_no_rule(run: Run) -> None:
     assert "decides as recorded" not in result.out
 
 
-def test_a_rule_that_belongs_to_no_run_is_no_pass(run: Run) -> None:
+def test_a_rule_that_belongs_to_no_run_is_no_pass(run):
     written(Path("t"), recorded(scenario()))
     result = run("check-trace", "t", "--rule", "SPY-R22,SPY-R51,V1-R08")
     assert result.code == 3
@@ -95,14 +92,14 @@ def test_a_rule_that_belongs_to_no_run_is_no_pass(run: Run) -> None:
     assert "SPY-R51, V1-R08 apply to no run of t: no verdict\n" in result.out
 
 
-def test_what_was_never_at_stake_is_no_pass(run: Run) -> None:
+def test_what_was_never_at_stake_is_no_pass(run):
     written(Path("t"), recorded(scenario()))
     result = run("check-trace", "t", "--rule", "SPY-R41")
     assert result.code == 3
     assert "not exercised  SPY-R41" in result.out
 
 
-def test_a_trace_may_be_packed_or_come_from_stdin(run: Run) -> None:
+def test_a_trace_may_be_packed_or_come_from_stdin(run):
     data = text(recorded(scenario()))
     Path("t.gz").write_bytes(gzip.compress(data))
     assert run("check-trace", "t.gz").code == 0
@@ -111,10 +108,10 @@ def test_a_trace_may_be_packed_or_come_from_stdin(run: Run) -> None:
     assert b"stdin: 1 run, 13 steps" in reported.stdout
 
 
-def test_a_wrong_number_is_found_with_its_line(run: Run) -> None:
+def test_a_wrong_number_is_found_with_its_line(run):
     lines = recorded(scenario(revision="2.1.2"))
 
-    def more(step: Any) -> None:
+    def more(step):
         step["tkv"] += 4
 
     written(Path("t"), bent(lines, 6, more))
@@ -138,7 +135,7 @@ def test_a_wrong_number_is_found_with_its_line(run: Run) -> None:
     assert broken["ALL-R07"]["consequence_of"] == "SPY-R26"
 
 
-def test_it_goes_on_in_the_next_run_and_shows_no_more_than_it_is_asked_for(run: Run) -> None:
+def test_it_goes_on_in_the_next_run_and_shows_no_more_than_it_is_asked_for(run):
     good = recorded(scenario())
     bad = bent(good, 4, lambda step: step["running"].append("ghost"))
     written(Path("t"), bad, good, bad, bad)
@@ -149,7 +146,7 @@ def test_it_goes_on_in_the_next_run_and_shows_no_more_than_it_is_asked_for(run: 
     assert "t: 4 runs, 52 steps, 24 of them after a broken rule and not judged" in result.out
 
 
-def test_a_trace_of_another_revision_is_recognised(run: Run) -> None:
+def test_a_trace_of_another_revision_is_recognised(run):
     lines = recorded(crowd("2.5.2"))
     lines[0]["revision"] = "sound"
     written(Path("t"), lines)
@@ -162,7 +159,7 @@ def test_a_trace_of_another_revision_is_recognised(run: Run) -> None:
     assert (meant.code, meant.err) == (0, "")
 
 
-def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run: Run) -> None:
+def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run):
     lines = recorded(scenario())
     written(Path("t"), bent(lines, 5, lambda step: step["blocks"]["a"].append(99)))
     result = run("check-trace", "t", "--explain", "--rule", "ALL-R04")
@@ -181,7 +178,7 @@ def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run: Run) 
         ("decides as revision sound does", None),
     ],
 )
-def test_a_trace_of_a_mutant_breaks_its_rule(does: str, run_of: Scenario | None) -> None:
+def test_a_trace_of_a_mutant_breaks_its_rule(does, run_of):
     [fault] = [fault for fault in mutants_of("spyre") if fault.does == does]
     if does == "an abort also loses the last waiting request":
         run_of = scenario(
@@ -198,7 +195,7 @@ def test_a_trace_of_a_mutant_breaks_its_rule(does: str, run_of: Scenario | None)
     assert fault.rule in [one.rule for one in only.broken]
 
 
-def test_a_needless_refusal_in_a_trace_is_found_with_its_line() -> None:
+def test_a_needless_refusal_in_a_trace_is_found_with_its_line():
     lines = recorded(scenario(request("a", 0, 12, 3)))
     start, add = lines[:2], lines[2]
     refusal: Line = {"ok": False, "error": "rejected", "message": "too long"}
@@ -210,7 +207,7 @@ def test_a_needless_refusal_in_a_trace_is_found_with_its_line() -> None:
     assert run.broken == []
 
 
-def test_every_system_has_its_rules_in_one_file(run: Run) -> None:
+def test_every_system_has_its_rules_in_one_file(run):
     runs = [
         scenario(system=name, revision=revision)
         for name, revision in (
@@ -229,7 +226,7 @@ def test_every_system_has_its_rules_in_one_file(run: Run) -> None:
         assert part["runs_that_match"][meant.revision] == 1
 
 
-def test_a_crash_breaks_a_rule_and_a_start_that_is_refused_is_no_run(run: Run) -> None:
+def test_a_crash_breaks_a_rule_and_a_start_that_is_refused_is_no_run(run):
     lines = recorded(scenario())
     place = line_of_step(lines, 3)
     crash = {"ok": False, "error": "crashed", "message": "out of\nmemory", "traceback": ""}
@@ -243,7 +240,7 @@ def test_a_crash_breaks_a_rule_and_a_start_that_is_refused_is_no_run(run: Run) -
     assert f"  where:    line {2 + place} (run 1, begun on line 3)\n" in result.out
 
 
-def test_of_a_record_that_breaks_off_the_rest_is_judged(run: Run) -> None:
+def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
     assert result.code == 0
@@ -269,7 +266,7 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run: Run) -> None:
         (["t", "--json", "t"], "--json: t is the trace itself; valid: another file"),
     ],
 )
-def test_wrong_words_are_one_line(run: Run, words: list[str], message: str) -> None:
+def test_wrong_words_are_one_line(run, words, message):
     written(Path("t"), recorded(scenario()))
     Path("empty").touch()
     result = run("check-trace", *words)
@@ -278,7 +275,7 @@ def test_wrong_words_are_one_line(run: Run, words: list[str], message: str) -> N
     assert result.err.count("\n") == 1
 
 
-def test_a_name_that_comes_twice_in_a_run_is_one_line(run: Run) -> None:
+def test_a_name_that_comes_twice_in_a_run_is_one_line(run):
     lines = recorded(scenario())
     written(Path("t"), [*lines[:4], *lines[2:4]])
     result = run("check-trace", "t")
@@ -286,10 +283,8 @@ def test_a_name_that_comes_twice_in_a_run_is_one_line(run: Run) -> None:
     assert '$.request.id: "a" is the id of an earlier request' in result.err
 
 
-def test_ctrl_c_leaves_a_verdict_on_what_was_read(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*words: Any) -> Iterator[Any]:
+def test_ctrl_c_leaves_a_verdict_on_what_was_read(run, monkeypatch):
+    def interrupted(*words):
         for number, event in enumerate(read_trace(*words)):
             if number == 9:
                 raise KeyboardInterrupt
@@ -312,9 +307,7 @@ SHAPES = st.lists(
 
 @settings(max_examples=25)
 @given(SHAPES, st.sampled_from(["sound", "2.1.2"]), st.integers(0, 12), st.booleans())
-def test_what_a_model_does_is_recorded_and_holds(
-    shapes: list[tuple[int, int, int, int]], revision: str, gives_up: int, inside: bool
-) -> None:
+def test_what_a_model_does_is_recorded_and_holds(shapes, revision, gives_up, inside):
     requests = [
         request(f"r{number}", arrival, prompt, most, output_len=min(most, early))
         for number, (arrival, prompt, most, early) in enumerate(shapes)
@@ -333,7 +326,7 @@ def test_what_a_model_does_is_recorded_and_holds(
         assert match.departed is None
 
 
-def judged_or_one_line(data: bytes) -> bool:
+def judged_or_one_line(data):
     """Nothing but a FileError is raised, and it says where in a line."""
     try:
         judged(data, explain=True)
@@ -373,7 +366,7 @@ DAMAGED = text(recorded(scenario()))[:6000]
         max_size=3,
     )
 )
-def test_a_damaged_trace_is_judged_or_one_line(damages: list[tuple[int, int, bytes]]) -> None:
+def test_a_damaged_trace_is_judged_or_one_line(damages):
     data = DAMAGED
     for place, length, instead in damages:
         data = data[:place] + instead + data[place + length :]
@@ -390,7 +383,7 @@ VALUES = st.sampled_from(
 
 @settings(max_examples=80)
 @given(st.data())
-def test_a_trace_with_other_values_is_judged_or_one_line(data: st.DataObject) -> None:
+def test_a_trace_with_other_values_is_judged_or_one_line(data):
     lines: list[Any] = [json.loads(line) for line in DAMAGED.splitlines()[:-1]]
     for _ in range(data.draw(st.integers(1, 3))):
         at: Any = data.draw(st.sampled_from(lines))
@@ -404,7 +397,7 @@ def test_a_trace_with_other_values_is_judged_or_one_line(data: st.DataObject) ->
     assert judged_or_one_line(text(lines))
 
 
-def endless(period: list[Line], times: int) -> Iterator[bytes]:
+def endless(period, times):
     """The same requests again and again under other names, in one run."""
     begin = text(period[:2])
     yield begin
@@ -419,14 +412,14 @@ def endless(period: list[Line], times: int) -> Iterator[bytes]:
 class Feed(io.RawIOBase):
     """What is read as it is made."""
 
-    def __init__(self, parts: Iterator[bytes]) -> None:
+    def __init__(self, parts):
         self._parts = parts
         self._left = b""
 
-    def readable(self) -> bool:
+    def readable(self):
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer):
         self._left = self._left or next(self._parts, b"")
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
@@ -435,7 +428,7 @@ class Feed(io.RawIOBase):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("revision", "explain"), [("sound", False), ("2.1.2", True)])
-def test_memory_stays_flat_however_long_a_run_is(revision: str, explain: bool) -> None:
+def test_memory_stays_flat_however_long_a_run_is(revision, explain):
     """As much after 1,800 steps as after 180: nothing is kept of a step that was judged."""
     period = recorded(scenario(revision=revision))
     lines = io.BufferedReader(Feed(endless(period, 150)))
@@ -444,7 +437,7 @@ def test_memory_stays_flat_however_long_a_run_is(revision: str, explain: bool) -
     judge = TraceJudge("t", [], explain, lambda run: None, runs.append, lambda words: None)
     held = []
 
-    def counted() -> Iterator[Any]:
+    def counted():
         for event in read_trace(source):
             if judge.runs and judge.judged["spyre", revision].steps in (180, 1_800):
                 gc.collect()  # tuples that were given back are kept for the next ones

@@ -1,7 +1,6 @@
 """`schedproof corpus` as a user meets it."""
 
 import json
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -10,11 +9,10 @@ from schedproof.gate.corpus.folder import entries
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import read_scenario
 
-from ...command_line import Run
 from ..corpus_build import calm, crowd, kept, written
 
 
-def test_a_failure_is_made_small_and_kept_once(run: Run, tmp_path: Path) -> None:
+def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     file = written(tmp_path / "found.json", crowd(prompt=9, requests=4))
     corpus = tmp_path / "corpus"
     first = run("corpus", "add", str(file), "--corpus", str(corpus), "--found", "2026-01-31")
@@ -35,7 +33,7 @@ def test_a_failure_is_made_small_and_kept_once(run: Run, tmp_path: Path) -> None
     assert len(entries(corpus)) == 1
 
 
-def test_a_larger_one_of_the_same_failure_gives_way(run: Run, tmp_path: Path) -> None:
+def test_a_larger_one_of_the_same_failure_gives_way(run, tmp_path):
     corpus = ("--corpus", str(tmp_path / "corpus"), "--as-it-is")
     large = written(tmp_path / "large.json", crowd(prompt=9))
     small = written(tmp_path / "small.json", crowd(prompt=2))
@@ -50,9 +48,7 @@ def test_a_larger_one_of_the_same_failure_gives_way(run: Run, tmp_path: Path) ->
     assert entries(tmp_path / "corpus") == [after]
 
 
-def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(
-    run: Run, tmp_path: Path
-) -> None:
+def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(run, tmp_path):
     file, corpus = written(tmp_path / "calm.json", calm()), tmp_path / "corpus"
     refused = run("corpus", "add", str(file), "--corpus", str(corpus))
     assert refused.code == 2
@@ -67,7 +63,7 @@ def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(
     assert "valid: --expect holds" in violates.err
 
 
-def test_steps_that_are_expected_are_kept_or_nothing_is(run: Run, tmp_path: Path) -> None:
+def test_steps_that_are_expected_are_kept_or_nothing_is(run, tmp_path):
     steps = ({"step": 0, "kind": "prefill"},)
     expect = replace(expecting(crowd(), None).expect, holds=None, steps=steps)  # type: ignore[type-var]
     file = written(tmp_path / "steps.json", replace(crowd(), expect=expect))
@@ -82,7 +78,7 @@ def test_steps_that_are_expected_are_kept_or_nothing_is(run: Run, tmp_path: Path
     assert entries(tmp_path / "corpus") == [entry]
 
 
-def test_run_says_what_is_as_expected_and_explains_what_is_not(run: Run, tmp_path: Path) -> None:
+def test_run_says_what_is_as_expected_and_explains_what_is_not(run, tmp_path):
     kept(tmp_path, calm(), rule="NAN-R14")
     assert run("corpus", "run", "--corpus", str(tmp_path)).code == 0
     path = kept(tmp_path, crowd())
@@ -95,7 +91,7 @@ def test_run_says_what_is_as_expected_and_explains_what_is_not(run: Run, tmp_pat
     assert (chosen.code, chosen.out.splitlines()[-1]) == (0, "1 as expected")
 
 
-def test_a_run_that_exercises_nothing_is_inconclusive(run: Run, tmp_path: Path) -> None:
+def test_a_run_that_exercises_nothing_is_inconclusive(run, tmp_path):
     tmp_path.joinpath("empty").mkdir()
     assert run("corpus", "run", "--corpus", str(tmp_path / "empty")).code == 3
     kept(tmp_path, calm(), rule="NAN-R19")
@@ -104,7 +100,7 @@ def test_a_run_that_exercises_nothing_is_inconclusive(run: Run, tmp_path: Path) 
     assert "NAN-R19 is never exercised on this target" in reported.out
 
 
-def test_the_list_is_one_line_and_the_shape_for_each(run: Run, tmp_path: Path) -> None:
+def test_the_list_is_one_line_and_the_shape_for_each(run, tmp_path):
     path = kept(tmp_path, expecting(crowd(), ["NAN-R40"]), shape="NAN-R40: # \x1b[31mrun\n[red]")
     out = tmp_path / "list.txt"
     reported = run("corpus", "list", "--corpus", str(tmp_path), "--json", str(out))
@@ -119,7 +115,7 @@ def test_the_list_is_one_line_and_the_shape_for_each(run: Run, tmp_path: Path) -
     assert listed["entries"][0]["requests"] == 3
 
 
-def test_minimize_rewrites_an_entry_under_its_new_name(run: Run, tmp_path: Path) -> None:
+def test_minimize_rewrites_an_entry_under_its_new_name(run, tmp_path):
     path = kept(tmp_path, expecting(crowd(prompt=9, requests=4), ["NAN-R40"]))
     reported = run("corpus", "minimize", str(path))
     assert reported.code == 0
@@ -132,14 +128,14 @@ def test_minimize_rewrites_an_entry_under_its_new_name(run: Run, tmp_path: Path)
     assert "is minimal" in run("corpus", "minimize", str(entry.path)).out
 
 
-def test_minimize_leaves_what_breaks_nothing_as_it_is(run: Run, tmp_path: Path) -> None:
+def test_minimize_leaves_what_breaks_nothing_as_it_is(run, tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     reported = run("corpus", "minimize", str(path))
     assert reported.code == 3
     assert "breaks no rule on model (found on a model 1): left as it is" in reported.out
 
 
-def test_verify_has_a_line_for_each_problem(run: Run, tmp_path: Path) -> None:
+def test_verify_has_a_line_for_each_problem(run, tmp_path):
     good = kept(tmp_path, expecting(crowd(), ["NAN-R40"]))
     assert run("corpus", "verify", "--corpus", str(tmp_path)).code == 0
     good.rename(tmp_path / "b.json")
@@ -172,16 +168,14 @@ def test_verify_has_a_line_for_each_problem(run: Run, tmp_path: Path) -> None:
         (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
     ],
 )
-def test_bad_input_is_one_line(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
-) -> None:
+def test_bad_input_is_one_line(run, tmp_path, monkeypatch, words, says):
     monkeypatch.chdir(tmp_path)
     reported = run("corpus", *words)
     assert (reported.code, reported.out, reported.err.count("\n")) == (2, "", 1)
     assert says in reported.err
 
 
-def test_a_corpus_that_is_a_file_is_noticed_before_the_work(run: Run, tmp_path: Path) -> None:
+def test_a_corpus_that_is_a_file_is_noticed_before_the_work(run, tmp_path):
     file = written(tmp_path / "a.json", crowd())
     reported = run("corpus", "add", str(file), "--corpus", str(file))
     assert reported.code == 2

@@ -3,24 +3,23 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
 
-from ...command_line import Run, runner
+from ...command_line import runner
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(PROFILES, "quick", Profile(10, 20, 20, corpus_steps=2_000))
     return runner(monkeypatch, capfd)
 
 
 @pytest.mark.slow
-def test_each_scene_runs_in_a_project_of_another_system(run: Run, tmp_path: Path) -> None:
+def test_each_scene_runs_in_a_project_of_another_system(run, tmp_path):
     (tmp_path / "pyproject.toml").write_text(
         '[tool.schedproof]\ntarget = "mine:Target"\nsystem = "nano_vllm"\nexclude = ["NAN-R07"]\n'
     )
@@ -32,7 +31,7 @@ def test_each_scene_runs_in_a_project_of_another_system(run: Run, tmp_path: Path
     assert [*(tmp_path / "schedproof-demo").glob("SPY-R07-*.json")]
 
 
-def test_a_place_that_cannot_be_written_to_is_said_first(run: Run, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to_is_said_first(run, tmp_path):
     (tmp_path / "there").write_text("")
     result = run("demo", "--out", "there")
     assert (result.code, result.out) == (2, "")
@@ -40,7 +39,7 @@ def test_a_place_that_cannot_be_written_to_is_said_first(run: Run, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_one_press_of_ctrl_c_ends_it(tmp_path: Path) -> None:
+def test_one_press_of_ctrl_c_ends_it(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "schedproof", "demo"],
         cwd=tmp_path,

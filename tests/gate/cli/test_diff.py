@@ -2,9 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +11,6 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
-
-from ...command_line import Result, Run
 
 TOYS = """
 from schedproof.model.target import ModelTarget
@@ -74,7 +70,7 @@ class Nonsense(ModelTarget):
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """A folder with some targets in it, and a small budget."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
@@ -84,22 +80,19 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def diff(run: Run) -> Callable[..., Result]:
-    def main(*words: str) -> Result:
+def diff(run):
+    def main(*words):
         quick = () if "--since" in words else ("--profile", "quick")
         return run("diff", *words, *quick)
 
     return main
 
 
-Diff = Callable[..., Result]
-
-
-def read_json(name: str) -> Any:
+def read_json(name):
     return json.loads(Path(name).read_bytes())
 
 
-def test_a_model_does_not_differ_from_itself_and_it_says_what_was_compared(diff: Diff) -> None:
+def test_a_model_does_not_differ_from_itself_and_it_says_what_was_compared(diff):
     result = diff("model", "model", "--json", "d.json")
     assert (result.code, result.err) == (0, ""), result
     assert "model and model: no difference in " in result.out
@@ -111,9 +104,7 @@ def test_a_model_does_not_differ_from_itself_and_it_says_what_was_compared(diff:
 
 
 @pytest.mark.slow
-def test_another_formula_is_another_decision_found_and_shrunk(
-    diff: Diff, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_formula_is_another_decision_found_and_shrunk(diff, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("tight",))
     monkeypatch.setitem(PROFILES, "quick", Profile(60, 10, 20, 0))
     result = diff("model", "model:2.1.0", "--json", "d.json", "--max-differences", "1")
@@ -138,7 +129,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(
         ("Crash", "crash", "B: the scheduler raised at 'step': KeyError: '[red]two[/red]"),
     ],
 )
-def test_a_toy_differs_in_its_class(diff: Diff, toy: str, kind: str, words: str) -> None:
+def test_a_toy_differs_in_its_class(diff, toy, kind, words):
     result = diff("model", f"toys:{toy}", "--max-differences", "1", "--json", "d.json")
     assert result.code == 1, result
     assert f"DIFFERS {kind}" in result.out
@@ -148,7 +139,7 @@ def test_a_toy_differs_in_its_class(diff: Diff, toy: str, kind: str, words: str)
 
 
 @pytest.mark.slow
-def test_what_one_of_them_does_not_have_is_left_out_feature_by_feature_and_said(diff: Diff) -> None:
+def test_what_one_of_them_does_not_have_is_left_out_feature_by_feature_and_said(diff):
     same = diff("toys:NoFeatures", "model", "--system", "vllm")
     assert same.code == 0, same
     line = "enable_prefix_caching True left out, one of them refuses it: A: "
@@ -160,7 +151,7 @@ def test_what_one_of_them_does_not_have_is_left_out_feature_by_feature_and_said(
 
 
 @pytest.mark.slow
-def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff: Diff) -> None:
+def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff):
     saved = diff("toys:NoFeatures", "--system", "vllm", "--save", "b.gz")
     assert saved.code == 0, saved
     assert diff("toys:NoFeatures", "--since", "b.gz").code == 0
@@ -168,7 +159,7 @@ def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff: 
 
 
 @pytest.mark.slow
-def test_targets_without_a_scale_in_common_are_one_line(diff: Diff) -> None:
+def test_targets_without_a_scale_in_common_are_one_line(diff):
     result = diff("toys:NoScale", "model", "--system", "vllm")
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("schedproof: there is no scale that both targets take: small (A: ")
@@ -176,7 +167,7 @@ def test_targets_without_a_scale_in_common_are_one_line(diff: Diff) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_hostile_target_says_is_one_printable_line(diff: Diff) -> None:
+def test_what_a_hostile_target_says_is_one_printable_line(diff):
     result = diff("model", "toys:Hostile", "--max-differences", "1")
     assert result.code == 1
     assert "\x1b" not in result.out
@@ -186,7 +177,7 @@ def test_what_a_hostile_target_says_is_one_printable_line(diff: Diff) -> None:
 
 
 @pytest.mark.slow
-def test_a_target_that_is_none_is_inconclusive(diff: Diff) -> None:
+def test_a_target_that_is_none_is_inconclusive(diff):
     result = diff("model", "toys:Nonsense")
     assert result.code == 3
     assert "broken target" in result.err
@@ -194,9 +185,7 @@ def test_a_target_that_is_none_is_inconclusive(diff: Diff) -> None:
 
 
 @pytest.mark.slow
-def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(
-    diff: Diff, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(diff, monkeypatch):
     systems = {"model": "vllm", "toys:Sim": "llmservingsim"}
     of_target = property(lambda spec: systems[spec.text])
     monkeypatch.setattr(TargetSpec, "own_system", of_target)
@@ -227,7 +216,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(
     assert f"replay B: schedproof replay {found['scenario_b']} --target toys:Sim" in result.out
 
 
-def test_set_is_in_every_configuration(diff: Diff) -> None:
+def test_set_is_in_every_configuration(diff):
     result = diff("model", "model", "--set", "prefix_caching=true", "--set", "num_blocks=null")
     assert result.code == 0
     assert "in every configuration: prefix_caching true, num_blocks null" in result.out
@@ -236,7 +225,7 @@ def test_set_is_in_every_configuration(diff: Diff) -> None:
 
 
 @pytest.mark.slow
-def test_a_baseline_is_what_the_target_did(diff: Diff) -> None:
+def test_a_baseline_is_what_the_target_did(diff):
     saved = diff("model", "--save", "base.gz", "--seed", "3")
     assert (saved.code, saved.err) == (0, ""), saved
     assert "compare: schedproof diff TARGET --since base.gz" in saved.out
@@ -254,11 +243,11 @@ def test_a_baseline_is_what_the_target_did(diff: Diff) -> None:
     assert found["seen"] > 1
 
 
-def lines_of(file: str) -> list[bytes]:
+def lines_of(file):
     return gzip.decompress(Path(file).read_bytes()).splitlines(keepends=True)
 
 
-def header(**changes: Any) -> bytes:
+def header(**changes):
     target = {"spec": "model", "name": "m", "version": "1"}
     values = {"format": FORMAT, "target": target, "system": "spyre", "revision": "sound"}
     return json.dumps(values | {"profile": "quick", "seed": 0} | changes).encode() + b"\n"
@@ -274,7 +263,7 @@ SCENARIO = {
 }
 
 
-def recorded(**changes: Any) -> bytes:
+def recorded(**changes):
     return json.dumps(RECORD | changes).encode() + b'\n{"records":1}\n'
 
 
@@ -307,9 +296,7 @@ def recorded(**changes: Any) -> bytes:
         ),
     ],
 )
-def test_a_damaged_baseline_is_one_line_with_its_place(
-    diff: Diff, content: bytes, message: str
-) -> None:
+def test_a_damaged_baseline_is_one_line_with_its_place(diff, content, message):
     Path("b.gz").write_bytes(gzip.compress(content))
     result = diff("model", "--since", "b.gz")
     assert result.code == 2, result
@@ -318,7 +305,7 @@ def test_a_damaged_baseline_is_one_line_with_its_place(
 
 
 @pytest.mark.slow
-def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff: Diff) -> None:
+def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff):
     assert diff("model", "--save", "base.gz").code == 0
     whole = Path("base.gz").read_bytes()
     for name, content, message in (
@@ -334,7 +321,7 @@ def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff: Diff) -> None:
 
 
 @pytest.mark.slow
-def test_a_baseline_that_cannot_be_finished_leaves_the_old_one_alone(diff: Diff) -> None:
+def test_a_baseline_that_cannot_be_finished_leaves_the_old_one_alone(diff):
     Path("base.gz").write_bytes(b"old")
     assert diff("toys:Nonsense", "--save", "base.gz").code == 3
     assert Path("base.gz").read_bytes() == b"old"
@@ -342,7 +329,7 @@ def test_a_baseline_that_cannot_be_finished_leaves_the_old_one_alone(diff: Diff)
 
 
 @pytest.mark.slow
-def test_ids_in_a_baseline_are_hostile(diff: Diff) -> None:
+def test_ids_in_a_baseline_are_hostile(diff):
     assert diff("model", "--save", "base.gz", "--set", "max_num_seqs=2").code == 0
     lines = lines_of("base.gz")
     evil = json.dumps("[red]\x1b[31m/../x").encode()[1:-1]
@@ -391,7 +378,7 @@ def test_ids_in_a_baseline_are_hostile(diff: Diff) -> None:
         (["model", "model", "--max-differences", "0"], "--max-differences: 0; valid: at least 1"),
     ],
 )
-def test_wrong_options_are_one_line(run: Run, words: list[str], message: str) -> None:
+def test_wrong_options_are_one_line(run, words, message):
     result = run("diff", *words)
     assert (result.code, result.out) == (2, ""), result
     assert result.err.startswith(f"schedproof: {message}"), result.err

@@ -12,8 +12,6 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.solver.spyre.scopes import SCOPES
 from schedproof.spec.systems import SYSTEMS
 
-from ...command_line import Run
-
 ONE = ["--scope", "lengths", "--requests", "1", "--limits", "12"]
 BROKEN = [
     *("--revision", "documented", "--scope", "lengths", "--requests", "2"),
@@ -22,12 +20,12 @@ BROKEN = [
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
 
 
-def test_what_is_explored_to_the_end_without_a_finding_exits_0(run: Run) -> None:
+def test_what_is_explored_to_the_end_without_a_finding_exits_0(run):
     result = run("explore", *ONE)
     assert (result.code, result.err) == (0, ""), result
     lines = result.out.splitlines()
@@ -41,7 +39,7 @@ def test_what_is_explored_to_the_end_without_a_finding_exits_0(run: Run) -> None
     assert not Path("schedproof-out").exists()
 
 
-def test_a_counterexample_is_printed_written_and_confirmed_by_a_replay(run: Run) -> None:
+def test_a_counterexample_is_printed_written_and_confirmed_by_a_replay(run):
     result = run("explore", *BROKEN, "--json", "covered.json")
     assert (result.code, result.err) == (1, ""), result
     lines = result.out.splitlines()
@@ -69,7 +67,7 @@ def test_a_counterexample_is_printed_written_and_confirmed_by_a_replay(run: Run)
     assert f"{part['states']:,} states, {part['transitions']:,} transitions" in lines[-1]
 
 
-def test_without_reductions_there_is_more_and_the_verdict_is_the_same(run: Run) -> None:
+def test_without_reductions_there_is_more_and_the_verdict_is_the_same(run):
     moves = []
     for words in ([], ["--full"]):
         result = run("explore", *BROKEN, "--json", "covered.json", *words)
@@ -79,7 +77,7 @@ def test_without_reductions_there_is_more_and_the_verdict_is_the_same(run: Run) 
     assert moves[0] < moves[1]
 
 
-def test_a_chosen_rule_that_is_never_at_stake_is_inconclusive(run: Run) -> None:
+def test_a_chosen_rule_that_is_never_at_stake_is_inconclusive(run):
     result = run("explore", *ONE, "--rule", "SPY-R22")
     assert result.code == 3, result
     assert "not exercised SPY-R22" in result.out
@@ -94,9 +92,7 @@ def test_a_chosen_rule_that_is_never_at_stake_is_inconclusive(run: Run) -> None:
         (["--memory-limit", "64"], "the memory limit of 64 MB was reached"),
     ],
 )
-def test_a_limit_that_is_reached_is_inconclusive_and_says_what_is_left(
-    run: Run, words: list[str], why: str
-) -> None:
+def test_a_limit_that_is_reached_is_inconclusive_and_says_what_is_left(run, words, why):
     large = ["--scope", "lengths", "--limits", "12", "--rule", "SPY-R22", "--rule", "SPY-R04"]
     result = run("explore", *large, *words)
     assert result.code == 3, result
@@ -113,7 +109,7 @@ def test_a_limit_that_is_reached_is_inconclusive_and_says_what_is_left(
         (["--order", "random", "--walks", "5", "--seed", "1"], "sampled"),
     ],
 )
-def test_what_is_cut_or_sampled_proves_nothing(run: Run, words: list[str], why: str) -> None:
+def test_what_is_cut_or_sampled_proves_nothing(run, words, why):
     result = run("explore", *ONE, *words)
     assert result.code == 3, result
     assert "\nheld " not in result.out
@@ -121,7 +117,7 @@ def test_what_is_cut_or_sampled_proves_nothing(run: Run, words: list[str], why: 
 
 
 @pytest.mark.slow
-def test_what_was_put_by_is_taken_up_again(run: Run) -> None:
+def test_what_was_put_by_is_taken_up_again(run):
     words = [*BROKEN, "--checkpoint", "later"]
     whole = run("explore", *BROKEN)
     for _ in range(2):
@@ -132,7 +128,7 @@ def test_what_was_put_by_is_taken_up_again(run: Run) -> None:
     assert len([*Path("later").iterdir()]) == 1
 
 
-def test_several_scopes_and_parts_are_told_one_by_one(run: Run) -> None:
+def test_several_scopes_and_parts_are_told_one_by_one(run):
     result = run(
         *("explore", "--scope", "lengths", "--scope", "sequential", "--requests", "1"),
         *("--limits", "6-13", "--rule", "SPY-R04", "--jobs", "2"),
@@ -195,9 +191,7 @@ def test_several_scopes_and_parts_are_told_one_by_one(run: Run) -> None:
         (["--colour"], "--colour"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_2(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
-) -> None:
+def test_wrong_input_is_one_line_and_exit_2(run, monkeypatch, words, message):
     monkeypatch.setattr(explore_command, "run_exploration", lambda *_: pytest.fail("it explores"))
     Path("taken").write_text("")
     result = run("explore", *words)
@@ -207,17 +201,17 @@ def test_wrong_input_is_one_line_and_exit_2(
     assert result.err.count("\n") == 1
 
 
-def test_limits_are_read_in_any_order_each_once() -> None:
+def test_limits_are_read_in_any_order_each_once():
     assert read_limits("20,6-8, 7,12") == (6, 7, 8, 12, 20)
     assert read_limits("1-1000") == tuple(range(1, 1001))
 
 
-def test_limits_are_told_as_ranges() -> None:
+def test_limits_are_told_as_ranges():
     assert _limits((6, 7, 8, 12)) == "limits 6-8, 12"
     assert _limits({40}) == "limit 40"
 
 
-def test_without_a_name_every_scope_of_the_revision_is_explored() -> None:
+def test_without_a_name_every_scope_of_the_revision_is_explored():
     names = {one.name for one in chosen_scopes(None, "spyre", "2.1.2")}
     assert "large pool" in names
     assert names.isdisjoint({"pool", "small cache", "no pausing"})
@@ -231,7 +225,7 @@ def test_without_a_name_every_scope_of_the_revision_is_explored() -> None:
     assert together == set(SCOPES)
 
 
-def test_another_system_is_explored_by_its_own_limits(run: Run) -> None:
+def test_another_system_is_explored_by_its_own_limits(run):
     words = ["--system", "vllm", "--scope", "slots", "--requests", "2", "--limits", "3-4"]
     result = run("explore", *words, "--rule", "V1-R09", "--rule", "V1CP-R13")
     lines = result.out.splitlines()
@@ -256,9 +250,7 @@ def test_another_system_is_explored_by_its_own_limits(run: Run) -> None:
         (["--system", "vllm", "--rule", "SPY-R04"], "no rule 'SPY-R04'"),
     ],
 )
-def test_what_another_system_does_not_have_is_one_line_and_exit_2(
-    run: Run, words: list[str], message: str
-) -> None:
+def test_what_another_system_does_not_have_is_one_line_and_exit_2(run, words, message):
     result = run("explore", *words)
     assert (result.code, result.out) == (2, ""), result
     assert message in result.err

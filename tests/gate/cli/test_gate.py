@@ -5,9 +5,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +17,6 @@ from schedproof.gate.reports import junit
 from schedproof.gate.targets import probe as probing
 from schedproof.spec.catalogue import load
 
-from ...command_line import Run
 from ..toys import PATIENCE, gate_json, is_gone, load_rules, small_gate, statuses
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -36,9 +33,7 @@ pytestmark = pytest.mark.usefixtures("folder")
         ("LateGarbage", "field waiting is promised in observes, but missing"),
     ],
 )
-def test_a_broken_target_is_neither_a_pass_nor_a_broken_rule(
-    name: str, says: str, run: Run, toy: Callable[[str], str]
-) -> None:
+def test_a_broken_target_is_neither_a_pass_nor_a_broken_rule(name, says, run, toy):
     if name == "Garbage":
         says = "'step' "  # named as no JSON, or as one reply too many where both are read at once
     result, data = gate_json(run, toy(name))
@@ -53,7 +48,7 @@ def test_a_broken_target_is_neither_a_pass_nor_a_broken_rule(
     assert not Path("schedproof-out").exists()
 
 
-def test_a_start_that_is_no_reply_is_a_broken_target(run: Run, toy: Callable[[str], str]) -> None:
+def test_a_start_that_is_no_reply_is_a_broken_target(run, toy):
     result = run("gate", toy("Observes"))
     assert (result.code, result.out) == (3, "")
     assert result.err == (
@@ -61,9 +56,7 @@ def test_a_start_that_is_no_reply_is_a_broken_target(run: Run, toy: Callable[[st
     )
 
 
-def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(
-    run: Run, toy: Callable[[str], str]
-) -> None:
+def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(run, toy):
     result = run("gate", toy("Refuses"))
     assert (result.code, result.out) == (2, "")
     assert result.err == (
@@ -77,9 +70,7 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(
 
 
 @pytest.mark.slow
-def test_a_scale_that_the_target_refuses_is_left_out_and_named(
-    run: Run, toy: Callable[[str], str]
-) -> None:
+def test_a_scale_that_the_target_refuses_is_left_out_and_named(run, toy):
     result, data = gate_json(run, toy("LargeBlocks"))
     assert "scale small left out, the target refuses it: block_size must be 64" in result.out
     assert [engine["scale"] for engine in data["engines"]] == [
@@ -90,9 +81,7 @@ def test_a_scale_that_the_target_refuses_is_left_out_and_named(
     ]
 
 
-def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(
-    run: Run, toy: Callable[[str], str]
-) -> None:
+def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(run, toy):
     result = run("gate", toy("CannotStart"))
     assert (result.code, result.out) == (2, "")
     first, *rest = result.err.splitlines()
@@ -101,9 +90,7 @@ def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(
     assert rest[-1].startswith("schedproof: it was asked as spyre; --system says what it is: vllm")
 
 
-def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_step(
-    run: Run, toy: Callable[[str], str]
-) -> None:
+def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_step(run, toy):
     result, data = gate_json(run, toy("Rejects"))
     assert result.code == 1
     by_id = {rule.id: rule for rule in load("spyre")}
@@ -117,9 +104,7 @@ def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_st
 
 
 @pytest.mark.slow
-def test_a_target_that_shows_little_is_judged_by_what_it_shows(
-    run: Run, toy: Callable[[str], str]
-) -> None:
+def test_a_target_that_shows_little_is_judged_by_what_it_shows(run, toy):
     result, data = gate_json(run, toy("Little"))
     assert statuses(data)["ALL-R03"] == "not_observable"
     assert "not observable 27 rules: the target does not show " in result.out
@@ -136,8 +121,8 @@ def test_a_target_that_shows_little_is_judged_by_what_it_shows(
     ],
 )
 def test_crash_hang_and_exit_break_their_rule_and_leave_no_process(
-    name: str, rule: str, says: str, details: str, run: Run, toy: Callable[[str], str]
-) -> None:
+    name, rule, says, details, run, toy
+):
     result, data = gate_json(run, toy(name), "--step-limit", "0.5", "--max-failures", "1")
     assert result.code == data["exit_code"] == 1
     violated = [entry for entry in data["rules"] if entry["status"] == "violated"]
@@ -155,9 +140,7 @@ def test_crash_hang_and_exit_break_their_rule_and_leave_no_process(
 
 
 @pytest.mark.slow
-def test_a_hang_gives_the_same_verdict_in_two_processes_which_leave_none(
-    run: Run, toy: Callable[[str], str]
-) -> None:
+def test_a_hang_gives_the_same_verdict_in_two_processes_which_leave_none(run, toy):
     verdicts = []
     for jobs in ("1", "2"):
         _, data = gate_json(run, toy("Hang"), "--step-limit", "0.5", "--jobs", jobs)
@@ -167,16 +150,14 @@ def test_a_hang_gives_the_same_verdict_in_two_processes_which_leave_none(
 
 
 @pytest.mark.slow
-def test_a_crash_counts_though_another_rule_was_chosen(run: Run, toy: Callable[[str], str]) -> None:
+def test_a_crash_counts_though_another_rule_was_chosen(run, toy):
     result, data = gate_json(run, toy("Crash"), "--rule", "SPY-R35", "--max-failures", "1")
     assert result.code == 1
     assert statuses(data)["ALL-R01"] == "violated"
 
 
 @pytest.mark.slow
-def test_a_module_in_this_folder_is_a_target_and_may_print(
-    run: Run, toy: object, folder: Path
-) -> None:
+def test_a_module_in_this_folder_is_a_target_and_may_print(run, toy, folder):
     _, data = gate_json(run, "toys:Toy", "--max-failures", "1")
     assert "violated" not in statuses(data).values()
     assert data["fault"] is None
@@ -187,9 +168,7 @@ def test_a_module_in_this_folder_is_a_target_and_may_print(
 @pytest.mark.parametrize(
     ("command", "as_printed"), [("model", False), ("Crash", True)], ids=["model", "process"]
 )
-def test_the_printed_command_breaks_the_same_rule_at_the_same_step(
-    command: str, as_printed: bool, run: Run, toy: Callable[[str], str]
-) -> None:
+def test_the_printed_command_breaks_the_same_rule_at_the_same_step(command, as_printed, run, toy):
     target, options = ("model", ["--revision", "documented"])
     if as_printed:
         target, options = toy(command), ["--step-limit", "7"]
@@ -207,7 +186,7 @@ def test_the_printed_command_breaks_the_same_rule_at_the_same_step(
 
 
 @pytest.mark.slow
-def test_the_printed_command_checks_the_rules_that_were_chosen(run: Run) -> None:
+def test_the_printed_command_checks_the_rules_that_were_chosen(run):
     words = ("--revision", "documented", "--rule", "SPY-R35,SPY-R07", "--max-failures", "1")
     result = run("gate", *words, "--profile", "quick")
     assert result.code == 1
@@ -224,9 +203,7 @@ def test_the_printed_command_checks_the_rules_that_were_chosen(run: Run) -> None
         ("Slow", 3, signal.SIGHUP),
     ],
 )
-def test_a_signal_keeps_what_was_found_and_leaves_no_process(
-    name: str, code: int, ends: signal.Signals, toy: Callable[[str], str], folder: Path
-) -> None:
+def test_a_signal_keeps_what_was_found_and_leaves_no_process(name, code, ends, toy, folder):
     command = ["schedproof", "gate", toy(name), "--profile", "quick", "--json", "v.json"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
@@ -250,7 +227,7 @@ def test_a_signal_keeps_what_was_found_and_leaves_no_process(
 
 
 @pytest.mark.slow
-def test_the_verdict_file_has_every_documented_key(run: Run) -> None:
+def test_the_verdict_file_has_every_documented_key(run):
     _, data = gate_json(run, "--revision", "documented")
     read = msgspec.convert(data, verdict.Verdict, strict=True)
     assert data["format"] == "schedproof/verdict@1"
@@ -266,9 +243,7 @@ def test_the_verdict_file_has_every_documented_key(run: Run) -> None:
     assert set(statuses(data).values()) >= {"held", "violated", "not_observable"}
 
 
-def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
-    run: Run, toy: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run, toy, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     monkeypatch.setitem(PROFILES, "quick", Profile(40, 0, 20, corpus_steps=0))
     words = ("--revision", "sound", "--rule", "SPY-R22", "--max-failures", "1")
@@ -295,9 +270,7 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
     ],
     ids=lambda words: words[0],
 )
-def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_time(
-    words: tuple[str, ...], toy: Callable[[str], str]
-) -> None:
+def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_time(words, toy):
     target, *options = words
     target = target if target == "model" else toy(target)
     command = ["gate", target, *options, "--profile", "quick", "--seed", "5", "--json", "v.json"]
@@ -313,7 +286,7 @@ def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_tim
 
 
 @pytest.mark.slow
-def test_all_reports_are_of_one_gate(run: Run, folder: Path) -> None:
+def test_all_reports_are_of_one_gate(run, folder):
     asked = ("--junit", "j.xml", "--sarif", "s.sarif", "--ndjson", "e.ndjson", "--github")
     result, data = gate_json(run, "--revision", "documented", *asked)
     assert (result.code, result.err) == (1, "")
@@ -331,9 +304,9 @@ def test_all_reports_are_of_one_gate(run: Run, folder: Path) -> None:
 
 
 def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_the_same(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
+    run, folder, monkeypatch
+):
+    def full(*_):
         raise FileError("j.xml: cannot be written to (No space left on device)")
 
     monkeypatch.setattr(junit, "write", full)
@@ -345,9 +318,7 @@ def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_th
 
 
 @pytest.mark.slow
-def test_a_gate_that_is_killed_leaves_what_it_had_reported(
-    toy: Callable[[str], str], folder: Path
-) -> None:
+def test_a_gate_that_is_killed_leaves_what_it_had_reported(toy, folder):
     command = ["schedproof", "gate", toy("CrashThenSlow"), "--profile", "quick"]
     with subprocess.Popen(
         [*command, "--ndjson", "e.ndjson"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -366,7 +337,7 @@ def test_a_gate_that_is_killed_leaves_what_it_had_reported(
 
 
 @pytest.mark.slow
-def test_rules_may_be_given_by_commas_or_by_repetition(run: Run) -> None:
+def test_rules_may_be_given_by_commas_or_by_repetition(run):
     _, commas = gate_json(run, "--rule", "SPY-R07, SPY-R26")
     _, repeated = gate_json(run, "--rule", "SPY-R26", "--rule", "SPY-R07")
     assert list(statuses(commas)) == list(statuses(repeated)) == ["SPY-R26", "SPY-R07"]
@@ -376,9 +347,7 @@ def test_rules_may_be_given_by_commas_or_by_repetition(run: Run) -> None:
 @pytest.mark.parametrize(
     ("rule", "status"), [("SPY-R01", "not_observable"), ("SPY-R24", "not_exercised")]
 )
-def test_a_chosen_rule_that_is_not_checked_is_no_pass(
-    rule: str, status: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chosen_rule_that_is_not_checked_is_no_pass(rule, status, run, monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
     result, data = gate_json(run, "--rule", rule)
     assert statuses(data) == {rule: status}
@@ -387,7 +356,7 @@ def test_a_chosen_rule_that_is_not_checked_is_no_pass(
 
 
 @pytest.mark.slow
-def test_the_sound_model_conforms(run: Run) -> None:
+def test_the_sound_model_conforms(run):
     result, data = gate_json(run)
     assert (result.code, result.err) == (0, "")
     assert "sound against sound: conforms" in result.out.splitlines()[-1]
@@ -399,7 +368,7 @@ def test_the_sound_model_conforms(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_key_that_is_set_has_its_value_in_every_run(run: Run) -> None:
+def test_a_key_that_is_set_has_its_value_in_every_run(run):
     asked = ("--set", "kv_connector=true", "--set", "async_scheduling=true")
     result, data = gate_json(run, "model", "--system", "vllm", "--profile", "quick", *asked)
     assert result.code == 0
@@ -410,7 +379,7 @@ def test_a_key_that_is_set_has_its_value_in_every_run(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_what_does_not_go_with_what_is_set_is_not_run(run: Run) -> None:
+def test_what_does_not_go_with_what_is_set_is_not_run(run):
     """Chunks of 2 tokens are drawn for blocks of 2."""
     result, data = gate_json(run, "model", "--profile", "quick", "--set", "block_size=4")
     assert result.code == 0
@@ -426,7 +395,7 @@ def test_what_does_not_go_with_what_is_set_is_not_run(run: Run) -> None:
         (["pipeline_parallel_size=2", "num_speculative_tokens=2"], "2 with drafts is not modelled"),
     ],
 )
-def test_a_key_that_cannot_be_set_is_one_line(run: Run, changes: list[str], says: str) -> None:
+def test_a_key_that_cannot_be_set_is_one_line(run, changes, says):
     options = [word for change in changes for word in ("--set", change)]
     result = run("gate", "model", "--system", "vllm", *options)
     assert result.code == 2
@@ -436,9 +405,7 @@ def test_a_key_that_cannot_be_set_is_one_line(run: Run, changes: list[str], says
 
 
 @pytest.mark.slow
-def test_the_first_finding_is_drawn_and_opened_where_that_is_asked_for(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_finding_is_drawn_and_opened_where_that_is_asked_for(run, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     words = ("--revision", "documented", "--rule", "SPY-R07", "--profile", "quick", "--open")

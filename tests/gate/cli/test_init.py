@@ -11,7 +11,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.starting.files import texts
 from schedproof.spec.systems import SYSTEMS
 
-from ...command_line import Run, runner
+from ...command_line import runner
 
 WRITTEN = [
     "schedproof_adapter.py",
@@ -24,7 +24,7 @@ WRITTEN = [
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     for name in ("quick", "ci"):
         monkeypatch.setitem(PROFILES, name, Profile(10, 20, 20, corpus_steps=0))
@@ -33,7 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_adapter_of_each_system_is_sound_and_conforms(run: Run, system: str) -> None:
+def test_the_adapter_of_each_system_is_sound_and_conforms(run, system):
     result = run("init", "--system", system)
     assert result.code == 0, result
     assert [line.split()[1] for line in result.out.splitlines()[:6]] == WRITTEN
@@ -47,7 +47,7 @@ def test_the_adapter_of_each_system_is_sound_and_conforms(run: Run, system: str)
 
 
 @pytest.mark.slow
-def test_a_fault_in_the_scheduler_that_it_writes_is_found(run: Run, tmp_path: Path) -> None:
+def test_a_fault_in_the_scheduler_that_it_writes_is_found(run, tmp_path):
     run("init")
     file = tmp_path / "schedproof_adapter.py"
     text = file.read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_a_fault_in_the_scheduler_that_it_writes_is_found(run: Run, tmp_path: Pa
     assert "GEN-R02" in run("corpus", "list").out
 
 
-def test_what_is_there_is_kept(run: Run, tmp_path: Path) -> None:
+def test_what_is_there_is_kept(run, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\n', encoding="utf-8")
     (tmp_path / ".pre-commit-config.yaml").write_text("repos: []\n", encoding="utf-8")
     result = run("init")
@@ -82,16 +82,14 @@ def test_what_is_there_is_kept(run: Run, tmp_path: Path) -> None:
         (["--system", "spyre", "--revision", "9"], "--revision: '9' is not a revision of spyre"),
     ],
 )
-def test_a_wrong_option_writes_nothing(
-    run: Run, tmp_path: Path, words: list[str], says: str
-) -> None:
+def test_a_wrong_option_writes_nothing(run, tmp_path, words, says):
     result = run("init", *words)
     assert result.code == 2
     assert says in result.err
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_file_in_the_place_of_a_folder_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_a_folder_is_named(run, tmp_path):
     (tmp_path / "schedproof-corpus").write_text("")
     result = run("init")
     assert result.code == 2
@@ -99,7 +97,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_workflow_runs_commands_that_there_are(tmp_path: Path) -> None:
+def test_the_workflow_runs_commands_that_there_are(tmp_path):
     workflow = yaml.safe_load(texts("generic", "documented")[".github/workflows/schedproof.yml"])
     steps = workflow["jobs"]["gate"]["steps"]
     assert [one for one in steps if one.get("uses", "").startswith("actions/cache/save")]
@@ -111,7 +109,7 @@ def test_the_workflow_runs_commands_that_there_are(tmp_path: Path) -> None:
         assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0
 
 
-def test_the_hook_calls_a_command_that_there_is() -> None:
+def test_the_hook_calls_a_command_that_there_is():
     [hook] = yaml.safe_load(texts("generic", "documented")[".pre-commit-config.yaml"])["repos"][0][
         "hooks"
     ]

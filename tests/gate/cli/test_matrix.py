@@ -8,8 +8,6 @@ import pytest
 from schedproof.gate.matrix.cells import Cell, Judged
 from schedproof.gate.targets.scales import ANY
 
-from ...command_line import Run
-
 pytestmark = pytest.mark.usefixtures("folder")
 
 
@@ -27,19 +25,17 @@ pytestmark = pytest.mark.usefixtures("folder")
         ),
     ],
 )
-def test_bad_input_is_one_line(run: Run, arguments: list[str], says: str) -> None:
+def test_bad_input_is_one_line(run, arguments, says):
     result = run("matrix", *arguments)
     assert result.code == 2
     [line] = result.err.splitlines()
     assert says in line
 
 
-def test_what_was_judged_is_written_and_what_was_not_is_code_3(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch):
     cell = Cell("vllm==0.33.0", ANY, "quick", 3)
 
-    def judged(cells: object, folder: object, report: object, *_: object) -> list[Judged]:
+    def judged(cells, folder, report, *_):
         report(Judged(cell, None, "no such release"), 2.0)  # type: ignore[operator]
         return [Judged(cell, None, "no such release")]
 
@@ -54,10 +50,8 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(
     assert "`schedproof matrix vllm==0.33.0 --seed=3`" in Path("there/matrix.md").read_text()
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> list[Judged]:
+def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)

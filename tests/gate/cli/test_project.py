@@ -7,26 +7,26 @@ import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
 
-from ...command_line import Run, runner
+from ...command_line import runner
 
 TABLE = '[tool.schedproof]\ntarget = "model"\nsystem = "vllm"\nprofile = "quick"\n'
 Said = Callable[[str], None]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(PROFILES, "quick", Profile(10, 0, 0, corpus_steps=0))
     return runner(monkeypatch, capfd)
 
 
 @pytest.fixture
-def said(run: Run, tmp_path: Path) -> Said:
+def said(run, tmp_path):
     return lambda more: (tmp_path / "pyproject.toml").write_text(TABLE + more) and None
 
 
 @pytest.mark.slow
-def test_a_gate_needs_no_word(run: Run, said: Said) -> None:
+def test_a_gate_needs_no_word(run, said):
     said('exclude = ["V1-*", "V1CP-*"]\n')
     result = run("gate")
     assert result.code == 0, result
@@ -34,7 +34,7 @@ def test_a_gate_needs_no_word(run: Run, said: Said) -> None:
     assert "excluded       V1-R09   head of the line: --exclude" in result.out
 
 
-def test_the_command_line_goes_before(run: Run, said: Said) -> None:
+def test_the_command_line_goes_before(run, said):
     said("")
     assert "SPY-R07" in run("rules", "--system", "spyre").out
     assert "V1-R05" in run("rules").out
@@ -42,7 +42,7 @@ def test_the_command_line_goes_before(run: Run, said: Said) -> None:
     assert "--profile: 'x'; valid" in run("gate", "--profile", "x").err
 
 
-def test_a_target_with_a_system_of_its_own_keeps_it(run: Run, said: Said) -> None:
+def test_a_target_with_a_system_of_its_own_keeps_it(run, said):
     said('exclude = ["V1-R09"]\n')
     (Path.cwd() / "there").mkdir()
     result = run("gate", "nano-vllm", "--path", "there")
@@ -51,7 +51,7 @@ def test_a_target_with_a_system_of_its_own_keeps_it(run: Run, said: Said) -> Non
 
 
 @pytest.mark.slow
-def test_a_replay_of_the_model_names_it_beside_another_target(run: Run, tmp_path: Path) -> None:
+def test_a_replay_of_the_model_names_it_beside_another_target(run, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\ntarget = "mine:Target"\n')
     result = run("replay", "late-arrivals-before-961", "--quiet", "--target", "model")
     assert result.code == 1
@@ -59,12 +59,12 @@ def test_a_replay_of_the_model_names_it_beside_another_target(run: Run, tmp_path
     assert "cannot import 'mine'" in run("replay", "late-arrivals-before-961").err
 
 
-def test_rules_of_another_system_are_no_part_of_a_replay(run: Run, said: Said) -> None:
+def test_rules_of_another_system_are_no_part_of_a_replay(run, said):
     said('exclude = ["V1-R09"]\n')
     assert run("replay", "late-arrivals-before-961", "--quiet").code == 1
 
 
-def test_the_corpus_is_that_of_the_project(run: Run, said: Said, tmp_path: Path) -> None:
+def test_the_corpus_is_that_of_the_project(run, said, tmp_path):
     (tmp_path / "cases").mkdir()
     said('corpus = "cases"\n')
     run("corpus", "add", "late-arrivals-before-961", "--as-it-is")
@@ -79,9 +79,7 @@ def test_the_corpus_is_that_of_the_project(run: Run, said: Said, tmp_path: Path)
         ('exclude = ["V1-R999"]\n', "no rule 'V1-R999'"),
     ],
 )
-def test_what_means_nothing_is_said_by_every_command(
-    run: Run, said: Said, more: str, says: str
-) -> None:
+def test_what_means_nothing_is_said_by_every_command(run, said, more, says):
     said(more)
     result = run("gate")
     assert (result.code, result.out) == (2, "")
@@ -89,15 +87,13 @@ def test_what_means_nothing_is_said_by_every_command(
     assert result.err.count("\n") == 1
 
 
-def test_an_unknown_profile_is_said(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_profile_is_said(run, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\nprofile = "long"\n')
     assert "pyproject.toml: tool.schedproof.profile: 'long'; valid: quick" in run("rules").err
 
 
 @pytest.mark.slow
-def test_a_rule_that_the_command_line_names_is_asked_for_although_it_is_excluded(
-    run: Run, said: Said
-) -> None:
+def test_a_rule_that_the_command_line_names_is_asked_for_although_it_is_excluded(run, said):
     said('exclude = ["V1-R0*"]\n')
     result = run("gate", "--rule", "V1-R05", "--verbose")
     assert result.code == 0, result
@@ -109,7 +105,7 @@ def test_a_rule_that_the_command_line_names_is_asked_for_although_it_is_excluded
     assert "--exclude: V1-R05 is what --rule names" in contradicts.err
 
 
-def test_a_target_that_means_nothing_is_said_with_the_file(run: Run, tmp_path: Path) -> None:
+def test_a_target_that_means_nothing_is_said_with_the_file(run, tmp_path):
     for target in ("nope", "vllm==", "cmd:"):
         (tmp_path / "pyproject.toml").write_text(f'[tool.schedproof]\ntarget = "{target}"\n')
         result = run("gate")
@@ -119,9 +115,7 @@ def test_a_target_that_means_nothing_is_said_with_the_file(run: Run, tmp_path: P
 
 
 @pytest.mark.slow
-def test_what_is_excluded_of_one_system_is_no_part_of_a_gate_of_another(
-    run: Run, said: Said
-) -> None:
+def test_what_is_excluded_of_one_system_is_no_part_of_a_gate_of_another(run, said):
     said('exclude = ["V1-R09"]\n')
     result = run("gate", "model", "--system", "nano_vllm", "--rule", "NAN-R12")
     assert (result.code, result.err) == (0, ""), result

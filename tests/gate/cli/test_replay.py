@@ -1,18 +1,15 @@
 """`schedproof replay`: every step, what broke and why, and what was expected."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from ...command_line import Run
 from ..toys import broken_scenario, spyre_scenario, written
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_a_scenario_that_holds_shows_its_steps_and_is_exit_0(run: Run) -> None:
+def test_a_scenario_that_holds_shows_its_steps_and_is_exit_0(run):
     result = run("replay", written("s.json", expect={"holds": True}))
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[0].startswith("step     0 prefill r0+5")
@@ -22,7 +19,7 @@ def test_a_scenario_that_holds_shows_its_steps_and_is_exit_0(run: Run) -> None:
     assert len(run("replay", "s.json", "--quiet").out.splitlines()) == 1
 
 
-def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run: Run) -> None:
+def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run):
     result = run("replay", broken_scenario(), "--quiet")
     assert (result.code, result.err) == (1, "")
     for part in (
@@ -38,7 +35,7 @@ def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run: Run) -> None:
     assert "expected" not in result.out
 
 
-def release_scenario(config: dict[str, Any], *requests: dict[str, Any]) -> dict[str, Any]:
+def release_scenario(config, *requests):
     small = {"block_size": 4, "chunk_size": 8, "max_num_seqs": 4, "max_model_len": 64}
     return {"revision": "2.5.2", "config": small | config, "requests": list(requests)}
 
@@ -94,9 +91,7 @@ def release_scenario(config: dict[str, Any], *requests: dict[str, Any]) -> dict[
     ],
     ids=["forgotten paused", "lost blocks", "published ahead"],
 )
-def test_a_broken_rule_of_a_release_is_explained(
-    scenario: dict[str, Any], rule: str, why: list[str], run: Run
-) -> None:
+def test_a_broken_rule_of_a_release_is_explained(scenario, rule, why, run):
     result = run("replay", written("s.json", **scenario), "--quiet", "--rule", rule)
     assert result.code == 1
     assert f"BROKEN {rule}" in result.out
@@ -112,21 +107,19 @@ def test_a_broken_rule_of_a_release_is_explained(
         ({"holds": True}, "not as expected: SPY-R47 broke, expected that every rule holds\n"),
     ],
 )
-def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(
-    expect: dict[str, Any], says: str, run: Run
-) -> None:
+def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(expect, says, run):
     result = run("replay", broken_scenario(expect=expect), "--quiet")
     assert result.code == 1
     assert result.out.splitlines(keepends=True)[-1] == says
 
 
-def test_a_rule_that_was_expected_to_break_and_holds_is_exit_1(run: Run) -> None:
+def test_a_rule_that_was_expected_to_break_and_holds_is_exit_1(run):
     result = run("replay", written("s.json", expect={"violates": ["SPY-R07"]}), "--quiet")
     assert result.code == 1
     assert result.out == "not as expected: no rule broke, expected SPY-R07\n"
 
 
-def test_a_step_that_differs_is_named_with_its_cell_and_exit_1(run: Run) -> None:
+def test_a_step_that_differs_is_named_with_its_cell_and_exit_1(run):
     steps = [
         {"step": 0, "kind": "prefill", "scheduled": {"r0": 5}, "blocks": {"r0": [1, 2]}},
         {"step": 1, "scheduled": {"r1": 8}, "tkv": 7, "blocks": {"r0": [1, 2], "r1": [3, 4]}},
@@ -138,14 +131,14 @@ def test_a_step_that_differs_is_named_with_its_cell_and_exit_1(run: Run) -> None
     assert not any("step 0" in line for line in lines)
 
 
-def test_a_chosen_rule_that_a_replay_does_not_exercise_is_no_pass(run: Run) -> None:
+def test_a_chosen_rule_that_a_replay_does_not_exercise_is_no_pass(run):
     path = written("s.json", requests=spyre_scenario()["requests"][:1])
     assert run("replay", path).code == 0
     result = run("replay", path, "--rule", "SPY-R24", "--quiet")
     assert (result.code, result.out) == (3, "never exercised: SPY-R24; no verdict\n")
 
 
-def test_a_replay_of_refused_requests_is_no_pass(run: Run, toy: Callable[[str], str]) -> None:
+def test_a_replay_of_refused_requests_is_no_pass(run, toy):
     words = ("--target", toy("Rejects"), "--quiet", "--rule", "ALL-R03")
     result = run("replay", written("s.json"), *words)
     assert result.code == 3
@@ -156,7 +149,7 @@ def test_a_replay_of_refused_requests_is_no_pass(run: Run, toy: Callable[[str], 
     ]
 
 
-def test_a_replay_on_a_broken_target_is_exit_3(run: Run, toy: Callable[[str], str]) -> None:
+def test_a_replay_on_a_broken_target_is_exit_3(run, toy):
     result = run("replay", written("s.json"), "--target", toy("Missing"))
     assert result.code == 3
     assert result.err == (

@@ -9,25 +9,24 @@ import pytest
 from schedproof.gate.cli.show import page_name, size_told
 from schedproof.gate.files.scenario_file import scenario_json
 
-from ...command_line import Run
 from ..trace_build import recorded, request, scenario, text
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """A working folder with a scenario, and a page that is small."""
     monkeypatch.chdir(tmp_path)
     Path("s.json").write_text(scenario_json(scenario()), encoding="utf-8")
 
 
-def test_a_page_of_a_scenario(run: Run) -> None:
+def test_a_page_of_a_scenario(run):
     result = run("show", "s.json")
     assert (result.code, result.err) == (0, "")
     assert result.out == "s.html: every request has left after 13 steps, no rule is broken\n"
     assert '<script id="data"' in Path("s.html").read_text(encoding="utf-8")
 
 
-def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
+def test_a_broken_rule_names_a_command_that_shows_it(run):
     small = {"block_size": 64, "chunk_size": 256, "max_num_seqs": 2, "max_batch_tkv": 520}
     requests = (request("a", 0, 3, 3), request("b", 0, 256, 2))
     asked = scenario(*requests, revision="documented", **small, max_model_len=512)
@@ -46,12 +45,12 @@ def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("size", "reported"), [(3_000_000, ""), (3_250_000, "3.2 MB")])
-def test_a_page_that_is_slow_to_open_says_so(size: int, reported: str) -> None:
+def test_a_page_that_is_slow_to_open_says_so(size, reported):
     assert reported in size_told(size)
     assert bool(size_told(size)) == bool(reported)
 
 
-def test_a_page_of_a_packed_trace(run: Run) -> None:
+def test_a_page_of_a_packed_trace(run):
     Path("t.jsonl.gz").write_bytes(gzip.compress(text(recorded(scenario()))))
     result = run("show", "t.jsonl.gz", "-o", "page.html")
     assert (result.code, result.err) == (0, "")
@@ -64,7 +63,7 @@ def test_a_page_of_a_packed_trace(run: Run) -> None:
     ("file", "name"),
     [("a/b.json", "b.html"), ("t.jsonl.gz", "t.html"), ("-", "stdin.html"), ("x", "x.html")],
 )
-def test_the_page_is_called_after_the_file(file: str, name: str) -> None:
+def test_the_page_is_called_after_the_file(file, name):
     assert page_name(file) == name
 
 
@@ -91,7 +90,7 @@ def test_the_page_is_called_after_the_file(file: str, name: str) -> None:
         ("empty", "empty: not JSON"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_no_page(run: Run, words: str, reported: str) -> None:
+def test_what_is_wrong_is_one_line_and_no_page(run, words, reported):
     Path("t").write_bytes(text(recorded(scenario())))
     Path("bad").write_text('{"op": "start"}\n', encoding="utf-8")
     Path("empty").write_text("", encoding="utf-8")
@@ -102,7 +101,7 @@ def test_what_is_wrong_is_one_line_and_no_page(run: Run, words: str, reported: s
     assert not [*Path().glob("*.html")]
 
 
-def test_a_target_that_breaks_the_protocol_leaves_no_page(run: Run) -> None:
+def test_a_target_that_breaks_the_protocol_leaves_no_page(run):
     result = run("show", "s.json", "--target", "cmd:echo no reply")
     assert result.code in (2, 3)
     assert len(result.err.splitlines()) == 1

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ BY_SIGNAL = "import os; exec('os.kill(os.getpid(), 15)\\nfor _ in range(9): pass
 
 
 @pytest.mark.parametrize("interrupt", ["raise KeyboardInterrupt", BY_SIGNAL])
-def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt: str, tmp_path: Path) -> None:
+def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt, tmp_path):
     (tmp_path / "begun.py").write_text(INTERRUPTED.replace("INTERRUPT", interrupt))
     words = [sys.executable, "-m", "begun"]
     done = subprocess.run(
@@ -39,7 +38,7 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt: str, tmp_path: P
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 @pytest.mark.parametrize("words", [("rules",), ("--version",), ("rules", "SPY-R07")])
-def test_a_full_disk_behind_stdout_is_one_line(words: tuple[str, ...]) -> None:
+def test_a_full_disk_behind_stdout_is_one_line(words):
     command = [sys.executable, "-m", "schedproof", *words]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE)
@@ -48,7 +47,7 @@ def test_a_full_disk_behind_stdout_is_one_line(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_gets_no_traceback() -> None:
+def test_a_reader_that_goes_away_gets_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "schedproof", "rules"]
@@ -69,7 +68,7 @@ start.main()
 
 
 @pytest.mark.slow
-def test_an_error_of_our_own_is_one_line_and_no_verdict() -> None:
+def test_an_error_of_our_own_is_one_line_and_no_verdict():
     for error, named in (
         ("ZeroDivisionError('a\\nb')", "ZeroDivisionError: a b (<string>:5, in fails)"),
         ("MemoryError", "MemoryError: no message (<string>:5, in fails)"),

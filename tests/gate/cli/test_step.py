@@ -14,10 +14,8 @@ from schedproof.gate.cli import step as step_command
 from schedproof.gate.cli.step import configured
 from schedproof.model.errors import InputError
 
-from ...command_line import Run
 
-
-def test_it_says_where_it_is_and_ctrl_c_ends_it() -> None:
+def test_it_says_where_it_is_and_ctrl_c_ends_it():
     process = subprocess.Popen(
         [sys.executable, "-m", "schedproof", "step", "--revision", "documented"],
         stdout=subprocess.PIPE,
@@ -60,9 +58,7 @@ def test_it_says_where_it_is_and_ctrl_c_ends_it() -> None:
         (["--path", "x"], "--path: "),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_2(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
-) -> None:
+def test_wrong_input_is_one_line_and_exit_2(run, monkeypatch, words, message):
     monkeypatch.setattr(step_command, "Server", lambda *_: pytest.fail("it serves"))
     result = run("step", *words)
     assert (result.code, result.out) == (2, ""), result
@@ -70,13 +66,13 @@ def test_wrong_input_is_one_line_and_exit_2(
     assert result.err.count("\n") == 1
 
 
-def test_production_is_what_the_system_has_by_default() -> None:
+def test_production_is_what_the_system_has_by_default():
     config = configured("spyre", "sound", "production", [])
     assert (config["block_size"], config["chunk_size"]) == (64, 512)
     assert config["max_batch_tkv"] == 131_072
 
 
-def test_values_are_numbers_truths_nulls_or_words() -> None:
+def test_values_are_numbers_truths_nulls_or_words():
     words = ["policy=priority", "num_blocks=null", "enable_chunked_prefill=false", "watermark=0.5"]
     config = configured("vllm", "documented", "small", words)
     assert config["policy"] == "priority"

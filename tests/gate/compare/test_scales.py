@@ -2,16 +2,12 @@
 
 import json
 from collections import deque
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.processes.work_process import WorkProcess
-
-from ...command_line import Run
 
 TOYS = """
 from schedproof.model.target import ModelTarget
@@ -31,7 +27,7 @@ class Nonsense(ModelTarget):
 TIMES = ("seconds", "found_after", "shrunk_in")
 
 
-def without_times(value: Any) -> Any:
+def without_times(value):
     if isinstance(value, dict):
         return {key: without_times(one) for key, one in value.items() if key not in TIMES}
     return [without_times(one) for one in value] if isinstance(value, list) else value
@@ -40,21 +36,21 @@ def without_times(value: Any) -> Any:
 class WorksHere:
     """What a process would do, done at once in this one, where budgets can be small."""
 
-    def __init__(self, work: Callable[[Any, bytes], None], task: bytes) -> None:
+    def __init__(self, work, task):
         self._messages: deque[Any] = deque()
         self.pipe = self
         work(self, task)
 
-    def send(self, message: Any) -> None:
+    def send(self, message):
         self._messages.append(message)
 
-    def recv(self) -> Any:
+    def recv(self):
         return self._messages.popleft()
 
-    def ask_to_end(self) -> None:
+    def ask_to_end(self):
         pass
 
-    def end(self) -> None:
+    def end(self):
         pass
 
 
@@ -69,13 +65,8 @@ class WorksHere:
     ],
 )
 def test_the_result_is_the_same_for_one_process_and_for_two(
-    run: Run,
-    targets: tuple[str, str],
-    code: int,
-    here: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    run, targets, code, here, tmp_path, monkeypatch
+):
     if here:
         monkeypatch.setattr(WorkProcess, "start", WorksHere)
         monkeypatch.setitem(PROFILES, "quick", Profile(10, 10, 20, corpus_steps=200))
@@ -93,9 +84,7 @@ def test_the_result_is_the_same_for_one_process_and_for_two(
 
 
 @pytest.mark.parametrize("more", [("--save", "b.gz"), ("--since", "b.gz"), ()])
-def test_a_number_of_processes_that_means_nothing_is_refused(
-    run: Run, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_of_processes_that_means_nothing_is_refused(run, more, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     targets = ("model",) if more else ("model", "model")
     result = run("diff", *targets, *more, "--jobs", "2" if more else "0")

@@ -1,26 +1,23 @@
 """A Ctrl-C that something swallows ends a run all the same, with what it has."""
 
 import signal
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from schedproof.gate.console import interrupts
 from schedproof.gate.judging import engines
-from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 
 from ..build import Toy
 
 
 @pytest.fixture(autouse=True)
-def _nothing_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_pressed(monkeypatch):
     monkeypatch.setattr(interrupts, "_pressed", False)
 
 
-def test_what_was_pressed_is_raised_again_until_the_process_ends() -> None:
+def test_what_was_pressed_is_raised_again_until_the_process_ends():
     interrupts.check()
     with pytest.raises(KeyboardInterrupt):
         interrupts.press()
@@ -29,9 +26,7 @@ def test_what_was_pressed_is_raised_again_until_the_process_ends() -> None:
             interrupts.check()
 
 
-def test_handlers_are_installed_but_where_a_signal_is_ignored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_handlers_are_installed_but_where_a_signal_is_ignored(monkeypatch):
     there = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
@@ -45,13 +40,11 @@ def test_handlers_are_installed_but_where_a_signal_is_ignored(
 
 
 @pytest.mark.parametrize("steps", [1, 400])
-def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(
-    steps: int, gate: Callable[..., GateContext]
-) -> None:
+def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(steps, gate):
     class Swallows(Toy):
         taken = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             type(self).taken += 1
             if self.taken == steps:
                 with suppress(KeyboardInterrupt):
@@ -62,7 +55,7 @@ def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(
     assert Swallows.taken < steps + 400
 
 
-def test_an_error_that_ctrl_c_led_to_is_ctrl_c() -> None:
+def test_an_error_that_ctrl_c_led_to_is_ctrl_c():
     with pytest.raises(AssertionError), interrupts.instead():
         raise AssertionError
     with suppress(KeyboardInterrupt):
@@ -71,10 +64,8 @@ def test_an_error_that_ctrl_c_led_to_is_ctrl_c() -> None:
         raise AssertionError
 
 
-def test_a_gate_whose_search_fails_by_ctrl_c_is_interrupted(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any) -> None:
+def test_a_gate_whose_search_fails_by_ctrl_c_is_interrupted(gate, monkeypatch):
+    def fails(*_):
         with suppress(KeyboardInterrupt):
             interrupts.press()
         raise AssertionError
@@ -83,7 +74,7 @@ def test_a_gate_whose_search_fails_by_ctrl_c_is_interrupted(
     assert judge(gate(Toy(), "ALL-R03")).interrupted
 
 
-def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so() -> None:
+def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so():
     assert interrupts.why() == "interrupted"
     interrupts.limit(0.01)
     with pytest.raises(KeyboardInterrupt):
@@ -97,7 +88,7 @@ def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_a_run_that_ends_in_time_leaves_no_timer() -> None:
+def test_a_run_that_ends_in_time_leaves_no_timer():
     interrupts.limit(60)
     interrupts.no_limit()
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

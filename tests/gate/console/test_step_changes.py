@@ -1,20 +1,18 @@
 """What is new in a step."""
 
-from typing import Any
-
 import pytest
 
-from schedproof.gate.console.step_lines import News, step_news
+from schedproof.gate.console.step_lines import step_news
 from schedproof.model.observation import Step
 
 CONFIG = {"block_size": 4, "max_batch_tkv": 40}
 
 
-def decode(tkv: int, *names: str, **seen: Any) -> Step:
+def decode(tkv, *names, **seen):
     return Step(kind="decode", scheduled=dict.fromkeys(names or ("a", "b"), 1), tkv=tkv, **seen)
 
 
-def news(step: Step, last: Step | None = None, **config: Any) -> News:
+def news(step, last=None, **config):
     return step_news(7, step, last, CONFIG | config)
 
 
@@ -31,15 +29,13 @@ def news(step: Step, last: Step | None = None, **config: Any) -> News:
         (0, 5, (None, 5), False),
     ],
 )
-def test_a_tkv_jumps_where_it_does_not_grow_by_one(
-    before: int | None, now: int | None, tkv: tuple[int | None, int] | None, jumps: bool
-) -> None:
+def test_a_tkv_jumps_where_it_does_not_grow_by_one(before, now, tkv, jumps):
     last = Step(kind="decode", scheduled={"a": 1}, tkv=before)
     found = news(Step(kind="decode", scheduled={"a": 1}, tkv=now), last)
     assert (found.tkv, found.jumps) == (tkv, jumps)
 
 
-def test_the_first_token_of_another_block_is_a_border() -> None:
+def test_the_first_token_of_another_block_is_a_border():
     last = decode(9, computed={"a": 8, "b": 9, "c": 4})
     step = Step(kind="mixed", scheduled={"a": 1, "b": 1, "c": 2, "d": 1})
     assert news(step, last).borders == ("a",)
@@ -48,14 +44,14 @@ def test_the_first_token_of_another_block_is_a_border() -> None:
     assert news(step).borders == ()
 
 
-def test_the_volume_is_the_batch_times_the_tkv_of_a_decode_step() -> None:
+def test_the_volume_is_the_batch_times_the_tkv_of_a_decode_step():
     assert (news(decode(20)).volume, news(decode(20)).over) == (40, False)
     assert (news(decode(21)).volume, news(decode(21)).over) == (42, True)
     assert news(Step(kind="prefill", scheduled={"a": 8}, tkv=50)).volume is None
     assert step_news(0, decode(21), None, {"block_size": 4}).volume is None
 
 
-def test_fields_are_told_when_they_change_and_events_whenever_they_are() -> None:
+def test_fields_are_told_when_they_change_and_events_whenever_they_are():
     last = decode(5, waiting=("c",), paused=(), preempted=("d",), finished={})
     again = decode(6, waiting=("c",), paused=("e",), preempted=("d",), finished={})
     assert news(again, last).fields == {"paused": ("e",), "preempted": ("d",)}
@@ -74,15 +70,13 @@ def test_fields_are_told_when_they_change_and_events_whenever_they_are() -> None
         ({"finished": {"a": "eos"}}, False),
     ],
 )
-def test_a_decode_step_is_alike_where_nothing_else_happens(
-    changes: dict[str, Any], alike: bool
-) -> None:
+def test_a_decode_step_is_alike_where_nothing_else_happens(changes, alike):
     given = {"tkv": 6, "names": ("a", "b"), "waiting": ()} | changes
     step = decode(given.pop("tkv"), *given.pop("names"), **given)
     assert news(step, decode(5, waiting=())).alike is alike
 
 
-def test_steps_at_a_border_or_newly_over_the_limit_are_not_alike() -> None:
+def test_steps_at_a_border_or_newly_over_the_limit_are_not_alike():
     assert not news(decode(6), decode(5, computed={"a": 4, "b": 5})).alike
     assert not news(decode(21), decode(20)).alike
     assert news(decode(22), decode(21)).alike

@@ -3,9 +3,7 @@
 import io
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
 from rich.console import Console
 
 from schedproof.gate.console.step_lines import StepLines, step_line
@@ -13,7 +11,6 @@ from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 
-from ...command_line import Run
 from ..trace_build import request, scenario
 
 CONFIG = {"block_size": 64, "max_batch_tkv": 520}
@@ -23,7 +20,7 @@ DOCUMENTED = {
 }
 
 
-def lines(fold: bool, *steps: Step, config: dict[str, Any] = CONFIG) -> list[str]:
+def lines(fold, *steps, config=CONFIG):
     said: list[str] = []
     lines = StepLines(lambda text: said.append(text.plain), config, fold=fold)
     for number, step in enumerate(steps):
@@ -32,7 +29,7 @@ def lines(fold: bool, *steps: Step, config: dict[str, Any] = CONFIG) -> list[str
     return said
 
 
-def steps_of(*requests: Any, **config: Any) -> list[Step]:
+def steps_of(*requests, **config):
     steps: list[Step] = []
     replay(
         ModelTarget(), scenario(*requests, **config), (), lambda number, step: steps.append(step)
@@ -40,7 +37,7 @@ def steps_of(*requests: Any, **config: Any) -> list[Step]:
     return steps
 
 
-def test_the_overshoot_of_the_document_is_told_with_its_jumps_and_its_border() -> None:
+def test_the_overshoot_of_the_document_is_told_with_its_jumps_and_its_border():
     steps = steps_of(request("r1", 0, 3, 3), request("r2", 0, 256, 2), **DOCUMENTED)
     assert lines(False, *steps) == [
         "step     0 prefill r1+3  tkv 3  left_pad_blocks {r1 3}  waiting [r2]",
@@ -51,13 +48,13 @@ def test_the_overshoot_of_the_document_is_told_with_its_jumps_and_its_border() -
     ]
 
 
-def test_a_border_without_a_tkv_has_its_bar_too() -> None:
+def test_a_border_without_a_tkv_has_its_bar_too():
     last = Step(kind="decode", scheduled={"a": 1}, computed={"a": 64})
     line = step_line(9, Step(kind="decode", scheduled={"a": 1}), last, CONFIG)
     assert line == "step     9 decode  a+1  | border a"
 
 
-def test_what_an_encoder_computes_and_drops_is_told_in_each_step() -> None:
+def test_what_an_encoder_computes_and_drops_is_told_in_each_step():
     step = Step(
         kind="prefill",
         scheduled={"a": 4},
@@ -69,7 +66,7 @@ def test_what_an_encoder_computes_and_drops_is_told_in_each_step() -> None:
     )
 
 
-def test_decode_steps_that_are_alike_fold_up_to_what_is_new() -> None:
+def test_decode_steps_that_are_alike_fold_up_to_what_is_new():
     steps = steps_of(request("a", 0, 6, 13))
     small = {"block_size": 4, "max_batch_tkv": 256}
     assert len(lines(False, *steps)) == 13
@@ -86,7 +83,7 @@ def test_decode_steps_that_are_alike_fold_up_to_what_is_new() -> None:
     ]
 
 
-def test_what_is_folded_is_said_though_nothing_follows() -> None:
+def test_what_is_folded_is_said_though_nothing_follows():
     step = Step(kind="decode", scheduled={"a": 1})
     assert lines(True, step, step, step) == [
         "step     0 decode  a+1",
@@ -94,16 +91,16 @@ def test_what_is_folded_is_said_though_nothing_follows() -> None:
     ]
 
 
-def test_hostile_names_stay_on_their_line() -> None:
+def test_hostile_names_stay_on_their_line():
     step = Step(kind="decode", scheduled={"a\n\x1b[31m": 1}, waiting=("[red]\n",))
     [line] = lines(False, step)
     assert line == "step     0 decode  a  [31m+1  waiting [[red] ]"
 
 
-def test_colours_only_repeat_what_the_words_say() -> None:
+def test_colours_only_repeat_what_the_words_say():
     steps = steps_of(request("r1", 0, 3, 3), request("r2", 0, 256, 2), **DOCUMENTED)
 
-    def printed(**how: Any) -> str:
+    def printed(**how):
         console = Console(file=io.StringIO(), width=200, highlight=False, soft_wrap=True, **how)
         said = StepLines(console.print, DOCUMENTED)
         for number, step in enumerate(steps):
@@ -115,9 +112,7 @@ def test_colours_only_repeat_what_the_words_say() -> None:
     assert "\x1b" not in printed(force_terminal=False)
 
 
-def test_replay_folds_where_it_is_asked_to(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_folds_where_it_is_asked_to(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = {"block_size": 16, "chunk_size": 32, "max_model_len": 64, "max_batch_tkv": 96}
     one = {"id": "a", "arrival": 0, "prompt": [["a", 16]], "max_tokens": 12}

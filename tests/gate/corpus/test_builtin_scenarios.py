@@ -21,7 +21,7 @@ from schedproof.spec.systems import SYSTEMS
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_file_is_there_under_its_own_name_in_order(system: str) -> None:
+def test_every_file_is_there_under_its_own_name_in_order(system):
     folder = Path(schedproof.gate.corpus.__file__).parent / "builtin" / system
     found = builtin_scenarios(system)
     assert list(found) == sorted(path.name for path in folder.glob("*.json"))
@@ -29,7 +29,7 @@ def test_every_file_is_there_under_its_own_name_in_order(system: str) -> None:
 
 
 @pytest.mark.parametrize(("system", "least"), [("spyre", 3), ("nano_vllm", 3)])
-def test_the_model_of_its_revision_breaks_what_a_scenario_expects(system: str, least: int) -> None:
+def test_the_model_of_its_revision_breaks_what_a_scenario_expects(system, least):
     expecting = {
         name: scenario
         for name, scenario in builtin_scenarios(system).items()
@@ -57,7 +57,7 @@ RARE = {"spyre small": "SPY-P01 SPY-R34 SPY-R52", "spyre short": "SPY-P01 SPY-R3
         ("llmservingsim", "small"),
     ],
 )
-def test_every_rule_is_at_stake_in_the_seed_corpus_and_holds(system: str, scale: str) -> None:
+def test_every_rule_is_at_stake_in_the_seed_corpus_and_holds(system, scale):
     exercised: set[str] = set()
     for name, scenario in seed_corpus(system, scale).items():
         outcome = replay(ModelTarget(), scenario, load(system))
@@ -69,11 +69,11 @@ def test_every_rule_is_at_stake_in_the_seed_corpus_and_holds(system: str, scale:
     assert checked - exercised == {LOCKSTEP, *RARE.get(f"{system} {scale}", "").split()}
 
 
-def test_a_scale_may_have_no_seed_corpus() -> None:
+def test_a_scale_may_have_no_seed_corpus():
     assert seed_corpus("spyre", "tight") == {}
 
 
-def test_no_replay_takes_longer_than_the_longest() -> None:
+def test_no_replay_takes_longer_than_the_longest():
     scenario = Scenario(
         system="spyre",
         revision="sound",
@@ -88,7 +88,7 @@ def test_no_replay_takes_longer_than_the_longest() -> None:
     assert outcome.steps <= longest(scenario)
 
 
-def test_a_built_in_scenario_is_found_by_its_name(tmp_path: Path) -> None:
+def test_a_built_in_scenario_is_found_by_its_name(tmp_path):
     named = scenario_named("late-arrivals-before-961")
     assert named == builtin_scenarios("spyre")["late-arrivals-before-961.json"]
     assert scenario_named("late-arrivals-before-961.json") == named
@@ -96,7 +96,7 @@ def test_a_built_in_scenario_is_found_by_its_name(tmp_path: Path) -> None:
     assert scenario_named(str(written)) == named
 
 
-def test_a_name_close_to_one_says_which(tmp_path: Path) -> None:
+def test_a_name_close_to_one_says_which(tmp_path):
     with pytest.raises(FileError, match="did you mean late-arrivals-before-961"):
         scenario_named("late-arrivals-before-96")
     with pytest.raises(FileError, match=r"none\.json: cannot be read"):

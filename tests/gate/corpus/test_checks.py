@@ -1,15 +1,10 @@
 """What is pruned from a corpus, and what never is."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from schedproof.gate.corpus.checks import prune
 from schedproof.gate.corpus.folder import entries
-from schedproof.gate.corpus.replay import Judged, expecting, judge, rules_for
+from schedproof.gate.corpus.replay import expecting, judge, rules_for
 from schedproof.model.faults import TargetBroken
-from schedproof.model.scenario import Scenario
-from schedproof.model.target import ModelTarget, Reply, Target
+from schedproof.model.target import ModelTarget
 
 from ..corpus_build import calm, crowd, kept
 
@@ -17,7 +12,7 @@ from ..corpus_build import calm, crowd, kept
 class Fixed(ModelTarget):
     """Never more sequences than may run: it lets no other request in."""
 
-    def add(self, request: Mapping[str, Any]) -> Reply:
+    def add(self, request):
         if request["id"] not in ("r0", "r1"):
             return {"ok": False, "error": "rejected", "message": "full"}
         return super().add(request)
@@ -26,25 +21,25 @@ class Fixed(ModelTarget):
 class Stranger(ModelTarget):
     """Refuses every configuration."""
 
-    def start(self, system: str, revision: str, config: object) -> Reply:
+    def start(self, system, revision, config):
         return {"ok": False, "error": "config", "message": "not here"}
 
 
 class Babbler(ModelTarget):
     """What it says is no step."""
 
-    def step(self) -> Reply:
+    def step(self):
         raise TargetBroken("step", "is no reply", "")
 
 
-def pruned(folder: Path, target: Target, *, dry_run: bool = False) -> tuple[list[str], list[str]]:
+def pruned(folder, target, *, dry_run=False):
     """The names that are left, and what was said."""
     said: list[str] = []
     prune(entries(folder), target, said.append, dry_run=dry_run)
     return [entry.path.name for entry in entries(folder)], said
 
 
-def test_of_one_failure_the_smallest_stays(tmp_path: Path) -> None:
+def test_of_one_failure_the_smallest_stays(tmp_path):
     small = kept(tmp_path, crowd(prompt=2), shape="the same")
     large = kept(tmp_path, crowd(prompt=9), shape="the same")
     left, said = pruned(tmp_path, Fixed(), dry_run=True)
@@ -53,7 +48,7 @@ def test_of_one_failure_the_smallest_stays(tmp_path: Path) -> None:
     assert pruned(tmp_path, Fixed())[0] == [small.name]
 
 
-def test_what_still_breaks_is_never_removed(tmp_path: Path) -> None:
+def test_what_still_breaks_is_never_removed(tmp_path):
     for prompt in (2, 9):
         kept(tmp_path, crowd(prompt=prompt), shape="the same")
     left, said = pruned(tmp_path, ModelTarget())
@@ -61,19 +56,19 @@ def test_what_still_breaks_is_never_removed(tmp_path: Path) -> None:
     assert any("but it still breaks: kept" in line for line in said)
 
 
-def test_witnesses_are_no_duplicates_of_each_other(tmp_path: Path) -> None:
+def test_witnesses_are_no_duplicates_of_each_other(tmp_path):
     kept(tmp_path, calm())
     kept(tmp_path, crowd(prompt=2, requests=1))
     assert len(pruned(tmp_path, ModelTarget())[0]) == 2
 
 
-def test_of_the_same_content_the_one_with_its_own_name_stays(tmp_path: Path) -> None:
+def test_of_the_same_content_the_one_with_its_own_name_stays(tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     (tmp_path / "a-copy.json").write_text(path.read_text())
     assert pruned(tmp_path, ModelTarget())[0] == [path.name]
 
 
-def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_path: Path) -> None:
+def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     kept(tmp_path, crowd(prompt=900, requests=1), rule="NAN-R14")
     left, said = pruned(tmp_path, Stranger())
@@ -81,11 +76,11 @@ def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_
     assert any("replays no more: the target refuses every request" in line for line in said)
 
 
-def judged(target: Target, scenario: Scenario, rule: str = "NAN-R14") -> Judged:
+def judged(target, scenario, rule="NAN-R14"):
     return judge(target, scenario, rule, rules_for(scenario))
 
 
-def test_how_a_replay_compares_with_its_expectation() -> None:
+def test_how_a_replay_compares_with_its_expectation():
     assert judged(ModelTarget(), crowd()).status == "NOT AS EXPECTED"
     assert judged(Fixed(), crowd()).status == "as expected"
     assert judged(Stranger(), crowd()).why == "the target refuses the configuration: not here"
@@ -93,7 +88,7 @@ def test_how_a_replay_compares_with_its_expectation() -> None:
     assert judged(Babbler(), crowd()).status == "inconclusive"
 
 
-def test_a_rule_that_was_to_break_and_holds_is_not_as_expected() -> None:
+def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
     known = expecting(crowd(), ["NAN-R40"])
     assert judged(ModelTarget(), known).status == "as expected"
     reported = judged(Fixed(), known)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -13,18 +12,17 @@ from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import scenario_of
 from schedproof.model.scenario import Request
 
-from ...command_line import Run
 from ..corpus_build import calm, crowd, kept
 
 HOSTILE = "'''\"\"\"\n{x}\\ \x1b]0;é"
 
 
-def hostile() -> Request:
+def hostile():
     return Request(id=HOSTILE, arrival=0, prompt=((HOSTILE, 3),), max_tokens=2)
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     """A failure that is known, and a witness with names that mean harm."""
     folder = tmp_path / "corpus"
     kept(folder, expecting(crowd(), ["NAN-R40"]))
@@ -32,25 +30,25 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def exported(run: Run, corpus: Path, kind: str) -> str:
+def exported(run, corpus, kind):
     out = corpus.parent / f"test_{kind}.py"
     reported = run("corpus", "export", "--as", kind, "--corpus", str(corpus), "-o", str(out))
     assert (reported.code, reported.err) == (0, "")
     return out.read_text()
 
 
-def test_json_is_an_array_of_the_scenarios(run: Run, corpus: Path) -> None:
+def test_json_is_an_array_of_the_scenarios(run, corpus):
     read = [scenario_of(one, "here") for one in json.loads(exported(run, corpus, "json"))]
     assert read == [entry.scenario for entry in entries(corpus)]
 
 
-def test_without_a_file_it_goes_to_stdout_and_nothing_else_does(run: Run, corpus: Path) -> None:
+def test_without_a_file_it_goes_to_stdout_and_nothing_else_does(run, corpus):
     reported = run("corpus", "export", "--as", "json", "--corpus", str(corpus), "--rule", "NAN-R40")
     assert len(json.loads(reported.out)) == 1
 
 
 @pytest.mark.slow
-def test_the_pytest_file_runs_and_says_why_it_fails(run: Run, corpus: Path) -> None:
+def test_the_pytest_file_runs_and_says_why_it_fails(run, corpus):
     kept(corpus, crowd(prompt=2))
     exported(run, corpus, "pytest")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pytest.py"]
@@ -60,7 +58,7 @@ def test_the_pytest_file_runs_and_says_why_it_fails(run: Run, corpus: Path) -> N
     assert "NAN-R40 broke, expected that every rule holds (3 sequences run" in reported.stdout
 
 
-def test_the_pytest_file_holds_the_scenarios_as_they_are(run: Run, corpus: Path) -> None:
+def test_the_pytest_file_holds_the_scenarios_as_they_are(run, corpus):
     names: dict[str, object] = {}
     exec(compile(exported(run, corpus, "pytest"), "exported", "exec"), names)
     tests = [name for name in names if name.startswith("test_")]
@@ -70,7 +68,7 @@ def test_the_pytest_file_holds_the_scenarios_as_they_are(run: Run, corpus: Path)
 
 
 @pytest.mark.slow
-def test_the_pytest_file_passes_as_it_is_written(run: Run, corpus: Path) -> None:
+def test_the_pytest_file_passes_as_it_is_written(run, corpus):
     exported(run, corpus, "pytest")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pytest.py"]
     reported = subprocess.run(words, cwd=corpus.parent, capture_output=True, text=True, check=False)
@@ -78,8 +76,8 @@ def test_the_pytest_file_passes_as_it_is_written(run: Run, corpus: Path) -> None
     assert "2 passed" in reported.stdout
 
 
-def test_the_pytest_file_tests_what_the_entries_were_found_on(run: Run, tmp_path: Path) -> None:
-    def on(target: str) -> str:
+def test_the_pytest_file_tests_what_the_entries_were_found_on(run, tmp_path):
+    def on(target):
         words = ("--as", "pytest", "--corpus", str(tmp_path / "corpus"), *target.split())
         reported = run("corpus", "export", *words)
         return reported.out or reported.err
@@ -98,7 +96,7 @@ def test_the_pytest_file_tests_what_the_entries_were_found_on(run: Run, tmp_path
     assert "entries found on mine:Target, model; valid: with --target" in on("")
 
 
-def test_an_unknown_rule_does_not_get_into_a_file(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_rule_does_not_get_into_a_file(run, tmp_path):
     path = kept(tmp_path / "corpus", calm(), rule="NAN-R14")
     path.write_text(path.read_text().replace('"rule": "NAN-R14"', '"rule": "x\\"\\n"'))
     reported = run("corpus", "export", "--as", "upstream", "--corpus", str(tmp_path / "corpus"))

@@ -1,7 +1,6 @@
 """A corpus is its files."""
 
 import json
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from schedproof.gate.files.scenario_file import FileError, read_scenario
 from ..corpus_build import calm, crowd, kept, written
 
 
-def test_what_is_added_is_read_again_with_its_rule_shape_and_target(tmp_path: Path) -> None:
+def test_what_is_added_is_read_again_with_its_rule_shape_and_target(tmp_path):
     path = kept(tmp_path, crowd(), shape="NAN-R40: # run")
     [entry] = entries(tmp_path)
     assert entry.path == path
@@ -22,7 +21,7 @@ def test_what_is_added_is_read_again_with_its_rule_shape_and_target(tmp_path: Pa
     assert entry.scenario == read_scenario(path)
 
 
-def test_the_same_content_is_one_file_whatever_it_is_called(tmp_path: Path) -> None:
+def test_the_same_content_is_one_file_whatever_it_is_called(tmp_path):
     first = kept(tmp_path, crowd())
     assert kept(tmp_path, crowd(name="another")) == first
     assert kept(tmp_path, crowd(prompt=6)) != first
@@ -30,20 +29,20 @@ def test_the_same_content_is_one_file_whatever_it_is_called(tmp_path: Path) -> N
     assert list(tmp_path.glob("*.partial")) == []
 
 
-def test_what_others_say_of_the_origin_is_kept(tmp_path: Path) -> None:
+def test_what_others_say_of_the_origin_is_kept(tmp_path):
     path = kept(tmp_path, crowd(origin={"engine": "hand", "note": "why", "rule": "another"}))
     origin = json.loads(path.read_text())["origin"]
     assert (origin["engine"], origin["note"], origin["rule"]) == ("hand", "why", "NAN-R40")
 
 
-def test_a_witness_is_the_same_as_itself_alone(tmp_path: Path) -> None:
+def test_a_witness_is_the_same_as_itself_alone(tmp_path):
     kept(tmp_path, calm())
     kept(tmp_path, crowd())
     first, second = entries(tmp_path)
     assert first.failure != second.failure
 
 
-def test_other_files_are_no_part_of_it(tmp_path: Path) -> None:
+def test_other_files_are_no_part_of_it(tmp_path):
     kept(tmp_path, crowd())
     (tmp_path / "README.md").write_text("of the corpus")
     (tmp_path / "folder.json").mkdir()
@@ -60,23 +59,21 @@ def test_other_files_are_no_part_of_it(tmp_path: Path) -> None:
         ({"rule": "R", "found_on": "x"}, '$.origin.found_on: "x": Expected `object`, got `str`'),
     ],
 )
-def test_a_file_that_does_not_say_what_it_is_about_is_refused_with_the_path(
-    tmp_path: Path, origin: object, says: str
-) -> None:
+def test_a_file_that_does_not_say_what_it_is_about_is_refused_with_the_path(tmp_path, origin, says):
     path = written(tmp_path / "a.json", replace(crowd(), origin=origin))  # type: ignore[arg-type]
     with pytest.raises(FileError) as refused:
         entries(tmp_path)
     assert str(refused.value).startswith(f"{path}: {says}")
 
 
-def test_there_must_be_a_folder(tmp_path: Path) -> None:
+def test_there_must_be_a_folder(tmp_path):
     with pytest.raises(FileError, match="there is no such folder; `schedproof corpus add"):
         entries(tmp_path / "none")
     with pytest.raises(FileError, match="is not a folder"):
         entries(written(tmp_path / "a.json", crowd()))
 
 
-def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     secret = kept(tmp_path / "elsewhere", crowd())
     corpus = tmp_path / "corpus"
     kept(corpus, calm())
@@ -85,7 +82,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
         entries(corpus)
 
 
-def test_adding_replaces_a_link_and_writes_nothing_through_it(tmp_path: Path) -> None:
+def test_adding_replaces_a_link_and_writes_nothing_through_it(tmp_path):
     path = kept(tmp_path / "corpus", crowd())
     outside = tmp_path / "outside"
     outside.write_text("mine")
@@ -96,7 +93,7 @@ def test_adding_replaces_a_link_and_writes_nothing_through_it(tmp_path: Path) ->
     assert outside.read_text() == "mine"
 
 
-def test_removing_takes_the_file_away_and_says_when_it_cannot(tmp_path: Path) -> None:
+def test_removing_takes_the_file_away_and_says_when_it_cannot(tmp_path):
     kept(tmp_path, crowd())
     [entry] = entries(tmp_path)
     corpus_folder.remove(entry)
@@ -105,5 +102,5 @@ def test_removing_takes_the_file_away_and_says_when_it_cannot(tmp_path: Path) ->
         corpus_folder.remove(entry)
 
 
-def test_an_origin_without_a_target_is_short() -> None:
+def test_an_origin_without_a_target_is_short():
     assert str(Origin("R").found_on) == ""

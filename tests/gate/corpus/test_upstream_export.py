@@ -4,7 +4,6 @@ import ast
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ SPYRE = Scenario(
 )
 
 
-def exported(folder: Path, *scenarios: tuple[Scenario, str]) -> str:
+def exported(folder, *scenarios):
     for scenario, rule in scenarios:
         kept(folder, scenario, rule=rule)
     text = as_repository_tests(entries(folder))
@@ -39,7 +38,7 @@ def exported(folder: Path, *scenarios: tuple[Scenario, str]) -> str:
     return text
 
 
-def test_a_rule_with_words_of_the_target_is_asserted_in_every_step(tmp_path: Path) -> None:
+def test_a_rule_with_words_of_the_target_is_asserted_in_every_step(tmp_path):
     text = exported(tmp_path, (SPYRE, "SPY-R07"))
     assert "always=volume_within_limit" in text
     assert "checked_steps=[" not in text
@@ -48,7 +47,7 @@ def test_a_rule_with_words_of_the_target_is_asserted_in_every_step(tmp_path: Pat
     assert not any("schedproof" in line for line in code)
 
 
-def test_other_rules_have_the_steps_of_the_model(tmp_path: Path) -> None:
+def test_other_rules_have_the_steps_of_the_model(tmp_path):
     text = exported(tmp_path, (SPYRE, "SPY-R04"))
     assert "# What the scheduler of revision 2.1.2 does." in text
     assert "ends_after=4, abort_step=9" in text
@@ -58,7 +57,7 @@ def test_other_rules_have_the_steps_of_the_model(tmp_path: Path) -> None:
     assert 3 < len(rows) < 20
 
 
-def test_the_steps_are_those_of_a_model_that_keeps_the_rule(tmp_path: Path) -> None:
+def test_the_steps_are_those_of_a_model_that_keeps_the_rule(tmp_path):
     folder = builtin_scenarios("spyre")
     scenario = replace(
         folder["a-token-too-little-of-slack.json"], revision="documented", expect=None
@@ -67,18 +66,18 @@ def test_the_steps_are_those_of_a_model_that_keeps_the_rule(tmp_path: Path) -> N
     assert "# What the scheduler of revision sound does." in text
 
 
-def test_what_is_known_to_break_is_expected_to_fail(tmp_path: Path) -> None:
+def test_what_is_known_to_break_is_expected_to_fail(tmp_path):
     text = exported(tmp_path, (expecting(SPYRE, ["SPY-R07"]), "SPY-R07"))
     assert '@pytest.mark.xfail(strict=True, reason="known: SPY-R07")' in text
 
 
-def test_names_stay_within_their_quotes(tmp_path: Path) -> None:
+def test_names_stay_within_their_quotes(tmp_path):
     text = exported(tmp_path, (replace(SPYRE, requests=(hostile(),)), "SPY-R04"))
     assert repr(hostile().id) in text
 
 
 @pytest.mark.parametrize("rule", ["ALL-R03", "V1-I2"])
-def test_vllm_has_a_head_of_its_own(tmp_path: Path, rule: str) -> None:
+def test_vllm_has_a_head_of_its_own(tmp_path, rule):
     scenario = builtin_scenarios("vllm")["preempted-before-it-was-computed.json"]
     text = exported(tmp_path, (scenario, rule))
     assert "from vllm.v1.core.sched.scheduler import Scheduler" in text
@@ -106,9 +105,7 @@ LOADED = Scenario(
 @pytest.mark.parametrize(
     ("rule", "checked"), [("ALL-R10", "always=progresses"), ("V1-R20", "checked_steps=[")]
 )
-def test_decisions_in_flight_and_loads_are_part_of_the_file(
-    tmp_path: Path, rule: str, checked: str
-) -> None:
+def test_decisions_in_flight_and_loads_are_part_of_the_file(tmp_path, rule, checked):
     text = exported(tmp_path, (LOADED, rule))
     assert checked in text
     assert "external_tokens=32, load_steps=1, send_steps=3" in text
@@ -116,14 +113,14 @@ def test_decisions_in_flight_and_loads_are_part_of_the_file(
     assert "schedproof" not in "".join(line for line in text.splitlines() if "import" in line)
 
 
-def test_a_worker_that_is_fast_is_part_of_the_file(tmp_path: Path) -> None:
+def test_a_worker_that_is_fast_is_part_of_the_file(tmp_path):
     fast = replace(LOADED, config={**LOADED.config, "early_completions": 2})
     text = exported(tmp_path, (fast, "V1-R20"))
     assert "async_scheduling=True, early_completions=2, kv_connector=True" in text
     assert "InFlight(depth, early_completions)" in text
 
 
-def test_the_policy_for_loads_that_fail_is_part_of_the_file(tmp_path: Path) -> None:
+def test_the_policy_for_loads_that_fail_is_part_of_the_file(tmp_path):
     config = {**LOADED.config, "kv_load_failure_policy": "fail"}
     fails = replace(LOADED.requests[0], load_fails_at=16)
     text = exported(tmp_path, (replace(LOADED, config=config, requests=(fails,)), "V1-R28"))
@@ -132,7 +129,7 @@ def test_the_policy_for_loads_that_fail_is_part_of_the_file(tmp_path: Path) -> N
     assert "kv_load_failure_policy=kv_load_failure_policy" in text
 
 
-def test_what_cannot_be_said_honestly_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_said_honestly_is_refused(tmp_path):
     kept(tmp_path / "two", LOADED, rule="V1-R20")
     kept(tmp_path / "two", SPYRE, rule="SPY-R04")
     with pytest.raises(FileError, match="entries of spyre, vllm; valid: one system"):
@@ -249,9 +246,7 @@ sys.meta_path.insert(0, Finder())
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stalls", "ends"), [(True, "2 failed"), (False, "2 passed")])
-def test_the_file_fails_where_a_rule_breaks_and_passes_where_it_holds(
-    tmp_path: Path, stalls: bool, ends: str
-) -> None:
+def test_the_file_fails_where_a_rule_breaks_and_passes_where_it_holds(tmp_path, stalls, ends):
     alone = Scenario(
         system="vllm",
         revision="documented",

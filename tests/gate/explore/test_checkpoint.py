@@ -6,7 +6,6 @@ import pickle
 import threading
 from dataclasses import replace
 from multiprocessing import Pipe
-from pathlib import Path
 
 import pytest
 
@@ -159,7 +158,7 @@ def spoil(folder, change):
 HEADER = len(MAGIC) + 65  # a digest of the code in hex, and a line's end
 
 
-def whole(header: bytes, data: bytes) -> bytes:
+def whole(header, data):
     """A file with the digest of what is in it, as a program that knows the format writes it."""
     return header + hashlib.sha256(data).digest() + data
 
@@ -201,11 +200,11 @@ def test_a_file_of_other_code_is_refused(tmp_path, monkeypatch):
     assert "not an exploration of this version of schedproof" in refused(tmp_path)
 
 
-def text(word: str) -> bytes:
+def text(word):
     return b"\x8c" + bytes([len(word)]) + word.encode()
 
 
-def calls(module: str, name: str, word: str) -> bytes:
+def calls(module, name, word):
     """A pickle that calls a function of a module with one word."""
     return b"\x80\x04" + text(module) + text(name) + b"\x93" + text(word) + b"\x85R."
 
@@ -253,7 +252,7 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path):
         load(place, ASKED, RULES)
 
 
-def test_a_part_whose_file_is_refused_fails_and_says_so(tmp_path: Path):
+def test_a_part_whose_file_is_refused_fails_and_says_so(tmp_path):
     spoil(tmp_path, lambda data: b"")
     [event] = explore([ASKED], RULES, 1, Budget(60, 1 << 20, tmp_path))
     assert "not an exploration of this version" in event.why

@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +33,7 @@ BUDGET = Budget(600, 1 << 20)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
+def _nothing_left():
     """No test leaves a process."""
     yield
     assert not multiprocessing.active_children()
@@ -166,7 +164,7 @@ def running(group):
 
 
 @pytest.mark.slow
-def test_ctrl_c_at_the_terminal_is_exit_3_with_partial_results(tmp_path: Path):
+def test_ctrl_c_at_the_terminal_is_exit_3_with_partial_results(tmp_path):
     """It reaches every process of the group at the same time."""
     words = ["--scope", "lengths", "--scope", "sequential", "--limits", "40", "--jobs", "1"]
     command = [sys.executable, "-c", TELLING, "explore", *words]

@@ -1,25 +1,23 @@
 """`[tool.schedproof]`: what it may say, and one clear line where it means nothing."""
 
-from pathlib import Path
-
 import pytest
 
 from schedproof.gate.files.project_file import Project, read_project
 from schedproof.gate.files.scenario_file import FileError
 
 
-def read(folder: Path, text: str) -> Project:
+def read(folder, text):
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
     return read_project(folder)
 
 
-def test_a_folder_without_the_table_says_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_the_table_says_nothing(tmp_path):
     assert read_project(tmp_path) == Project()
     assert read(tmp_path, "[project]\nname = 'x'\n") == Project()
     assert read(tmp_path, "tool = 3\n").given == {}
 
 
-def test_each_key_is_read(tmp_path: Path) -> None:
+def test_each_key_is_read(tmp_path):
     (tmp_path / "corpus").mkdir()
     said = read(
         tmp_path,
@@ -53,9 +51,7 @@ def test_each_key_is_read(tmp_path: Path) -> None:
         ("= 3", "pyproject.toml: not TOML: Invalid"),
     ],
 )
-def test_what_means_nothing_is_one_line_with_the_file_and_the_key(
-    tmp_path: Path, table: str, says: str
-) -> None:
+def test_what_means_nothing_is_one_line_with_the_file_and_the_key(tmp_path, table, says):
     with pytest.raises(FileError) as error:
         read(tmp_path, f"[tool.schedproof]\n{table}\n")
     assert says in str(error.value)
@@ -63,7 +59,7 @@ def test_what_means_nothing_is_one_line_with_the_file_and_the_key(
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_named(tmp_path):
     (tmp_path / "pyproject.toml").write_bytes(b"x = '\xff'")
     with pytest.raises(FileError, match="byte 5 is not UTF-8"):
         read_project(tmp_path)

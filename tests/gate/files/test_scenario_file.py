@@ -27,7 +27,7 @@ REQUEST = {"id": "r0", "arrival": 0, "prompt": [["r0", 40]], "max_tokens": 8}
 GOOD = {"format": FORMAT, "system": "spyre", "requests": [REQUEST]}
 
 
-def problem(path: Path, content: str | bytes) -> str:
+def problem(path, content):
     """What is said about a file of this content, after the file's name; always one line."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(FileError) as caught:
@@ -39,11 +39,11 @@ def problem(path: Path, content: str | bytes) -> str:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "scenario.json"
 
 
-def test_a_scenario_is_complete_once_read(file: Path) -> None:
+def test_a_scenario_is_complete_once_read(file):
     file.write_text(json.dumps(GOOD))
     scenario = read_scenario(file)
     assert scenario.revision == "sound"
@@ -70,11 +70,11 @@ def test_a_scenario_is_complete_once_read(file: Path) -> None:
         ('{"format": 1}', f'$.format: 1; supported: "{FORMAT}"'),
     ],
 )
-def test_what_is_no_scenario_file_is_refused(file: Path, content: str | bytes, line: str) -> None:
+def test_what_is_no_scenario_file_is_refused(file, content, line):
     assert problem(file, content) == line
 
 
-def test_a_truncated_file_is_never_taken_for_a_scenario(file: Path) -> None:
+def test_a_truncated_file_is_never_taken_for_a_scenario(file):
     whole = json.dumps(GOOD)
     for end in range(len(whole)):
         assert problem(file, whole[:end]).startswith("not JSON: ")
@@ -108,9 +108,7 @@ def test_a_truncated_file_is_never_taken_for_a_scenario(file: Path) -> None:
         ),
     ],
 )
-def test_a_value_that_means_nothing_is_shown_with_its_path(
-    file: Path, changes: dict[str, Any], line: str
-) -> None:
+def test_a_value_that_means_nothing_is_shown_with_its_path(file, changes, line):
     assert problem(file, json.dumps(GOOD | changes)) == line
 
 
@@ -130,20 +128,18 @@ def test_a_value_that_means_nothing_is_shown_with_its_path(
         ({"priority": "high"}, 'priority: "high": Expected `int`, got `str`'),
     ],
 )
-def test_a_request_that_means_nothing_is_shown_with_its_path(
-    file: Path, changes: dict[str, Any], line: str
-) -> None:
+def test_a_request_that_means_nothing_is_shown_with_its_path(file, changes, line):
     requests = [REQUEST | {"id": "r"}, REQUEST | changes]
     assert problem(file, json.dumps(GOOD | {"requests": requests})) == f"$.requests[1].{line}"
 
 
-def test_an_unknown_configuration_key_is_shown_with_the_valid_ones(file: Path) -> None:
+def test_an_unknown_configuration_key_is_shown_with_the_valid_ones(file):
     line = problem(file, json.dumps(GOOD | {"config": {"blocksize": 64}}))
     assert line.startswith("$.config.blocksize: unknown key; valid: block_size, chunk_size, ")
 
 
 @pytest.mark.parametrize("place", ["$", "$.requests[0]", "$.expect"])
-def test_an_unknown_key_is_shown_with_the_path_of_its_object(file: Path, place: str) -> None:
+def test_an_unknown_key_is_shown_with_the_path_of_its_object(file, place):
     data = GOOD | {"expect": {}, "requests": [dict(REQUEST)]}
     within: Any = {"$": data, "$.requests[0]": data["requests"][0], "$.expect": data["expect"]}
     within[place]["colour"] = "red"
@@ -151,16 +147,16 @@ def test_an_unknown_key_is_shown_with_the_path_of_its_object(file: Path, place: 
     assert line.startswith(f"{place}.colour: unknown key; valid: ")
 
 
-def test_a_missing_key_is_named(file: Path) -> None:
+def test_a_missing_key_is_named(file):
     assert "`system`" in problem(file, json.dumps({k: GOOD[k] for k in ("format", "requests")}))
 
 
-def test_a_long_value_is_cut(file: Path) -> None:
+def test_a_long_value_is_cut(file):
     assert len(problem(file, json.dumps(GOOD | {"requests": "x" * 10_000}))) < 200
 
 
 @pytest.mark.parametrize("system", ["spyre", "vllm"])
-def test_encoder_inputs_need_an_encoder(file: Path, system: str) -> None:
+def test_encoder_inputs_need_an_encoder(file, system):
     spoiled = {**GOOD, "system": system, "requests": [REQUEST | {"encoder_inputs": [0]}]}
     assert problem(file, json.dumps(spoiled)) == (
         "$.requests[0].encoder_inputs: [0] without an encoder; valid: none, or a configuration of "
@@ -168,12 +164,12 @@ def test_encoder_inputs_need_an_encoder(file: Path, system: str) -> None:
     )
 
 
-def test_a_huge_file_is_refused_unread(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_file_is_refused_unread(file, monkeypatch):
     monkeypatch.setattr(scenario_file, "MAX_BYTES", 10)
     assert problem(file, json.dumps(GOOD)) == "larger than 10 bytes, which no scenario is"
 
 
-def test_a_folder_or_nothing_in_the_files_place_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_or_nothing_in_the_files_place_is_one_line(tmp_path):
     with pytest.raises(FileError) as caught:
         read_scenario(tmp_path)
     assert str(caught.value) == f"{tmp_path}: cannot be read (Is a directory)"
@@ -182,7 +178,7 @@ def test_a_folder_or_nothing_in_the_files_place_is_one_line(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("depth", [500, 5_000, 100_000])
-def test_deep_nesting_is_refused_or_harmless(file: Path, depth: int) -> None:
+def test_deep_nesting_is_refused_or_harmless(file, depth):
     nested = json.dumps(GOOD)[:-1] + ', "name": ' + "[" * depth + "]" * depth + "}"
     assert problem(file, nested)
 
@@ -198,7 +194,7 @@ JSON = st.recursive(
 
 
 @st.composite
-def requests(draw: st.DrawFn, name: str) -> Request:
+def requests(draw, name):
     most = draw(st.integers(1, 10**6))
     abort_at = draw(st.none() | st.integers(0, 10**6))
     return Request(
@@ -214,7 +210,7 @@ def requests(draw: st.DrawFn, name: str) -> Request:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
+def scenarios(draw):
     """Scenarios as they are once read: revision and configuration complete."""
     revision = draw(st.sampled_from(REVISIONS))
     config = draw(st.fixed_dictionaries({}, optional={"max_num_seqs": st.integers(1, 64)}))
@@ -240,7 +236,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @given(scenarios())
-def test_what_is_written_is_what_is_read(scenario: Scenario) -> None:
+def test_what_is_written_is_what_is_read(scenario):
     with TemporaryDirectory() as folder:
         path = write_scenario(scenario, Path(folder) / "new", "SPY-R01")
         assert list(path.parent.iterdir()) == [path]
@@ -250,7 +246,7 @@ def test_what_is_written_is_what_is_read(scenario: Scenario) -> None:
 
 
 @given(JSON)
-def test_any_json_value_is_refused_in_one_line(value: Any) -> None:
+def test_any_json_value_is_refused_in_one_line(value):
     with TemporaryDirectory() as folder:
         assert problem(Path(folder) / "f", json.dumps(value))
 
@@ -272,9 +268,7 @@ PLAIN = st.recursive(
 
 @pytest.mark.slow
 @given(st.sampled_from(PLACES), PLAIN)
-def test_any_value_anywhere_is_read_or_refused_in_one_line(
-    place: list[str | int], value: Any
-) -> None:
+def test_any_value_anywhere_is_read_or_refused_in_one_line(place, value):
     data: Any = json.loads(json.dumps(GOOD | {"config": {}, "expect": {}}))
     within = data
     for key in place[:-1]:
@@ -292,7 +286,7 @@ def test_any_value_anywhere_is_read_or_refused_in_one_line(
     assert "\n" not in line
 
 
-def test_the_name_depends_on_what_is_run_and_on_nothing_else(tmp_path: Path) -> None:
+def test_the_name_depends_on_what_is_run_and_on_nothing_else(tmp_path):
     scenario = msgspec.convert(GOOD, Scenario)
     path = write_scenario(scenario, tmp_path, "SPY-R07")
     assert re.fullmatch(r"SPY-R07-[0-9a-f]{10}\.json", path.name)
@@ -305,13 +299,13 @@ def test_the_name_depends_on_what_is_run_and_on_nothing_else(tmp_path: Path) -> 
         assert write_scenario(other, tmp_path, "SPY-R07") != path
 
 
-def test_a_folder_that_cannot_be_written_to_is_one_line(file: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_one_line(file):
     file.write_text("in the way")
     with pytest.raises(FileError, match="cannot be written to"):
         write_scenario(msgspec.convert(GOOD, Scenario), file, "R")
 
 
-def test_an_output_of_max_tokens_reads_back_as_the_same_output(tmp_path: Path) -> None:
+def test_an_output_of_max_tokens_reads_back_as_the_same_output(tmp_path):
     data = GOOD | {"requests": [REQUEST | {"output_len": 8}]}
     path = write_scenario(msgspec.convert(data, Scenario), tmp_path, "R")
     assert read_scenario(path).requests[0].tokens_to_emit == 8
@@ -319,9 +313,7 @@ def test_an_output_of_max_tokens_reads_back_as_the_same_output(tmp_path: Path) -
 
 @pytest.mark.parametrize("key", ["a\nb", "a - at `$.b"])
 @pytest.mark.parametrize("place", [(), ("config",)])
-def test_a_strange_key_does_not_break_the_line_or_its_path(
-    file: Path, place: tuple[str, ...], key: str
-) -> None:
+def test_a_strange_key_does_not_break_the_line_or_its_path(file, place, key):
     data: Any = json.loads(json.dumps(GOOD | {"config": {}}))
     (data["config"] if place else data)[key] = 1
     line = problem(file, json.dumps(data))
@@ -329,19 +321,19 @@ def test_a_strange_key_does_not_break_the_line_or_its_path(
 
 
 @pytest.mark.parametrize("place", ["top", "config"])
-def test_a_lone_surrogate_in_a_key_is_a_file_error(file: Path, place: str) -> None:
+def test_a_lone_surrogate_in_a_key_is_a_file_error(file, place):
     data = GOOD | ({"\ud800": 1} if place == "top" else {"config": {"\ud800": 1}})
     assert problem(file, json.dumps(data))
 
 
 @pytest.mark.parametrize("prompt", [[["r0", "\ud800"]], [["\ud800", 3]], "\ud800", ["\ud800"]])
-def test_a_lone_surrogate_in_a_list_is_a_file_error(file: Path, prompt: Any) -> None:
+def test_a_lone_surrogate_in_a_list_is_a_file_error(file, prompt):
     request = {"id": "r0", "arrival": 0, "prompt": prompt, "max_tokens": 1}
     assert "is not Unicode text" in problem(file, json.dumps(GOOD | {"requests": [request]}))
     assert "is not Unicode text" in problem(file, json.dumps(GOOD | {"requests": ["\ud800"]}))
 
 
-def test_a_number_beyond_floats_does_not_become_a_file_that_cannot_be_read(file: Path) -> None:
+def test_a_number_beyond_floats_does_not_become_a_file_that_cannot_be_read(file):
     file.write_text(json.dumps(GOOD | {"origin": {"seed": 0}}).replace(": 0}}", ": 1e999}}"))
     try:
         scenario = read_scenario(file)
@@ -351,7 +343,7 @@ def test_a_number_beyond_floats_does_not_become_a_file_that_cannot_be_read(file:
     assert read_scenario(file) == scenario
 
 
-def test_a_write_that_fails_leaves_no_partial_file_behind(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_no_partial_file_behind(tmp_path):
     scenario = msgspec.convert(GOOD, Scenario)
     path = write_scenario(scenario, tmp_path, "R")
     path.unlink()
@@ -361,9 +353,7 @@ def test_a_write_that_fails_leaves_no_partial_file_behind(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_reading_and_writing_again_keeps_the_name_also_with_an_output_of_max_tokens(
-    tmp_path: Path,
-) -> None:
+def test_reading_and_writing_again_keeps_the_name_also_with_an_output_of_max_tokens(tmp_path):
     data = GOOD | {"revision": "sound", "config": full_config("spyre", "sound", {})}
     data |= {"requests": [REQUEST | {"output_len": 8}]}
     path = write_scenario(msgspec.convert(data, Scenario), tmp_path, "R")

@@ -20,7 +20,7 @@ HEADER = Header(
 )
 
 
-def test_a_file_appears_when_all_of_it_is_there(tmp_path: Path) -> None:
+def test_a_file_appears_when_all_of_it_is_there(tmp_path):
     file = tmp_path / "verdict.json"
     file.write_bytes(b"old")
     with whole(file) as place:
@@ -30,11 +30,11 @@ def test_a_file_appears_when_all_of_it_is_there(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_what_is_broken_off_leaves_what_was_there(tmp_path: Path) -> None:
+def test_what_is_broken_off_leaves_what_was_there(tmp_path):
     file = tmp_path / "verdict.json"
     file.write_bytes(b"old")
 
-    def broken_off() -> None:
+    def broken_off():
         with whole(file) as place:
             place.write_bytes(b"half")
             raise KeyboardInterrupt
@@ -45,7 +45,7 @@ def test_what_is_broken_off_leaves_what_was_there(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_a_device_or_a_pipe_stays_what_it_is(tmp_path: Path) -> None:
+def test_a_device_or_a_pipe_stays_what_it_is(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with whole(pipe) as place:
@@ -58,7 +58,7 @@ def test_a_device_or_a_pipe_stays_what_it_is(tmp_path: Path) -> None:
     assert Path(os.devnull).stat().st_rdev == before
 
 
-def test_a_link_stays_a_link_and_what_it_names_is_written(tmp_path: Path) -> None:
+def test_a_link_stays_a_link_and_what_it_names_is_written(tmp_path):
     named, link = tmp_path / "named.gz", tmp_path / "link.gz"
     link.symlink_to(named)
     with writer(link, HEADER):
@@ -67,7 +67,7 @@ def test_a_link_stays_a_link_and_what_it_names_is_written(tmp_path: Path) -> Non
     assert named.read_bytes()[:2] == b"\x1f\x8b"
 
 
-def test_a_place_that_takes_nothing_is_named(tmp_path: Path) -> None:
+def test_a_place_that_takes_nothing_is_named(tmp_path):
     (tmp_path / "file").touch()
     missing = tmp_path / "file" / "verdict.json"
     with pytest.raises(FileError, match=r"verdict\.json: cannot be written to \(Not a directory\)"):

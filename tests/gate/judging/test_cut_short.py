@@ -1,18 +1,13 @@
 """Nothing is held that was only exercised in runs which another broken rule ended."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 from schedproof import judge as judge_target
-from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 
 from ..build import Toy, entry
 from .test_judge import THREE, BreaksThreeRules
 
 
-def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path: Path) -> None:
+def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path):
     """nano-vLLM 0.2.0: NAN-R04 breaks only once NAN-R40 has."""
     rules = ["NAN-R40", "NAN-R04"]
     verdict = judge_target("model", system="nano_vllm", revision="0.2.0", rules=rules, out=tmp_path)
@@ -24,9 +19,9 @@ def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path: Path) -> None
     assert "NAN-R40" in finding.behind
 
 
-def test_what_only_ran_until_a_crash_is_inconclusive(gate: Callable[..., GateContext]) -> None:
+def test_what_only_ran_until_a_crash_is_inconclusive(gate):
     class CrashesWhenItDecodes(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if step["kind"] == "decode":
                 raise ValueError("no decode")
 
@@ -38,9 +33,7 @@ def test_what_only_ran_until_a_crash_is_inconclusive(gate: Callable[..., GateCon
     assert one.message.startswith("exercised only in runs that ALL-R01 (")
 
 
-def test_rules_that_break_after_those_looked_into_are_not_held(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_rules_that_break_after_those_looked_into_are_not_held(gate):
     every = judge(gate(BreaksThreeRules(), THREE, max_failures=20))
     broken = {one.id for one in every.rules if one.status == "violated"}
     few = judge(gate(BreaksThreeRules(), THREE, max_failures=1))

@@ -1,10 +1,8 @@
 """Known deviations: what they cover, and when an entry fails the gate."""
 
 import json
-from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,16 +10,13 @@ from msgspec.structs import replace
 
 from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
-from schedproof.gate.judging.context import GateContext
-from schedproof.gate.judging.deviations import Deviations, Judged, read_deviations
+from schedproof.gate.judging.deviations import Judged, read_deviations
 from schedproof.gate.judging.events import Found, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.judging.verdict import Verdict
 from schedproof.gate.targets import probe as probing
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
-from schedproof.model.target import Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
@@ -44,7 +39,7 @@ TWO = Scenario(
 class Strangers(Toy):
     """Beside those that wait waits a request unknown (against ALL-R03), once two run."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         if len(step["running"]) > 1:
             step["waiting"] = [*step["waiting"], "stranger"]
 
@@ -52,52 +47,45 @@ class Strangers(Toy):
 class NoCaching(Toy):
     """Takes no prefix caching."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config["prefix_caching"]:
             return {"ok": False, "error": "config", "message": "$.config.prefix_caching is true"}
         return super().start(system, revision, config)
 
 
-def entry(**values: Any) -> str:
+def entry(**values):
     given = {"rule": "ALL-R03", "reason": "issue 12", "until": date(2026, 12, 31)} | values
     lines = [f"{k} = {v if isinstance(v, date) else repr(v)}" for k, v in given.items()]
     return "[[known]]\n" + "\n".join(lines) + "\n"
 
 
-def reading(folder: Path, *entries: str, today: date = TODAY) -> Deviations:
+def reading(folder, *entries, today=TODAY):
     path = folder / "known.toml"
     path.write_text("".join(entries))
     return read_deviations(path, "spyre", RULES, today)
 
 
 @pytest.fixture
-def scenario(tmp_path: Path) -> str:
+def scenario(tmp_path):
     """A scenario in which `Strangers` break ALL-R03, by its name."""
     return write_scenario(TWO, tmp_path, "ALL-R03").name
 
 
-Judging = Callable[..., Verdict]
-
-
 @pytest.fixture
-def judging(
-    gate: Callable[..., GateContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Judging:
-    def judging(target: Any, *entries: str, rules: str = "ALL-R03", today: date = TODAY) -> Verdict:
+def judging(gate, tmp_path, monkeypatch):
+    def judging(target, *entries, rules="ALL-R03", today=TODAY):
         return judge(gate(target, rules, deviations=reading(tmp_path, *entries, today=today)))
 
     monkeypatch.setattr(probing, "SCALES", ("small",))
     return judging
 
 
-def states(verdict: Verdict) -> list[str]:
+def states(verdict):
     return [one.state for one in verdict.deviations]
 
 
 @pytest.mark.slow
-def test_a_failure_of_the_shape_of_the_entrys_scenario_is_known(
-    judging: Judging, scenario: str
-) -> None:
+def test_a_failure_of_the_shape_of_the_entrys_scenario_is_known(judging, scenario):
     verdict = judging(Strangers(), entry(scenario=scenario))
     assert (states(verdict), verdict.findings, verdict.exit_code) == (["known"], (), CONFORMS)
     [rule] = verdict.rules
@@ -105,28 +93,24 @@ def test_a_failure_of_the_shape_of_the_entrys_scenario_is_known(
     assert rule.exercised > 0
 
 
-def test_a_failure_of_the_named_version_is_known(judging: Judging) -> None:
+def test_a_failure_of_the_named_version_is_known(judging):
     verdict = judging(Strangers(), entry(version="sound"))
     assert (states(verdict), verdict.findings, verdict.exit_code) == (["known"], (), CONFORMS)
 
 
-def test_without_an_entry_the_same_failure_breaks_the_gate(judging: Judging) -> None:
+def test_without_an_entry_the_same_failure_breaks_the_gate(judging):
     verdict = judging(Strangers())
     assert (len(verdict.findings), verdict.exit_code) == (1, BROKEN)
 
 
 @pytest.mark.parametrize("which", ["scenario", "version"])
-def test_an_entry_that_starts_to_pass_fails_the_gate(
-    judging: Judging, scenario: str, which: str
-) -> None:
+def test_an_entry_that_starts_to_pass_fails_the_gate(judging, scenario, which):
     given = {"scenario": scenario} if which == "scenario" else {"version": "sound"}
     verdict = judging(Toy(), entry(**given))
     assert (states(verdict), verdict.exit_code) == (["passes"], BROKEN)
 
 
-def test_an_entry_past_its_date_covers_nothing_and_fails_the_gate(
-    judging: Judging, scenario: str
-) -> None:
+def test_an_entry_past_its_date_covers_nothing_and_fails_the_gate(judging, scenario):
     late = date(2027, 1, 1)
     broken = judging(Strangers(), entry(scenario=scenario), today=late)
     assert (states(broken), len(broken.findings), broken.exit_code) == (["expired"], 1, BROKEN)
@@ -134,20 +118,18 @@ def test_an_entry_past_its_date_covers_nothing_and_fails_the_gate(
     assert (states(held), held.exit_code) == (["expired"], BROKEN)
 
 
-def test_the_last_day_is_part_of_the_time(judging: Judging, scenario: str) -> None:
+def test_the_last_day_is_part_of_the_time(judging, scenario):
     assert states(judging(Strangers(), entry(scenario=scenario), today=date(2026, 12, 31))) == [
         "known"
     ]
 
 
-def test_an_entry_of_another_version_is_unused_and_fails_the_gate(judging: Judging) -> None:
+def test_an_entry_of_another_version_is_unused_and_fails_the_gate(judging):
     verdict = judging(Toy(), entry(version="9.9"))
     assert (states(verdict), verdict.exit_code) == (["unused"], BROKEN)
 
 
-def test_an_entry_whose_scenario_the_target_refuses_is_unused(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_an_entry_whose_scenario_the_target_refuses_is_unused(judging, tmp_path):
     other = write_scenario(
         replace(TWO, config={**TWO.config, "prefix_caching": True}), tmp_path, "ALL-R03"
     )
@@ -156,14 +138,12 @@ def test_an_entry_whose_scenario_the_target_refuses_is_unused(
     assert "$.config.prefix_caching" in verdict.deviations[0].says
 
 
-def test_entries_of_rules_that_are_not_judged_are_left_alone(judging: Judging) -> None:
+def test_entries_of_rules_that_are_not_judged_are_left_alone(judging):
     verdict = judging(Toy(), entry(version="9.9"), rules="SPY-R22")
     assert (verdict.deviations, verdict.exit_code) == ((), CONFORMS)
 
 
-def test_a_scenario_that_breaks_another_rule_first_is_a_finding(
-    judging: Judging, scenario: str
-) -> None:
+def test_a_scenario_that_breaks_another_rule_first_is_a_finding(judging, scenario):
     verdict = judging(
         Strangers(), entry(rule="SPY-R22", scenario=scenario), rules="ALL-R03 SPY-R22"
     )
@@ -173,7 +153,7 @@ def test_a_scenario_that_breaks_another_rule_first_is_a_finding(
     assert read_scenario(Path(verdict.findings[0].scenario)).requests == TWO.requests
 
 
-def test_a_failure_of_another_shape_is_not_covered(tmp_path: Path, scenario: str) -> None:
+def test_a_failure_of_another_shape_is_not_covered(tmp_path, scenario):
     deviations = reading(tmp_path, entry(scenario=scenario))
     deviations.begin("sound")
     twice = Broken("ALL-R03", 1, "r1 is twice in 3 lists")
@@ -183,9 +163,7 @@ def test_a_failure_of_another_shape_is_not_covered(tmp_path: Path, scenario: str
         assert deviations.new([other], TWO) == [other]
 
 
-def test_what_breaks_beside_a_known_failure_is_new_unless_it_did_so_before(
-    tmp_path: Path, scenario: str
-) -> None:
+def test_what_breaks_beside_a_known_failure_is_new_unless_it_did_so_before(tmp_path, scenario):
     deviations = reading(tmp_path, entry(scenario=scenario))
     deviations.begin("sound")
     known, beside = Broken("ALL-R03", 1, "r0 is lost"), Broken("SPY-R22", 1, "r0 has no token")
@@ -196,7 +174,7 @@ def test_what_breaks_beside_a_known_failure_is_new_unless_it_did_so_before(
     assert deviations.new([beside], TWO) == [beside]
 
 
-def test_what_was_never_at_stake_is_unused(tmp_path: Path) -> None:
+def test_what_was_never_at_stake_is_unused(tmp_path):
     deviations = reading(tmp_path, entry(version="sound"))
     deviations.begin("sound")
     [judged] = deviations.judged(["ALL-R03"], {})
@@ -204,10 +182,8 @@ def test_what_was_never_at_stake_is_unused(tmp_path: Path) -> None:
     assert judged.state == "unused"
 
 
-def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(
-    gate: Callable[..., GateContext], tmp_path: Path
-) -> None:
-    def interrupt(event: object) -> None:
+def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(gate, tmp_path):
+    def interrupt(event):
         if isinstance(event, Progress):
             raise KeyboardInterrupt
 
@@ -231,9 +207,7 @@ def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(
         ("x = ", "not TOML"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_error_with_the_place(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_one_error_with_the_place(tmp_path, text, says):
     with pytest.raises(FileError) as refused:
         reading(tmp_path, text)
     message = str(refused.value)
@@ -242,7 +216,7 @@ def test_a_file_that_cannot_be_used_is_one_error_with_the_place(
     assert "\n" not in message
 
 
-def test_a_scenario_of_another_system_is_refused(tmp_path: Path) -> None:
+def test_a_scenario_of_another_system_is_refused(tmp_path):
     vllm = Scenario(system="vllm", revision="documented", config={}, requests=TWO.requests)
     name = write_scenario(vllm, tmp_path, "ALL-R03").name
     with pytest.raises(FileError, match="is of vllm, the gate is of spyre"):
@@ -250,8 +224,8 @@ def test_a_scenario_of_another_system_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, tmp_path, monkeypatch
+):
     monkeypatch.setitem(PROFILES, "quick", Profile(4, 0, 0, 0))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "known.toml").write_text(entry(version="9.9", rule="SPY-R22"))
@@ -262,9 +236,7 @@ def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
     assert "1 deviation out of date" in result.out
 
 
-def test_every_report_fails_for_what_is_out_of_date(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_report_fails_for_what_is_out_of_date(run, tmp_path, monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(4, 0, 0, 0))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
@@ -286,11 +258,11 @@ class StrangersThenSilence(Strangers):
 
     seen = 0
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.seen = 0
         return super().start(system, revision, config)
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         super().bend(step)
         self.seen += "stranger" in step["waiting"]
         if self.seen > 2 and step["kind"] == "decode":
@@ -299,8 +271,8 @@ class StrangersThenSilence(Strangers):
 
 @pytest.mark.slow
 def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_only(
-    gate: Callable[..., GateContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str
-) -> None:
+    gate, tmp_path, monkeypatch, scenario
+):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     known = reading(tmp_path, entry(scenario=scenario))
     judged = gate(StrangersThenSilence(), "ALL-R03 SPY-R22", deviations=known, examples=30)
@@ -316,7 +288,7 @@ def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_o
 BY_DESIGN = '[[by_design]]\nrule = "{}"\nreason = "our queue goes by deadline"\n'
 
 
-def test_a_rule_that_is_broken_by_design_is_read_with_its_reason(tmp_path: Path) -> None:
+def test_a_rule_that_is_broken_by_design_is_read_with_its_reason(tmp_path):
     known = reading(tmp_path, BY_DESIGN.format("SPY-R53"), BY_DESIGN.format("SPY-R4*"))
     assert known.by_design["SPY-R53"] == "by design: our queue goes by deadline"
     assert {"SPY-R42", "SPY-R47"} <= known.by_design.keys()
@@ -332,12 +304,12 @@ def test_a_rule_that_is_broken_by_design_is_read_with_its_reason(tmp_path: Path)
         (",", "$.by_design[0].rule: ',' names no rule"),
     ],
 )
-def test_what_cannot_be_by_design_is_named(tmp_path: Path, rule: str, says: str) -> None:
+def test_what_cannot_be_by_design_is_named(tmp_path, rule, says):
     with pytest.raises(FileError) as error:
         reading(tmp_path, BY_DESIGN.format(rule))
     assert says in str(error.value)
 
 
-def test_a_rule_is_known_or_by_design(tmp_path: Path) -> None:
+def test_a_rule_is_known_or_by_design(tmp_path):
     with pytest.raises(FileError, match=r"\$\.known\[0\]\.rule: ALL-R03 is in \[\[by_design\]\]"):
         reading(tmp_path, entry(version="1"), BY_DESIGN.format("ALL-R03"))

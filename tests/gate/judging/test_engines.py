@@ -1,24 +1,19 @@
 """Findings of one engine: shrunk where that is cheap, confirmed on the target, known or new."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.judging.context import GateContext, shrink_model_of
+from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.engines import search_scale
-from schedproof.model.target import Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import simpler
 
 from ..build import Ghosts, Release, Toy
 
 
-def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_the_release(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_the_release(gate):
     release = Release()
     shrink_model = shrink_model_of(release, "spyre", "2.5.2")
     judged = gate(release, "SPY-R22", examples=40, max_failures=1, shrink_model=shrink_model)
@@ -28,7 +23,7 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
     assert release.starts == engine.runs + engine.refused_configs + 2
     scenario = read_scenario(Path(finding.scenario))
 
-    def first_broken(candidate: object) -> str | None:
+    def first_broken(candidate):
         broken = replay(Release(), candidate, judged.options.rules, last_step=finding.step).broken  # type: ignore[arg-type]
         return broken[0].rule if broken else None
 
@@ -36,18 +31,14 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
     assert [one for one in simpler(scenario) if first_broken(one) == finding.rule] == []
 
 
-def test_what_the_model_of_the_release_does_not_break_is_shrunk_on_the_release(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_what_the_model_of_the_release_does_not_break_is_shrunk_on_the_release(gate):
     judged = gate(Ghosts(), "ALL-R03", max_failures=1, shrink_model=Toy())
     search_scale(judged, "small")
     [finding] = judged.results.findings
     assert (finding.rule, finding.requests) == ("ALL-R03", 2)
 
 
-def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(gate):
     class GhostsAtOnce(Ghosts):
         crowd = 1
 
@@ -59,9 +50,7 @@ def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(
     assert replay(Ghosts(), scenario, judged.options.rules).broken[0].step == finding.step
 
 
-def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(gate):
     judged = gate(Ghosts(), "ALL-R03", max_failures=1, seed=1, shrink_model=Ghosts())
     search_scale(judged, "small")
     scenario = read_scenario(Path(judged.results.findings[0].scenario))
@@ -89,14 +78,14 @@ def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(
     ],
 )
 def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
-    version: str, revision: str, rule: str, known: str | None, gate: Callable[..., GateContext]
-) -> None:
+    version, revision, rule, known, gate
+):
     class WideAndTwice(Toy):
-        def start(self, *asked: Any) -> Reply:
+        def start(self, *asked):
             started = super().start(*asked)
             return {**started, "observes": [*{*started["observes"], "paused"}]}
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step.setdefault("paused", [])
             if step["kind"] == "decode":
                 step["tkv"] = 10**6
@@ -114,23 +103,21 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
         assert finding.divergence.startswith(known)
 
 
-def test_what_is_known_of_releases_excuses_no_scheduler_of_a_user(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_what_is_known_of_releases_excuses_no_scheduler_of_a_user(gate):
     class EmitsTwice(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step["emitted"] = dict.fromkeys(step["emitted"], 2)
 
     class Theirs:
         """A target that is not ours: it reports a name of its own."""
 
-        def __init__(self, name: str) -> None:
+        def __init__(self, name):
             self.name, self.inner = name, EmitsTwice()
 
-        def start(self, *asked: Any) -> Reply:
+        def start(self, *asked):
             return {**self.inner.start(*asked), "name": self.name, "version": "2.5.2"}
 
-        def __getattr__(self, attribute: str) -> Any:
+        def __getattr__(self, attribute):
             return getattr(self.inner, attribute)
 
     for name, is_known in (("sendnn-inference", True), ("my-scheduler", False)):

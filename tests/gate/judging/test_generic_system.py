@@ -1,18 +1,16 @@
 """`--system generic`: any scheduler is judged by what it has, and no more."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import schedproof
-from schedproof.gate.judging.verdict import Verdict
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.model.errors import InputError
 from schedproof.model.faults import TargetBroken
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load
 
 KEYS = ("num_blocks", "max_num_seqs", "max_num_batched_tokens")
@@ -26,7 +24,7 @@ class Other(ModelTarget):
     refuses: tuple[str, ...] = ("max_model_len", "order", "enable_prefix_caching")
     usual: Mapping[str, Any] = {"num_blocks": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128}
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         plain = {"max_model_len": None, "order": "any", "enable_prefix_caching": True}
         for key in self.refuses:
             if config[key] != plain[key]:
@@ -35,7 +33,7 @@ class Other(ModelTarget):
         values["block_size"] = config["block_size"]
         return super().start(self.system, self.revision, self.terms(config, values))
 
-    def terms(self, config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    def terms(self, config, values):
         return values
 
 
@@ -43,7 +41,7 @@ class Simulator(Other):
     system, revision = "llmservingsim", "head"
     refuses = ("max_model_len",)
 
-    def terms(self, config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    def terms(self, config, values):
         same = ("enable_chunked_prefill", "enable_prefix_caching")
         return values | {key: config[key] for key in same}
 
@@ -55,7 +53,7 @@ class Page(Simulator):
 class Bare(ModelTarget):
     """A scheduler without blocks, which shows who finishes and no more."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config["num_blocks"] is not None:
             return {"ok": False, "error": "config", "message": "$.config.num_blocks: no blocks"}
         return super().start(system, revision, config) | {"observes": ["finished"]}
@@ -64,36 +62,36 @@ class Bare(ModelTarget):
 class Lifo(ModelTarget):
     """The last request first, where the key that it declares says so."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.last_first = config["own"].get("queue") == "lifo"
         return super().start(system, revision, config) | {
             "config_keys": {"queue": ["fifo", "lifo"]}
         }
 
-    def step(self) -> Reply:
+    def step(self):
         if self.last_first and len(self._state.waiting) > 1:
             self._state = self._state._replace(waiting=self._state.waiting[::-1])
         return super().step()
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch):
     """One scale shows what is tested."""
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
 
-def judged(target: Any, **more: Any) -> Verdict:
+def judged(target, **more):
     return schedproof.judge(target, system="generic", profile="quick", **more)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "seed"), [(Other, 8), (Simulator, 1), (Page, 1)])
-def test_schedulers_of_other_systems_keep_what_it_asks_for(target: type[Other], seed: int) -> None:
+def test_schedulers_of_other_systems_keep_what_it_asks_for(target, seed):
     verdict = judged(target(), seed=seed, exclude=["GEN-R10"] if target is Other else [])
     assert [one.rule for one in verdict.findings] == []
     assert verdict.exit_code == 0
@@ -104,14 +102,14 @@ def test_schedulers_of_other_systems_keep_what_it_asks_for(target: type[Other], 
 class Namesake(ModelTarget):
     """It calls itself as the system is called, and runs one request at a time."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         alone = {**config, "max_num_seqs": 1}
         return super().start(system, revision, alone) | {"name": "generic"}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small")
-def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
+def test_no_scheduler_of_any_kind_is_compared_with_a_model():
     verdict = judged(Namesake())
     assert "ALL-R07" not in {one.id for one in verdict.rules}
     assert [one.rule for one in verdict.findings] == []
@@ -121,7 +119,7 @@ def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small")
-def test_a_target_that_shows_little_is_judged_by_the_bounds() -> None:
+def test_a_target_that_shows_little_is_judged_by_the_bounds():
     verdict = judged(Bare())
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert verdict.exit_code == 0
@@ -129,7 +127,7 @@ def test_a_target_that_shows_little_is_judged_by_the_bounds() -> None:
     assert [statuses[rule] for rule in ("GEN-R05", "GEN-R08", "ALL-R09")] == ["not_observable"] * 3
 
 
-def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it() -> None:
+def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it():
     verdict = judged(Lifo(), rules=["GEN-R04"])
     assert {one.rule for one in verdict.findings} == {"GEN-R04"}
     scenario = schedproof.read_scenario(verdict.findings[0].scenario)
@@ -140,7 +138,7 @@ def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it() -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small")
-def test_what_is_excluded_is_in_the_verdict_and_not_judged() -> None:
+def test_what_is_excluded_is_in_the_verdict_and_not_judged():
     verdict = judged(Lifo(), rules=["GEN-*"], exclude=["GEN-R04"])
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert statuses["GEN-R04"] == "excluded"
@@ -148,18 +146,18 @@ def test_what_is_excluded_is_in_the_verdict_and_not_judged() -> None:
 
 
 @pytest.mark.parametrize("declared", [3, {"queue": []}, {"queue": "fifo"}, {3: [1]}])
-def test_keys_are_declared_with_their_values(declared: Any) -> None:
+def test_keys_are_declared_with_their_values(declared):
     class Declares(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return super().start(system, revision, config) | {"config_keys": declared}
 
     with pytest.raises(TargetBroken, match="config_keys"):
         probe(ProbeRequest(Declares(), "generic", "documented", load("generic")))
 
 
-def test_another_system_has_no_keys_of_a_targets_own() -> None:
+def test_another_system_has_no_keys_of_a_targets_own():
     class Declares(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return super().start(system, revision, config) | {"config_keys": {"queue": ["fifo"]}}
 
     with pytest.raises(TargetBroken, match="valid: --system generic"):

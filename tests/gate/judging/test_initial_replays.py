@@ -1,6 +1,5 @@
 """The scenarios that a gate begins with: the user's own corpus, and what earlier gates found."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,19 @@ from msgspec.structs import replace
 from schedproof.gate.corpus.builtin_scenarios import seed_corpus
 from schedproof.gate.corpus.folder import entries
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import TargetHung
-from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm.model import VllmModel
 from schedproof.properties.rules.registry import NEVER_HANGS
 
-from ...command_line import Run
 from ..build import Ghosts, Toy, entry
 
 
 @pytest.fixture
-def found(gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch) -> Path:
+def found(gate, monkeypatch):
     """The folder of findings of a gate that broke ALL-R03."""
     monkeypatch.setattr(probing, "SCALES", ("small",))
     judged = gate(Ghosts(), "ALL-R03", max_failures=1)
@@ -33,7 +29,7 @@ def found(gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch) -> 
     return judged.options.out
 
 
-def test_what_a_gate_found_is_a_corpus(found: Path) -> None:
+def test_what_a_gate_found_is_a_corpus(found):
     [one] = entries(found)
     assert (one.rule, one.shape.partition(":")[0]) == ("ALL-R03", "ALL-R03")
     assert one.found_on == "schedproof model of spyre sound"
@@ -41,9 +37,7 @@ def test_what_a_gate_found_is_a_corpus(found: Path) -> None:
     assert one.scenario.origin["engine"] == "hypothesis"
 
 
-def test_the_own_corpus_is_replayed_before_anything_is_searched(
-    gate: Callable[..., GateContext], found: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_own_corpus_is_replayed_before_anything_is_searched(gate, found, monkeypatch):
     monkeypatch.setitem(PROFILES, "none", Profile(0, 0, 0, 0))
     corpus = [one.scenario for one in entries(found)]
     verdict = judge(gate(Ghosts(), "ALL-R03", corpus=corpus, profile_name="none"))
@@ -53,9 +47,7 @@ def test_the_own_corpus_is_replayed_before_anything_is_searched(
     assert (own.runs, own.complete) == (1, True)
 
 
-def test_what_is_repaired_holds_and_counts_as_run(
-    gate: Callable[..., GateContext], found: Path
-) -> None:
+def test_what_is_repaired_holds_and_counts_as_run(gate, found):
     corpus = [one.scenario for one in entries(found)]
     verdict = judge(gate(Toy(), "ALL-R03", corpus=corpus, examples=1))
     assert (verdict.exit_code, entry(verdict, "ALL-R03").status) == (0, "held")
@@ -63,8 +55,8 @@ def test_what_is_repaired_holds_and_counts_as_run(
 
 
 def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
-    run: Run, found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, found, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     words = ("--rule", "ALL-R03", "--profile", "quick", "--corpus")
     good = run("gate", "model", *words, str(found))
@@ -78,9 +70,7 @@ def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
     assert "broken.json: not JSON" in broken.err
 
 
-def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Ghosts(), "ALL-R03", corpus_steps=100))
     [finding] = verdict.findings
@@ -91,9 +81,7 @@ def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(
     assert ran["hypothesis", "small"] == 0
 
 
-def test_the_search_goes_on_for_the_rules_that_the_seed_corpus_did_not_break(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_search_goes_on_for_the_rules_that_the_seed_corpus_did_not_break(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Ghosts(), corpus_steps=100))
     assert [one.rule for one in verdict.findings if one.scale == "small"] == ["ALL-R03"]
@@ -102,13 +90,11 @@ def test_the_search_goes_on_for_the_rules_that_the_seed_corpus_did_not_break(
     assert searched.complete
 
 
-def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(gate, monkeypatch):
     class Hangs(Toy):
         """Does not answer once two requests run."""
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1:
                 raise TargetHung("step", 1.0)
 
@@ -122,10 +108,10 @@ def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(
 
 
 def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_the_target_takes(
-    gate: Callable[..., GateContext],
-) -> None:
+    gate,
+):
     class TakesAnyPool(Toy):
-        def start(self, system: str, revision: str, config: Any) -> Any:
+        def start(self, system, revision, config):
             return super().start(system, revision, {**config, "num_blocks": None})
 
     file = Path(__file__).parents[2] / "corpus" / "blocks-run-out-in-a-decode.json"
@@ -136,9 +122,7 @@ def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_t
 
 
 @pytest.mark.slow
-def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(gate, monkeypatch):
     """vLLM counts no drafts at its door: a server with so small a pool does not start."""
     drafts = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "async_scheduling": True}
     fixed = {**drafts, "enable_prefix_caching": False}
@@ -147,12 +131,12 @@ def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(
 
     with_drafts = VllmModel.refusal
 
-    def refusal(model: VllmModel, request: Request) -> str | None:
+    def refusal(model, request):
         without = replace(model.config, num_speculative_tokens=0, num_lookahead_tokens=0)
         return with_drafts(VllmModel(without), request)
 
     class CountsNoDrafts(ModelTarget):
-        def add(self, request: Any) -> Any:
+        def add(self, request):
             with monkeypatch.context() as patched:
                 patched.setattr(VllmModel, "refusal", refusal)
                 return super().add(request)

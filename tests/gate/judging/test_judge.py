@@ -1,22 +1,20 @@
 """The gate on targets in this process: what each engine finds, and what it means for a rule."""
 
 import random
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.judging.context import GateContext, shrink_model_of
-from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
+from schedproof.gate.judging.context import shrink_model_of
+from schedproof.gate.judging.events import Began, Found, Judged, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load
 
@@ -29,11 +27,9 @@ THREE = "ALL-R03 SPY-R14 SPY-R22"  # what BreaksThreeRules breaks
 
 
 @pytest.mark.slow
-def test_the_corpus_finds_what_only_production_scale_shows(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_the_corpus_finds_what_only_production_scale_shows(gate):
     class NotInLongRuns(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if any(tokens > 20_000 for tokens in step["computed"].values()):
                 step["finished"] = {"stranger": "eos"}
 
@@ -45,9 +41,9 @@ def test_the_corpus_finds_what_only_production_scale_shows(
     assert "stranger" in (entry(verdict, "ALL-R03").message or "")
 
 
-def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., GateContext]) -> None:
+def test_a_finding_is_written_down_and_breaks_again(gate):
     class LosesThird(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step["waiting"] = step["waiting"][:1]
 
     judged = gate(LosesThird(), "ALL-R03")
@@ -66,7 +62,7 @@ def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., GateCont
     assert found[0].finding == finding
 
 
-def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., GateContext]) -> None:
+def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate):
     judged = gate(BreaksThreeRules(), THREE, corpus_steps=2_000)
     verdict = judge(judged)
     events = gate.events  # type: ignore[attr-defined]
@@ -79,9 +75,7 @@ def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., Ga
 
 
 @pytest.mark.slow
-def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_progress_never_goes_back_nor_beyond_what_was_asked_for(gate):
     target = BreaksThreeRules()
     target.version = "my own"  # of which no model is known: Hypothesis shrinks, too
     judge(gate(target, THREE, corpus_steps=200))
@@ -101,10 +95,10 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
 
 
 @pytest.mark.slow
-def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateContext]) -> None:
+def test_a_finding_is_reported_once_its_file_is_there(gate):
     commands = []
 
-    def report(event: Event) -> None:
+    def report(event):
         if isinstance(event, Found):
             scenario = read_scenario(Path(event.finding.scenario))
             assert replay(BreaksThreeRules(), scenario, RULES).broken
@@ -120,11 +114,9 @@ def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateCo
     assert len(commands) > 2
 
 
-def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(gate):
     class CrashesOddly(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             raise ValueError("\udc80 and \ud800")
 
     finding = judge(gate(CrashesOddly(), "ALL-R01")).findings[0]
@@ -133,9 +125,9 @@ def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(
     assert replay(CrashesOddly(), scenario, RULES).broken[0].rule == "ALL-R01"
 
 
-def test_a_rule_broken_in_the_same_step_is_a_consequence(gate: Callable[..., GateContext]) -> None:
+def test_a_rule_broken_in_the_same_step_is_a_consequence(gate):
     class DoublesRunning(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if step["kind"] == "decode" and step["running"]:
                 step["running"] = step["running"] * 2
                 step["emitted"] = {}
@@ -150,7 +142,7 @@ def test_a_rule_broken_in_the_same_step_is_a_consequence(gate: Callable[..., Gat
 class BreaksThreeRules(Toy):
     """Each rule in configurations of its own."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         which = self.config["max_num_seqs"] % 3
         if which == 0:
             step["waiting"] = ["ghost"]
@@ -161,9 +153,7 @@ class BreaksThreeRules(Toy):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_rules_are_found_one_after_another_up_to_max_failures(
-    most: int, gate: Callable[..., GateContext]
-) -> None:
+def test_rules_are_found_one_after_another_up_to_max_failures(most, gate):
     verdict = judge(gate(BreaksThreeRules(), THREE, max_failures=most))
     for scale in ("small", "tight"):
         found = [one.rule for one in verdict.findings if one.scale == scale]
@@ -171,13 +161,11 @@ def test_rules_are_found_one_after_another_up_to_max_failures(
     assert verdict.exit_code == 1
 
 
-def test_a_target_that_does_not_do_the_same_twice_is_broken(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_target_that_does_not_do_the_same_twice_is_broken(gate):
     class CrashesOnce(Toy):
         crashed = False
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1 and not self.crashed:
                 self.crashed = True
                 raise ValueError("only once")
@@ -191,11 +179,11 @@ def test_a_target_that_does_not_do_the_same_twice_is_broken(
     assert [path.name[:14] for path in judged.options.out.iterdir()] == ["flaky-ALL-R01-"]
 
 
-def test_a_corpus_finding_is_confirmed_too(gate: Callable[..., GateContext]) -> None:
+def test_a_corpus_finding_is_confirmed_too(gate):
     class CrashesOnce(Toy):
         steps = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             self.steps += 1
             if self.steps == 50:
                 raise ValueError("only once")
@@ -205,11 +193,11 @@ def test_a_corpus_finding_is_confirmed_too(gate: Callable[..., GateContext]) -> 
     assert [engine.complete for engine in verdict.engines] == [False]
 
 
-def test_a_target_that_rejects_by_whim_is_no_pass(gate: Callable[..., GateContext]) -> None:
+def test_a_target_that_rejects_by_whim_is_no_pass(gate):
     class Whims(Toy):
         whim = random.Random(1)
 
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             if self.whim.random() < 0.4:
                 return {"ok": False, "error": "rejected", "message": "not today"}
             return super().add(request)
@@ -219,18 +207,16 @@ def test_a_target_that_rejects_by_whim_is_no_pass(gate: Callable[..., GateContex
     assert "the target is not deterministic" in (verdict.fault or "")
 
 
-def test_refused_configurations_and_rejected_requests_are_counted(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_configurations_and_rejected_requests_are_counted(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
     class Picky(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             if config["interleave"] and config["max_num_seqs"] != 32:
                 return {"ok": False, "error": "config", "message": "no interleaving"}
             return super().start(system, revision, config)
 
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             if request["max_tokens"] == 1:
                 return {"ok": False, "error": "rejected", "message": "too short"}
             return super().add(request)
@@ -244,11 +230,11 @@ def test_refused_configurations_and_rejected_requests_are_counted(
     assert small.complete
 
 
-def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate: Callable[..., GateContext]) -> None:
+def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate):
     class Hangs(Toy):
         hangs = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1:
                 type(self).hangs += 1
                 raise TargetHung("step", 10.0, "where it is")
@@ -267,11 +253,11 @@ def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate: Callable[..., GateCon
     assert "inconclusive" in {rule.status for rule in verdict.rules}
 
 
-def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate: Callable[..., GateContext]) -> None:
+def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate):
     class Hangs(Toy):
         hangs = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             type(self).hangs += 1
             raise TargetHung("step", 10.0)
 
@@ -284,20 +270,18 @@ def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate: Callable[..., GateCo
     assert Hangs.hangs == 2
 
 
-def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(gate):
     class Interrupts(Toy):
         broken = runs_after = 0
 
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             self.runs_after += self.broken > 0
             if self.broken == 2:
                 self.broken += 1
                 raise KeyboardInterrupt
             return super().start(system, revision, config)
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1:
                 self.broken += 1
                 step["waiting"] = ["ghost"]
@@ -311,9 +295,9 @@ def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(
     assert [engine.complete for engine in verdict.engines] == [True, False]
 
 
-def test_ctrl_c_before_anything_is_found_is_inconclusive(gate: Callable[..., GateContext]) -> None:
+def test_ctrl_c_before_anything_is_found_is_inconclusive(gate):
     class Interrupts(Toy):
-        def add(self, request: dict[str, Any]) -> Reply:
+        def add(self, request):
             raise KeyboardInterrupt
 
     verdict = judge(gate(Interrupts()))
@@ -325,9 +309,9 @@ def test_ctrl_c_before_anything_is_found_is_inconclusive(gate: Callable[..., Gat
         assert (one.status == "not_observable") == bool(by_id[one.id].unchecked), one
 
 
-def test_a_fault_after_a_finding_keeps_the_finding(gate: Callable[..., GateContext]) -> None:
+def test_a_fault_after_a_finding_keeps_the_finding(gate):
     class Both(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if self.config["block_size"] == 64:
                 del step["running"]
             elif len(step["running"]) > 1:
@@ -339,20 +323,16 @@ def test_a_fault_after_a_finding_keeps_the_finding(gate: Callable[..., GateConte
     assert [one.scale for one in verdict.findings] == ["small"]
 
 
-def test_a_target_that_refuses_all_is_refused_with_its_words(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_target_that_refuses_all_is_refused_with_its_words(gate):
     class Refuses(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return {"ok": False, "error": "config", "message": f"{config['block_size']}"}
 
     with pytest.raises(ConfigRefused, match=r"small \(4\) and short \(64\) and tight \(64\)"):
         judge(gate(Refuses()))
 
 
-def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(gate):
     class AnotherTarget(ModelTarget):
         pass
 
@@ -362,16 +342,14 @@ def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(
     assert "ALL-R07" not in {one.id for one in itself.rules}
 
 
-def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(gate):
     class LargeBlocks(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             if config["block_size"] < 64:
                 return {"ok": False, "error": "config", "message": "too small"}
             return super().start(system, revision, config)
 
-    def scales(target: Toy) -> list[str]:
+    def scales(target):
         verdict = judge(gate(target, "SPY-R35", examples=1))
         return [engine.scale for engine in verdict.engines if engine.name == "hypothesis"]
 
@@ -379,18 +357,16 @@ def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
     assert scales(LargeBlocks()) == ["short", "tight"]
 
 
-def test_what_is_shown_in_some_configurations_only_is_observable(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_shown_in_some_configurations_only_is_observable(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
     class HidesHits(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             reply = super().start(system, revision, config)
             reply["observes"] = [one for one in reply["observes"] if one != "prefix_hit"]
             return reply
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step.pop("prefix_hit", None)
 
     plain = Toy()
@@ -402,9 +378,7 @@ def test_what_is_shown_in_some_configurations_only_is_observable(
     assert "does not show prefix_hit" in (entry(hidden, "ALL-R08").message or "")
 
 
-def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_rule_without_a_predicate_is_not_observable_and_says_why(gate):
     verdict = judge(gate(Toy(), examples=1))
     unchecked = {rule.id: rule.unchecked for rule in RULES if rule.unchecked}
     found = {one.id: one.message for one in verdict.rules if one.id in unchecked}
@@ -415,9 +389,7 @@ def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
     assert {entry(verdict, rule).status for rule in found} == {"not_observable"}
 
 
-def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Release(), "SPY-R22", examples=40, max_failures=1))
     one = entry(verdict, "SPY-R22")
@@ -430,22 +402,20 @@ def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
     ("version", "decides_as"),
     [("2.1.1", "2.1.2"), ("2.1.2", "2.1.2"), ("2.5.2", "2.5.2"), ("2.6.3", "2.5.2")],
 )
-def test_the_shrink_model_decides_as_the_release_whatever_it_is_held_to(
-    version: str, decides_as: str
-) -> None:
+def test_the_shrink_model_decides_as_the_release_whatever_it_is_held_to(version, decides_as):
     shrink_model = shrink_model_of(Toy(), "spyre", version)
     assert shrink_model is not None
     reply = shrink_model.start("spyre", "sound", {})
     assert (reply["ok"], reply["version"]) == (True, decides_as)
 
 
-def test_there_is_no_shrink_model_for_the_model_or_an_unknown_version() -> None:
+def test_there_is_no_shrink_model_for_the_model_or_an_unknown_version():
     assert shrink_model_of(ModelTarget(), "spyre", "2.5.2") is None
     assert shrink_model_of(Toy(), "spyre", "2.2.0") is None
     assert shrink_model_of(Toy(), "spyre", "my own") is None
 
 
-def test_a_gate_of_a_known_release_has_an_shrink_model(gate: Callable[..., GateContext]) -> None:
+def test_a_gate_of_a_known_release_has_an_shrink_model(gate):
     known, own = gate(Release(), "SPY-R35", examples=1), gate(ModelTarget(), "SPY-R35", examples=1)
     judge(known)
     judge(own)
@@ -469,6 +439,6 @@ def test_a_gate_of_a_known_release_has_an_shrink_model(gate: Callable[..., GateC
         ("violated not_exercised", True, False, 1),
     ],
 )
-def test_the_exit_code(statuses: str, chosen: bool, broken_off: bool, code: int) -> None:
+def test_the_exit_code(statuses, chosen, broken_off, code):
     rules = tuple(RuleVerdict("X", status) for status in statuses.split())  # type: ignore[arg-type]
     assert exit_code(rules, ("X",) if chosen else (), broken_off) == code

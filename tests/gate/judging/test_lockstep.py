@@ -1,8 +1,5 @@
 """`--lockstep`: any target may ask for the model of a revision beside it, or refuse it."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from schedproof.gate.judging.rule_choice import judged_by
@@ -10,7 +7,7 @@ from schedproof.gate.library.judging import judge, replay
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay as replay_steps
 
 LOCKSTEP = "ALL-R07"
@@ -19,21 +16,21 @@ LOCKSTEP = "ALL-R07"
 class DecidesAs(ModelTarget):
     """A user's own scheduler that decides as one revision, whatever it is held to."""
 
-    def __init__(self, revision: str) -> None:
+    def __init__(self, revision):
         super().__init__()
         self._decides_as = revision
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         reply = super().start(system, self._decides_as, config)
         return reply | {"name": "my scheduler", "version": "1"} if reply["ok"] else reply
 
 
-def statuses(verdict: Any) -> dict[str, str]:
+def statuses(verdict):
     return {one.id: one.status for one in verdict.rules}
 
 
 @pytest.mark.slow
-def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp_path: Any) -> None:
+def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp_path):
     asked = {"revision": "sound", "out": tmp_path, "rules": [LOCKSTEP]}
     same = judge(DecidesAs("2.1.2"), lockstep="2.1.2", **asked)
     assert statuses(same) == {LOCKSTEP: "held"}
@@ -42,9 +39,7 @@ def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_only(
-    tmp_path: Any,
-) -> None:
+def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_only(tmp_path):
     # Without the refusal it departs from the model of 2.1.2 at once.
     asked = {"revision": "2.1.2", "out": tmp_path}
     rules = ["SPY-R30", "SPY-R53", "SPY-R22"]
@@ -54,7 +49,7 @@ def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_onl
     assert set(statuses(alone).values()) == {"held"}
 
 
-def test_lockstep_asks_for_one_model_and_is_judged_step_by_step() -> None:
+def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
     one = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
     scenario = Scenario(system="spyre", revision="sound", config={}, requests=(one,))
     rules = judged_by("spyre", None, "sound", parse_target("model"), "2.5.2")
@@ -70,6 +65,6 @@ def test_lockstep_asks_for_one_model_and_is_judged_step_by_step() -> None:
         ("none", [LOCKSTEP], f"--rule: {LOCKSTEP} contradicts --lockstep none"),
     ],
 )
-def test_what_means_nothing_is_one_error(lockstep: str, rules: list[str] | None, says: str) -> None:
+def test_what_means_nothing_is_one_error(lockstep, rules, says):
     with pytest.raises(InputError, match=says):
         judged_by("spyre", rules, "sound", parse_target("model"), lockstep)

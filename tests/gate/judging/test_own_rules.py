@@ -1,6 +1,5 @@
 """A user's own rules: judged beside ours, found, replayed, and one line where they mean nothing."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.own_rules import use_rules
 from schedproof.spec.catalogue import load
 
-from ...command_line import Run, runner
+from ...command_line import runner
 
 RULE = """
 from schedproof import OwnRule
@@ -35,27 +34,25 @@ ALONE = ("--system", "generic", "--rule", "OUR-R01", "--rules", "ours.py", "--pr
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield
     use_rules(None)
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch, capfd):
     return runner(monkeypatch, capfd)
 
 
-def ours(text: str) -> Path:
+def ours(text):
     Path("ours.py").write_text(text, encoding="utf-8")
     return Path("ours.py")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_gate_finds_what_breaks_one_and_the_command_it_prints_does_so_again(
-    run: Run, jobs: str
-) -> None:
+def test_a_gate_finds_what_breaks_one_and_the_command_it_prints_does_so_again(run, jobs):
     ours(RULE.format(more=""))
     result = run("gate", *ALONE, "--jobs", jobs)
     assert result.code == 1
@@ -67,7 +64,7 @@ def test_a_gate_finds_what_breaks_one_and_the_command_it_prints_does_so_again(
 
 
 @pytest.mark.slow
-def test_one_that_holds_is_in_the_verdict_beside_the_others() -> None:
+def test_one_that_holds_is_in_the_verdict_beside_the_others():
     file = ours(RULE.format(more="").replace("> 2", "> 99"))
     verdict = schedproof.judge("model", system="generic", own_rules=file)
     statuses = {rule.id: rule.status for rule in verdict.rules}
@@ -75,7 +72,7 @@ def test_one_that_holds_is_in_the_verdict_beside_the_others() -> None:
     assert verdict.exit_code == 0
 
 
-def test_they_are_gone_with_the_next_call() -> None:
+def test_they_are_gone_with_the_next_call():
     use_rules(ours(RULE.format(more="")))
     assert "OUR-R01" in [rule.id for rule in load("spyre")]
     use_rules(None)
@@ -99,7 +96,7 @@ def test_they_are_gone_with_the_next_call() -> None:
         (RULE.format(more="").replace("two at most", " "), "title: ' '; valid: words"),
     ],
 )
-def test_a_file_that_has_no_rules_is_one_line(text: str, says: str) -> None:
+def test_a_file_that_has_no_rules_is_one_line(text, says):
     with pytest.raises(FileError) as error:
         use_rules(ours(text))
     assert says in str(error.value)
@@ -107,7 +104,7 @@ def test_a_file_that_has_no_rules_is_one_line(text: str, says: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.py", "folder", "text.txt"])
-def test_what_is_no_python_file_is_named(name: str) -> None:
+def test_what_is_no_python_file_is_named(name):
     Path("folder").mkdir()
     Path("text.txt").write_text("RULES = []")
     with pytest.raises(FileError, match=rf"{name}: no .*; valid: a \.py file with RULES"):
@@ -123,9 +120,7 @@ def test_what_is_no_python_file_is_named(name: str) -> None:
         ("return 3", "OUR-R01 answers 3; valid: None or a sentence"),
     ],
 )
-def test_a_rule_that_cannot_be_asked_is_the_users_fault_and_no_verdict(
-    run: Run, words: str, says: str, jobs: str
-) -> None:
+def test_a_rule_that_cannot_be_asked_is_the_users_fault_and_no_verdict(run, words, says, jobs):
     ours(RULE.format(more="").replace("return f", f"{words}\n    return f"))
     result = run("gate", *ALONE, "--jobs", jobs)
     assert result.code == 2

@@ -12,12 +12,12 @@ from schedproof.spec.catalogue import CatalogueError
 MINE = parse_target("mine:Target")
 
 
-def ids(*words: str, exclude: tuple[str, ...] = (), target: object = MINE) -> list[str]:
+def ids(*words, exclude=(), target=MINE):
     rules = judged_by("vllm", words or None, "documented", target, None, exclude)  # type: ignore[arg-type]
     return [rule.id for rule in rules]
 
 
-def test_a_pattern_means_each_checked_rule_that_it_matches() -> None:
+def test_a_pattern_means_each_checked_rule_that_it_matches():
     chosen = ids("ALL-*")
     assert chosen[0] == "ALL-R01"
     assert {one[:4] for one in chosen} == {"ALL-"}
@@ -25,13 +25,13 @@ def test_a_pattern_means_each_checked_rule_that_it_matches() -> None:
     assert ids("V1-R0?", "V1-R05") == ids("V1-R0?")
 
 
-def test_a_pattern_leaves_out_what_cannot_be_asked_of_the_target() -> None:
+def test_a_pattern_leaves_out_what_cannot_be_asked_of_the_target():
     assert "ALL-R07" not in ids("ALL-*", target=MODEL)
     with pytest.raises(InputError, match="ALL-R07 compares a target with the model"):
         ids("ALL-R07", target=MODEL)
 
 
-def test_what_is_excluded_is_not_judged() -> None:
+def test_what_is_excluded_is_not_judged():
     assert "V1-R09" in ids()
     assert "V1-R09" not in ids(exclude=("V1-R09",))
     assert not {*ids(exclude=("V1*",))} & {*ids("V1*")}
@@ -48,22 +48,20 @@ def test_what_is_excluded_is_not_judged() -> None:
         ((",",), (), "--rule: ',' names no rule"),
     ],
 )
-def test_what_contradicts_itself_is_refused(
-    words: tuple[str, ...], exclude: tuple[str, ...], says: str
-) -> None:
+def test_what_contradicts_itself_is_refused(words, exclude, says):
     with pytest.raises(InputError) as error:
         ids(*words, exclude=exclude)
     assert says in str(error.value)
 
 
 @pytest.mark.parametrize("word", ["V2-*", "V1-R999"])
-def test_a_word_that_means_no_rule_is_refused(word: str) -> None:
+def test_a_word_that_means_no_rule_is_refused(word):
     for asked in ({"words": (word,)}, {"exclude": (word,)}):
         with pytest.raises(CatalogueError, match="no rule"):
             ids(*asked.get("words", ()), exclude=asked.get("exclude", ()))
 
 
-def test_a_rule_named_in_full_must_have_been_exercised_and_an_excluded_one_not() -> None:
+def test_a_rule_named_in_full_must_have_been_exercised_and_an_excluded_one_not():
     rules = (
         RuleVerdict("A", "held"),
         RuleVerdict("B", "not_exercised"),
@@ -87,12 +85,8 @@ def test_a_rule_named_in_full_must_have_been_exercised_and_an_excluded_one_not()
     ],
 )
 def test_a_scenario_that_expects_another_rule_to_break_is_compared_where_it_is_asked_for(
-    target: str,
-    expect: tuple[str, ...] | None,
-    words: list[str] | None,
-    asked: str | None,
-    beside: str | None,
-) -> None:
+    target, expect, words, asked, beside
+):
     scenario = Scenario(
         system="vllm",
         revision="documented",

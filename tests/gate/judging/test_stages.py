@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -36,17 +35,17 @@ OPTIONS = GateOptions(
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def judged(options: GateOptions) -> tuple[dict[str, Any], list[Event]]:
+def judged(options):
     events: list[Event] = []
     verdict, _ = run_gate(options, Deviations(), events.append)
     return without_times(msgspec.to_builtins(verdict)), events
 
 
-def without_times(value: Any) -> Any:
+def without_times(value):
     if isinstance(value, dict):
         times = ("seconds", "found_after", "shrunk_in")
         return {key: without_times(one) for key, one in value.items() if key not in times}
@@ -54,7 +53,7 @@ def without_times(value: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_the_verdict_is_the_same_for_one_process_and_for_several() -> None:
+def test_the_verdict_is_the_same_for_one_process_and_for_several():
     alone, _ = judged(OPTIONS)
     several, events = judged(replace(OPTIONS, jobs=3))
     assert several == alone
@@ -66,7 +65,7 @@ def test_the_verdict_is_the_same_for_one_process_and_for_several() -> None:
 
 
 @pytest.mark.slow
-def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough() -> None:
+def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough():
     everything, _ = judged(OPTIONS)
     alone, _ = judged(replace(OPTIONS, first_only=True))
     several, _ = judged(replace(OPTIONS, first_only=True, jobs=3))
@@ -76,7 +75,7 @@ def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough(
 
 
 @pytest.mark.slow
-def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path: Path) -> None:
+def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path):
     (tmp_path / "faulty.py").write_text(FAULTY, encoding="utf-8")
     options = replace(OPTIONS, spec=parse_target("faulty:make"), revision="sound")
     alone, _ = judged(options)

@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,17 +24,17 @@ WRONG = Cell("model", Configuration("none", {"block": 4}), "quick", 0)
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address():
     scheduler, there = local_cluster.started(2)
     yield there
     scheduler.communicate("")
 
 
-def ignored(*_: object) -> None:
+def ignored(*_):
     pass
 
 
-def test_every_release_is_judged_in_every_configuration_of_its_system() -> None:
+def test_every_release_is_judged_in_every_configuration_of_its_system():
     there = cells_of(["vllm==0.33.0", "sendnn-inference==2.6.3"], "quick", 0)
     assert [cell.configuration.name for cell in there if cell.target.startswith("sendnn")] == [
         "any"
@@ -50,7 +48,7 @@ def test_every_release_is_judged_in_every_configuration_of_its_system() -> None:
         cells_of(["vllm==0.1.0"], "quick", 0)
 
 
-def test_a_cell_is_judged_once(tmp_path: Path) -> None:
+def test_a_cell_is_judged_once(tmp_path):
     reported = list[tuple[Judged, float]]()
     for _ in range(2):
         [judged] = run_cells(
@@ -68,10 +66,10 @@ def test_a_cell_is_judged_once(tmp_path: Path) -> None:
     assert kept(CELL, tmp_path) is None
 
 
-def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
     commands: list[list[str]] = []
 
-    def gate(command: list[str], **_: object) -> "subprocess.CompletedProcess[bytes]":
+    def gate(command, **_):
         commands.append(command)
         Path(command[command.index("--json") + 1]).write_bytes(b"{}")
         return subprocess.CompletedProcess(command, 0, b"conforms\n")
@@ -89,20 +87,20 @@ def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch)
     assert " --set kv_load_failure_policy=fail --profile quick --seed 0 " in words
 
 
-def test_a_gate_that_gives_no_verdict_says_why(tmp_path: Path) -> None:
+def test_a_gate_that_gives_no_verdict_says_why(tmp_path):
     [judged] = run_cells([WRONG], tmp_path, ignored)
     assert judged.verdict is None
     assert judged.problem.startswith("--set: 'block=4'; valid: KEY=VALUE with ")
 
 
-def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(FileError, match="cannot be written to"):
         run_cells([CELL], tmp_path, ignored)
 
 
 @NEEDS_PROC
-def test_ctrl_c_leaves_no_gate_behind(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_gate_behind(tmp_path):
     # The worker's gate is a process that sleeps; Ctrl-C comes while it runs.
     body = f"""
 import os, sys, time
@@ -133,9 +131,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("on_cluster", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_cell_whose_worker_is_lost_runs_again(
-    tmp_path: Path, on_cluster: bool, request: pytest.FixtureRequest
-) -> None:
+def test_a_cell_whose_worker_is_lost_runs_again(tmp_path, on_cluster, request):
     cluster = request.getfixturevalue("address") if on_cluster else None
     cell = Cell("model", Configuration("dies", {"mark": str(tmp_path / "mark")}), "quick", 0)
     [judged] = run_cells([cell], tmp_path, ignored, cluster=cluster, work=dies_once)
@@ -143,21 +139,19 @@ def test_a_cell_whose_worker_is_lost_runs_again(
     assert judged.problem == "it ran"
 
 
-def test_a_cell_that_costs_every_worker_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_that_costs_every_worker_is_given_up(tmp_path, monkeypatch):
     numbers: list[int] = []
 
     class Deadly:
         width = 1
 
-        def submit(self, number: int, task: Any) -> None:
+        def submit(self, number, task):
             numbers.append(number)
 
-        def finished(self, seconds: float) -> list[tuple[int, None]]:
+        def finished(self, seconds):
             return [(numbers[-1], None)]
 
-        def close(self) -> None:
+        def close(self):
             pass
 
     monkeypatch.setattr(executors, "Pool", lambda *options: Deadly())
@@ -167,21 +161,19 @@ def test_a_cell_that_costs_every_worker_is_given_up(
 
 
 @pytest.mark.slow
-def test_a_worker_with_another_version_is_refused(
-    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_with_another_version_is_refused(tmp_path, address, monkeypatch):
     monkeypatch.setattr(executors, "our_code", lambda: "other")
     with pytest.raises(ClusterError, match="runs another version of schedproof"):
         run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
 
 
 @pytest.mark.slow
-def test_on_a_cluster_the_files_come_back(tmp_path: Path, address: str) -> None:
+def test_on_a_cluster_the_files_come_back(tmp_path, address):
     [judged] = run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
     assert judged.verdict == kept(CELL, tmp_path)
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
 
 
-def test_what_is_no_address_is_one_line(tmp_path: Path) -> None:
+def test_what_is_no_address_is_one_line(tmp_path):
     with pytest.raises(InputError, match=r"--cluster: 'here'; valid: tcp://HOST:PORT"):
         run_cells([CELL], tmp_path, ignored, cluster="here")

@@ -11,7 +11,7 @@ GATE = ("quick", 0)
 LOADS = Configuration("connector, asynchronous", {"kv_connector": True})
 
 
-def judged(version: str, *requests: int, status: str = "violated") -> Judged:
+def judged(version, *requests, status="violated"):
     """A release of which V1-R22 broke, found with so many requests; held without."""
     target, file = f"vllm=={version}", f"out/V1-R22-{version}.json"
     place = ("V1-R22", "hypothesis", "small", file, 3, "waits")
@@ -36,15 +36,13 @@ def judged(version: str, *requests: int, status: str = "violated") -> Judged:
         ("hhh", []),
     ],
 )
-def test_versions_in_a_row_are_one_span_and_what_was_not_exercised_parts_nothing(
-    states: str, expected: list[str]
-) -> None:
+def test_versions_in_a_row_are_one_span_and_what_was_not_exercised_parts_nothing(states, expected):
     words = {"b": "violated", "h": "held", "-": "not_exercised", "i": "inconclusive"}
     by_version = {str(number): words[state] for number, state in enumerate(states)}
     assert [str(span) for span in spans(by_version)] == expected
 
 
-def test_a_row_has_the_smallest_scenario_and_where_it_broke() -> None:
+def test_a_row_has_the_smallest_scenario_and_where_it_broke():
     found = [judged("0.19.1", 4), judged("0.24.0", 2), judged("0.28.0", 3), judged("0.33.0")]
     [row] = matrix_of(found, *GATE).rows
     assert (row.rule, row.configuration, row.version) == ("V1-R22", LOADS.name, "0.24.0")
@@ -54,7 +52,7 @@ def test_a_row_has_the_smallest_scenario_and_where_it_broke() -> None:
     assert row.known == "known of it"
 
 
-def test_each_release_is_counted_and_one_without_a_verdict_says_why() -> None:
+def test_each_release_is_counted_and_one_without_a_verdict_says_why():
     without = Judged(Cell("vllm==0.21.0", LOADS, *GATE), None, "the index | has none")
     matrix = matrix_of([judged("0.19.1", 4), without, judged("0.33.0")], *GATE)
     counts = [(one.version, one.held, one.broken, one.problem) for one in matrix.entries]
@@ -71,5 +69,5 @@ def test_each_release_is_counted_and_one_without_a_verdict_says_why() -> None:
     assert "Not judged, 0.21.0: the index \\| has none." in page
 
 
-def test_a_page_without_broken_rules_says_so() -> None:
+def test_a_page_without_broken_rules_says_so():
     assert "No rule was broken." in page_of(matrix_of([judged("0.33.0")], *GATE), "command")

@@ -1,6 +1,5 @@
 """The plugin in a user's repository: what is collected, selected and said."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,40 +8,36 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.properties.rules.registry import applies
 from schedproof.spec.catalogue import load
 
-from .project import LOSES, write_project
+from .project import LOSES, SILENT, write_project
 
 pytest_plugins = ["pytester"]
 
-Running = Callable[..., pytest.RunResult]
-
 
 @pytest.fixture
-def running(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Running:
+def running(pytester, monkeypatch):
     """Pytest in this process, in a repository of its own, with a small budget."""
     monkeypatch.setitem(PROFILES, "quick", Profile(8, 20, 40, 0))
 
-    def run(*words: str) -> pytest.RunResult:
+    def run(*words):
         return pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:cacheprovider", *words)
 
     return run
 
 
-def counts(result: pytest.RunResult) -> tuple[int, int, int]:
+def counts(result):
     """Passed, failed, deselected."""
     found = result.parseoutcomes()
     return found.get("passed", 0), found.get("failed", 0), found.get("deselected", 0)
 
 
-def test_without_a_target_nothing_is_collected_and_nothing_is_said(
-    pytester: pytest.Pytester, running: Running
-) -> None:
+def test_without_a_target_nothing_is_collected_and_nothing_is_said(pytester, running):
     pytester.makepyfile("def test_own(): pass")
     result = running()
     assert counts(result) == (1, 0, 0)
     assert "schedproof:" not in result.stdout.str()
 
 
-def test_each_checked_rule_is_a_test(pytester: pytest.Pytester, running: Running) -> None:
+def test_each_checked_rule_is_a_test(pytester, running):
     write_project(pytester.path)
     listed = running("--collect-only", "-q").stdout.str()
     rules = [one.id for one in load("spyre") if one.checked and applies(one, "sound")]
@@ -56,9 +51,7 @@ def test_each_checked_rule_is_a_test(pytester: pytest.Pytester, running: Running
     "words",
     [("pyproject.toml::SPY-R22",), ("-k", "SPY-R22"), ("-m", "schedproof", "-k", "SPY-R22")],
 )
-def test_a_rule_is_selected_by_its_id(
-    pytester: pytest.Pytester, running: Running, words: tuple[str, ...]
-) -> None:
+def test_a_rule_is_selected_by_its_id(pytester, running, words):
     write_project(pytester.path)
     result = running(*words)
     assert counts(result)[:2] == (1, 0)
@@ -66,9 +59,7 @@ def test_a_rule_is_selected_by_its_id(
 
 
 @pytest.mark.slow
-def test_the_tests_stand_beside_those_of_testpaths(
-    pytester: pytest.Pytester, running: Running
-) -> None:
+def test_the_tests_stand_beside_those_of_testpaths(pytester, running):
     write_project(pytester.path)
     file = pytester.path / "pyproject.toml"
     file.write_text(file.read_text() + 'testpaths = ["tests"]\n')
@@ -77,16 +68,14 @@ def test_the_tests_stand_beside_those_of_testpaths(
     assert counts(running("tests"))[:2] == (1, 0)  # a folder was asked for, nothing else
 
 
-def test_without_schedproof_the_users_own_tests_are_left(
-    pytester: pytest.Pytester, running: Running
-) -> None:
+def test_without_schedproof_the_users_own_tests_are_left(pytester, running):
     write_project(pytester.path)
     pytester.makepyfile("def test_own(): pass")
     assert counts(running("-m", "not schedproof"))[:2] == (1, 0)
 
 
 @pytest.mark.slow
-def test_a_broken_rule_reads_as_in_a_gate(pytester: pytest.Pytester, running: Running) -> None:
+def test_a_broken_rule_reads_as_in_a_gate(pytester, running):
     write_project(pytester.path, LOSES)
     result = running("-k", "ALL-R03")
     assert counts(result)[:2] == (0, 1)
@@ -98,17 +87,13 @@ def test_a_broken_rule_reads_as_in_a_gate(pytester: pytest.Pytester, running: Ru
 
 
 @pytest.mark.slow
-def test_the_target_can_be_named_on_the_command_line(
-    pytester: pytest.Pytester, running: Running
-) -> None:
+def test_the_target_can_be_named_on_the_command_line(pytester, running):
     (pytester.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     result = running("--schedproof-target", "model", "-k", "SPY-R22")
     assert counts(result)[:2] == (1, 0)
 
 
-def test_a_target_without_a_configuration_file_is_one_line(
-    pytester: pytest.Pytester, running: Running
-) -> None:
+def test_a_target_without_a_configuration_file_is_one_line(pytester, running):
     result = running("--schedproof-target", "model")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "valid: a pyproject.toml" in result.stderr.str()
@@ -125,9 +110,7 @@ def test_a_target_without_a_configuration_file_is_one_line(
         ({"deviations": "nix.toml"}, "nix.toml: cannot be read"),
     ],
 )
-def test_an_option_that_means_nothing_is_one_line(
-    pytester: pytest.Pytester, running: Running, options: dict[str, str], says: str
-) -> None:
+def test_an_option_that_means_nothing_is_one_line(pytester, running, options, says):
     write_project(pytester.path, **options)
     result = running()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -135,11 +118,23 @@ def test_an_option_that_means_nothing_is_one_line(
     assert says in line
 
 
-def test_a_target_that_cannot_be_imported_is_one_line_per_test(
-    pytester: pytest.Pytester, running: Running
-) -> None:
+def test_a_target_that_cannot_be_imported_is_one_line_per_test(pytester, running):
     write_project(pytester.path, target="nix:Target")
     result = running("-k", "SPY-R22")
     assert counts(result)[:2] == (0, 1)
     assert "cannot import 'nix'" in result.stdout.str()
     assert "Traceback" not in result.stdout.str()
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_run_share_one_gate(pytester):
+    write_project(pytester.path, SILENT)
+    adapter = pytester.path / "adapter.py"
+    adapter.write_text("open('processes', 'a').write('x')\n" + adapter.read_text())
+    words = ("-p", "no:randomly", "-k", "SPY-R22 or SPY-R02 or SPY-R09 or SPY-R35")
+    result = pytester.runpytest_subprocess(*words, "-n", "2")
+    result.assert_outcomes(passed=3, failed=1)
+    assert (pytester.path / "processes").read_text() == "x"
+    out = result.stdout.str()
+    assert "BROKEN SPY-R22" in out
+    assert out.count("schedproof: schedproof model of spyre") == 1

@@ -1,7 +1,5 @@
 """The tests that the plugin collects: how each verdict ends, and the corpus."""
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -26,20 +24,20 @@ TWO = Scenario(
 
 
 @pytest.fixture(autouse=True)
-def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_budget(monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(8, 20, 40, 0))
 
 
-def outcomes(pytester: pytest.Pytester, *words: str) -> dict[str, int]:
+def outcomes(pytester, *words):
     return pytester.runpytest_inprocess("-p", "no:randomly", "-rA", *words).parseoutcomes()
 
 
-def corpus(pytester: pytest.Pytester, scenario: Scenario) -> Path:
+def corpus(pytester, scenario):
     return write_scenario(scenario, pytester.path / "schedproof-corpus", "ALL-R03")
 
 
 @pytest.mark.slow
-def test_a_scenario_of_the_corpus_is_a_test(pytester: pytest.Pytester) -> None:
+def test_a_scenario_of_the_corpus_is_a_test(pytester):
     path = corpus(pytester, TWO)
     write_project(pytester.path)
     assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"passed": 1}
@@ -48,9 +46,7 @@ def test_a_scenario_of_the_corpus_is_a_test(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_a_scenario_that_is_to_break_a_rule_fails_where_it_does_not(
-    pytester: pytest.Pytester,
-) -> None:
+def test_a_scenario_that_is_to_break_a_rule_fails_where_it_does_not(pytester):
     path = corpus(pytester, replace(TWO, expect=Expectation(violates=("ALL-R03",))))
     write_project(pytester.path, LOSES)
     assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"passed": 1}
@@ -58,13 +54,13 @@ def test_a_scenario_that_is_to_break_a_rule_fails_where_it_does_not(
     assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"failed": 1}
 
 
-def test_a_scenario_of_another_system_is_skipped(pytester: pytest.Pytester) -> None:
+def test_a_scenario_of_another_system_is_skipped(pytester):
     path = corpus(pytester, replace(TWO, system="vllm", revision=None, config={}))
     write_project(pytester.path)
     assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"skipped": 1}
 
 
-def test_a_damaged_scenario_is_one_line_that_names_it(pytester: pytest.Pytester) -> None:
+def test_a_damaged_scenario_is_one_line_that_names_it(pytester):
     corpus(pytester, TWO).write_text("{")
     write_project(pytester.path)
     result = pytester.runpytest_inprocess("-k", "ALL-R03-")
@@ -74,9 +70,7 @@ def test_a_damaged_scenario_is_one_line_that_names_it(pytester: pytest.Pytester)
 
 
 @pytest.mark.slow
-def test_what_was_never_at_stake_or_is_not_shown_is_skipped_with_the_reason(
-    pytester: pytest.Pytester,
-) -> None:
+def test_what_was_never_at_stake_or_is_not_shown_is_skipped_with_the_reason(pytester):
     hides = "reply['step'].pop('emitted')"
     write_project(pytester.path, hides)
     adapter = pytester.path / "adapter.py"
@@ -95,9 +89,7 @@ def test_what_was_never_at_stake_or_is_not_shown_is_skipped_with_the_reason(
 
 
 @pytest.mark.slow
-def test_a_known_failure_is_expected_to_fail_and_the_list_is_a_test_of_its_own(
-    pytester: pytest.Pytester,
-) -> None:
+def test_a_known_failure_is_expected_to_fail_and_the_list_is_a_test_of_its_own(pytester):
     write_project(pytester.path, LOSES, deviations="known.toml")
     entry = '[[known]]\nrule = "ALL-R03"\nversion = "sound"\nreason = "later"\nuntil = 2999-01-01\n'
     (pytester.path / "known.toml").write_text(entry)
@@ -111,7 +103,7 @@ def test_a_known_failure_is_expected_to_fail_and_the_list_is_a_test_of_its_own(
 
 
 @pytest.mark.slow
-def test_only_what_failed_is_asked_again(pytester: pytest.Pytester) -> None:
+def test_only_what_failed_is_asked_again(pytester):
     write_project(pytester.path, SILENT)
     first = outcomes(pytester, "-k", "SPY-R22 or ALL-R05")
     assert (first.get("passed"), first.get("failed")) == (1, 1)
@@ -120,9 +112,7 @@ def test_only_what_failed_is_asked_again(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_a_scenario_that_breaks_what_is_known_is_expected_to_fail_by_itself(
-    pytester: pytest.Pytester,
-) -> None:
+def test_a_scenario_that_breaks_what_is_known_is_expected_to_fail_by_itself(pytester):
     path = corpus(pytester, TWO)
     write_project(pytester.path, LOSES, deviations="known.toml")
     given = f'scenario = "schedproof-corpus/{path.name}"\nreason = "later"\nuntil = 2999-01-01\n'

@@ -13,18 +13,18 @@ from ..targets.test_pipe import NEEDS_PROC, is_gone
 SLEEPS = "import time; time.sleep(600)"
 
 
-def python(body: str) -> list[str]:
+def python(body):
     return [sys.executable, "-S", "-c", body]
 
 
-def test_what_a_command_prints_and_how_it_ends() -> None:
+def test_what_a_command_prints_and_how_it_ends():
     body = "import sys; print(sys.stdin.read()[::-1]); sys.stderr.write('oh'); sys.exit(7)"
     done = run_watched(python(body), b"abc", stderr=subprocess.PIPE)
     assert (done.returncode, done.stdout, done.stderr) == (7, b"cba\n", b"oh")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_a_signal_ended_says_so(number: signal.Signals) -> None:
+def test_a_command_that_a_signal_ended_says_so(number):
     process = WatchedProcess(python(SLEEPS))
     process.send_signal(number)
     assert process.wait(20) == -number
@@ -32,13 +32,13 @@ def test_a_command_that_a_signal_ended_says_so(number: signal.Signals) -> None:
     process.end()
 
 
-def test_a_command_that_is_not_there_is_an_error() -> None:
+def test_a_command_that_is_not_there_is_an_error():
     with pytest.raises(FileNotFoundError):
         run_watched(["/no/such/command"])
 
 
 @NEEDS_PROC
-def test_what_a_command_has_left_behind_is_over_when_it_is() -> None:
+def test_what_a_command_has_left_behind_is_over_when_it_is():
     body = f"""
 import subprocess, sys
 left = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], start_new_session=True)
@@ -48,7 +48,7 @@ print(left.pid)
 
 
 @NEEDS_PROC
-def test_a_command_ends_when_we_are_killed() -> None:
+def test_a_command_ends_when_we_are_killed():
     body = f"""
 import os, signal
 from schedproof.gate.processes.watchdog import WatchedProcess
@@ -61,7 +61,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @NEEDS_PROC
-def test_a_process_of_multiprocessing_ends_when_its_parent_is_killed() -> None:
+def test_a_process_of_multiprocessing_ends_when_its_parent_is_killed():
     body = """
 import multiprocessing, os, signal, sys, time
 from schedproof.gate.processes.watchdog import end_with_parent

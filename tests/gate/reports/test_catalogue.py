@@ -1,7 +1,6 @@
 """The list and one rule in full: nothing of the catalogue is left out."""
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -19,17 +18,17 @@ UNCHECKED = [rule for rule in RULES if not rule.checked]
 
 
 @pytest.fixture
-def console() -> Console:
+def console():
     return Console(file=io.StringIO(), highlight=False, soft_wrap=True)
 
 
 @pytest.fixture
-def lines(console: Console) -> Callable[[], list[str]]:
+def lines(console):
     return lambda: console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("system", explored_systems())
-def test_the_engines_that_a_rule_names_are_those_that_look_at_it(system: str) -> None:
+def test_the_engines_that_a_rule_names_are_those_that_look_at_it(system):
     checked = [rule for rule in load(system) if rule.checked]
     explored = {
         rule
@@ -45,9 +44,7 @@ def test_the_engines_that_a_rule_names_are_those_that_look_at_it(system: str) ->
         assert ("z3" in rule.engines) == (rule.id in {"SPY-R07", *proofs_of(system)}), rule.id
 
 
-def test_a_planned_rule_is_listed_and_shown_as_planned(
-    console: Console, lines: Callable[[], list[str]]
-) -> None:
+def test_a_planned_rule_is_listed_and_shown_as_planned(console, lines):
     planned: Rule = replace(CHECKED[0], planned="Soon.", witness="", engines=())
     catalogue_rules.show_list(console, [planned, CHECKED[1], UNCHECKED[0]])
     catalogue_rules.show_rule(console, planned)
@@ -57,9 +54,7 @@ def test_a_planned_rule_is_listed_and_shown_as_planned(
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
-def test_a_rule_is_shown_with_all_that_the_catalogue_has(
-    rule: Rule, console: Console, lines: Callable[[], list[str]]
-) -> None:
+def test_a_rule_is_shown_with_all_that_the_catalogue_has(rule, console, lines):
     catalogue_rules.show_rule(console, rule)
     shown = "\n".join(lines())
     witness = rule.witness if rule.checked else rule.unchecked

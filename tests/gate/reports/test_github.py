@@ -1,13 +1,9 @@
 """GitHub: annotations that no request but the gate can write, and the step summary."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
-from syrupy.assertion import SnapshotAssertion
 
 from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
@@ -19,7 +15,7 @@ from .. import reported
 TOKEN = "0123456789abcdef"
 
 
-def annotated(console: Console, summary: Path | None, **changes: Any) -> list[str]:
+def annotated(console, summary, **changes):
     reporter = GitHub(console, reported.RULES, summary, Path("/nowhere"), TOKEN)
     for event in reported.events(**changes):
         reporter(event)
@@ -27,15 +23,11 @@ def annotated(console: Console, summary: Path | None, **changes: Any) -> list[st
     return reported.printed(console).splitlines()
 
 
-def test_each_finding_is_annotated(
-    console: Callable[..., Console], tmp_path: Path, snapshot: SnapshotAssertion
-) -> None:
+def test_each_finding_is_annotated(console, tmp_path, snapshot):
     assert annotated(console(), tmp_path / "summary.md") == snapshot
 
 
-def test_the_summary_is_appended_to_what_is_there(
-    console: Callable[..., Console], tmp_path: Path, snapshot: SnapshotAssertion
-) -> None:
+def test_the_summary_is_appended_to_what_is_there(console, tmp_path, snapshot):
     summary = tmp_path / "summary.md"
     summary.write_text("of another step\n", encoding="utf-8")
     annotated(console(), summary)
@@ -44,7 +36,7 @@ def test_the_summary_is_appended_to_what_is_there(
     assert text == snapshot
 
 
-def test_hostile_words_are_no_commands(console: Callable[..., Console]) -> None:
+def test_hostile_words_are_no_commands(console):
     made = console()
     reporters = [
         GitHub(made, reported.RULES, None, Path.cwd(), TOKEN),
@@ -63,7 +55,7 @@ def test_hostile_words_are_no_commands(console: Callable[..., Console]) -> None:
         assert "\x1b" not in message
 
 
-def test_each_gate_has_a_token_of_its_own(console: Callable[..., Console]) -> None:
+def test_each_gate_has_a_token_of_its_own(console):
     tokens = set()
     for _ in range(2):
         made = console()
@@ -73,21 +65,17 @@ def test_each_gate_has_a_token_of_its_own(console: Callable[..., Console]) -> No
     assert len(tokens) == 2
 
 
-def test_without_a_summary_that_is_said_once(console: Callable[..., Console]) -> None:
+def test_without_a_summary_that_is_said_once(console):
     lines = annotated(console(), None)
     assert lines.count("GITHUB_STEP_SUMMARY is not set: annotations only") == 1
 
 
-def test_a_summary_that_cannot_be_written_is_one_line(
-    console: Callable[..., Console], tmp_path: Path
-) -> None:
+def test_a_summary_that_cannot_be_written_is_one_line(console, tmp_path):
     with pytest.raises(FileError, match=r"cannot be written to \(Is a directory\)"):
         annotated(console(), tmp_path)
 
 
-def test_a_file_is_named_from_the_workspace(
-    console: Callable[..., Console], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_named_from_the_workspace(console, tmp_path, monkeypatch):
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     made = console()
@@ -105,8 +93,8 @@ def test_a_file_is_named_from_the_workspace(
     ],
 )
 def test_a_gate_without_findings_says_only_why_it_says_nothing(
-    changes: dict[str, Any], commands: list[str], console: Callable[..., Console], tmp_path: Path
-) -> None:
+    changes, commands, console, tmp_path
+):
     made = console()
     reporter = GitHub(made, reported.RULES, tmp_path / "summary.md", Path.cwd(), TOKEN)
     values = {"findings": (), "rules": (), "exit_code": INCONCLUSIVE} | changes

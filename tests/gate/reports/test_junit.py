@@ -1,11 +1,8 @@
 """JUnit XML: every status has its element, and no word of a target can leave its place."""
 
 import xml.etree.ElementTree as ET
-from pathlib import Path
-from typing import Any
 
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
 from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
 from schedproof.gate.judging.events import Judged
@@ -15,7 +12,7 @@ from schedproof.gate.reports.junit import ELEMENTS, JUnit
 from .. import reported
 
 
-def written(path: Path, **changes: Any) -> str:
+def written(path, **changes):
     reporter = JUnit(path, reported.RULES)
     for event in reported.events(**changes):
         assert not path.exists()
@@ -24,15 +21,15 @@ def written(path: Path, **changes: Any) -> str:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "junit.xml"
 
 
-def test_a_gate_that_found_something(file: Path, snapshot: SnapshotAssertion) -> None:
+def test_a_gate_that_found_something(file, snapshot):
     assert written(file) == snapshot
 
 
-def test_a_gate_that_was_broken_off_has_an_error_though_every_rule_held(file: Path) -> None:
+def test_a_gate_that_was_broken_off_has_an_error_though_every_rule_held(file):
     held = (RuleVerdict("ALL-R01", "held", exercised=2),)
     text = written(file, rules=held, findings=(), exit_code=INCONCLUSIVE, fault="it \x00 left")
     [suite] = ET.fromstring(text)
@@ -44,13 +41,13 @@ def test_a_gate_that_was_broken_off_has_an_error_though_every_rule_held(file: Pa
     assert error.attrib == {"message": "it   left", "type": "inconclusive"}
 
 
-def test_a_gate_that_conforms_has_cases_only(file: Path) -> None:
+def test_a_gate_that_conforms_has_cases_only(file):
     held = (RuleVerdict("ALL-R01", "held", exercised=2),)
     [suite] = ET.fromstring(written(file, rules=held, findings=(), exit_code=CONFORMS))
     assert [[*case] for case in suite.findall("testcase")] == [[]]
 
 
-def test_hostile_words_are_text_and_nothing_else(file: Path) -> None:
+def test_hostile_words_are_text_and_nothing_else(file):
     text = written(file)
     root = ET.fromstring(text)
     assert {one.tag for one in root.iter()} == {
@@ -61,7 +58,7 @@ def test_hostile_words_are_text_and_nothing_else(file: Path) -> None:
     assert all(line.isprintable() for line in text.splitlines())
 
 
-def test_a_consequence_carries_the_explanation_of_what_broke_first(file: Path) -> None:
+def test_a_consequence_carries_the_explanation_of_what_broke_first(file):
     root = ET.fromstring(written(file))
     texts = {
         case.attrib["name"].split()[0]: case.findtext("failure")
@@ -72,11 +69,11 @@ def test_a_consequence_carries_the_explanation_of_what_broke_first(file: Path) -
     assert "replay:   schedproof replay" in (texts["ALL-R03"] or "")
 
 
-def test_a_finding_that_was_not_heard_of_names_its_file(file: Path) -> None:
+def test_a_finding_that_was_not_heard_of_names_its_file(file):
     reporter = JUnit(file, reported.RULES)
     reporter(Judged(reported.verdict()))
     assert "scenario: out/SPY-R07-9876543210.json" in file.read_text(encoding="utf-8")
 
 
-def test_every_status_has_its_element() -> None:
+def test_every_status_has_its_element():
     assert set(ELEMENTS) == set(Status.__args__)  # type: ignore[attr-defined]

@@ -3,11 +3,9 @@
 import io
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from schedproof.gate.files.reading import FileError
 from schedproof.gate.judging.events import Event, Notice
@@ -25,14 +23,14 @@ NOTHING = ReportOptions(None, None, None, None, github=False)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
     return tmp_path
 
 
-def tell(console: Console, asked: ReportOptions) -> list[str]:
+def tell(console, asked):
     with reporters(console, reported.RULES, asked) as together:
         for event in reported.events():
             together(event)
@@ -40,9 +38,7 @@ def tell(console: Console, asked: ReportOptions) -> list[str]:
     return reported.printed(console).splitlines()
 
 
-def test_every_file_is_written_from_the_same_events(
-    folder: Path, console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_file_is_written_from_the_same_events(folder, console, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     files = ("v.json", "j.xml", "s.sarif", "e.ndjson")
     asked = ReportOptions(*map(Path, files), github=True)
@@ -61,41 +57,35 @@ def test_every_file_is_written_from_the_same_events(
     assert lines[-1] == lines[0].replace("stop-commands::", "") + "::"
 
 
-def test_nothing_is_written_that_nobody_asked_for(
-    folder: Path, console: Callable[..., Console]
-) -> None:
+def test_nothing_is_written_that_nobody_asked_for(folder, console):
     check_report_options(NOTHING)
     assert not any("::stop-commands" in line for line in tell(console(), NOTHING))
     assert [*folder.iterdir()] == []
 
 
 @pytest.mark.parametrize("option", ["json", "junit", "sarif", "ndjson"])
-def test_a_file_that_cannot_be_is_refused_before_the_work(option: str, folder: Path) -> None:
+def test_a_file_that_cannot_be_is_refused_before_the_work(option, folder):
     with pytest.raises(InputError, match=f"--{option}: no/x: the folder no does not exist"):
         check_report_options(NOTHING._replace(**{option: Path("no/x")}))
 
 
-def test_a_summary_that_cannot_be_is_refused_if_it_is_for_github(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_summary_that_cannot_be_is_refused_if_it_is_for_github(folder, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder))
     check_report_options(NOTHING)
     with pytest.raises(InputError, match=r"GITHUB_STEP_SUMMARY: .* is a folder; valid: a file"):
         check_report_options(NOTHING._replace(github=True))
 
 
-def test_an_empty_summary_is_none(
-    console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_summary_is_none(console, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "")
     asked = NOTHING._replace(github=True)
     check_report_options(asked)
     assert "GITHUB_STEP_SUMMARY is not set: annotations only" in tell(console(), asked)
 
 
-def test_who_reads_no_longer_costs_no_file(folder: Path, console: Callable[..., Console]) -> None:
+def test_who_reads_no_longer_costs_no_file(folder, console):
     class Gone(io.StringIO):
-        def write(self, text: str) -> int:
+        def write(self, text):
             raise SystemExit(3)  # what the console makes of a broken pipe
 
     made = console()
@@ -107,10 +97,10 @@ def test_who_reads_no_longer_costs_no_file(folder: Path, console: Callable[..., 
     assert {path.name for path in folder.iterdir()} == {"v.json", "j.xml"}
 
 
-def test_a_reporter_that_cannot_write_is_left_out_and_named() -> None:
+def test_a_reporter_that_cannot_write_is_left_out_and_named():
     heard: list[tuple[str, Event]] = []
 
-    def full(event: Event) -> None:
+    def full(event):
         heard.append(("full", event))
         raise FileError("report.xml: cannot be written to (No space left on device)")
 

@@ -1,12 +1,9 @@
 """SARIF 2.1.0: valid by the schema, findings at their files, known ones as what they are."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
 from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
 from schedproof.gate.judging.events import Judged
@@ -58,7 +55,7 @@ RUN = {
 LOG = {"$schema": str, "version!": ("2.1.0",), "runs!": [RUN]}
 
 
-def check(value: Any, form: Any) -> None:
+def check(value, form):
     if isinstance(form, dict):
         known = {key.removesuffix("!"): inner for key, inner in form.items()}
         assert {key.removesuffix("!") for key in form if key.endswith("!")} <= set(value)
@@ -74,12 +71,12 @@ def check(value: Any, form: Any) -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     monkeypatch.setattr(sarif, "__version__", "0.0.0")
     return tmp_path / "s.sarif"
 
 
-def written(path: Path, **changes: Any) -> str:
+def written(path, **changes):
     reporter = Sarif(path, reported.RULES)
     for event in reported.events(**changes):
         assert not path.exists()
@@ -89,15 +86,15 @@ def written(path: Path, **changes: Any) -> str:
     return text
 
 
-def results(text: str) -> Any:
+def results(text):
     return json.loads(text)["runs"][0]["results"]
 
 
-def test_a_gate_that_found_something(file: Path, snapshot: SnapshotAssertion) -> None:
+def test_a_gate_that_found_something(file, snapshot):
     assert written(file) == snapshot
 
 
-def test_a_gate_that_conforms_has_an_empty_list(file: Path) -> None:
+def test_a_gate_that_conforms_has_an_empty_list(file):
     assert results(written(file, findings=(), exit_code=CONFORMS)) == []
 
 
@@ -105,16 +102,14 @@ def test_a_gate_that_conforms_has_an_empty_list(file: Path) -> None:
     ("changes", "successful"),
     [({"fault": "it left"}, False), ({"interrupted": True}, False), ({"rules": ()}, True)],
 )
-def test_a_gate_that_says_less_than_was_asked_says_so(
-    changes: dict[str, Any], successful: bool, file: Path
-) -> None:
+def test_a_gate_that_says_less_than_was_asked_says_so(changes, successful, file):
     text = written(file, **({"findings": (), "exit_code": INCONCLUSIVE} | changes))
     [invocation] = json.loads(text)["runs"][0]["invocations"]
     assert (invocation["executionSuccessful"], invocation["exitCode"]) == (successful, 3)
     assert len(invocation["toolExecutionNotifications"]) == 1
 
 
-def test_a_known_divergence_is_a_warning_that_nobody_has_accepted(file: Path) -> None:
+def test_a_known_divergence_is_a_warning_that_nobody_has_accepted(file):
     new, known = results(written(file))
     assert new["level"] == "error"
     assert "suppressions" not in new
@@ -122,13 +117,13 @@ def test_a_known_divergence_is_a_warning_that_nobody_has_accepted(file: Path) ->
     assert [one["status"] for one in known["suppressions"]] == ["underReview"]
 
 
-def test_a_rule_is_found_by_its_index(file: Path) -> None:
+def test_a_rule_is_found_by_its_index(file):
     [run] = json.loads(written(file))["runs"]
     for result in run["results"]:
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
 
 
-def fingerprint(path: Path, message: str) -> Any:
+def fingerprint(path, message):
     found = reported.found("out/one.json", message=message)
     reporter = Sarif(path, reported.RULES)
     reporter(found)
@@ -136,7 +131,7 @@ def fingerprint(path: Path, message: str) -> Any:
     return results(path.read_text(encoding="utf-8"))[0]["partialFingerprints"]
 
 
-def test_failures_of_one_shape_have_one_fingerprint(file: Path) -> None:
+def test_failures_of_one_shape_have_one_fingerprint(file):
     first = fingerprint(file, "../../x waits 3 steps")
     assert first == fingerprint(file, "]]> waits 12 steps")
     assert first != fingerprint(file, "]]> runs 12 steps")
@@ -153,9 +148,7 @@ def test_failures_of_one_shape_have_one_fingerprint(file: Path) -> None:
         ("/else where/s.json", "file:///else%20where/s.json"),
     ],
 )
-def test_a_file_is_a_uri_from_here(
-    scenario: str, uri: str, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_a_uri_from_here(scenario, uri, file, monkeypatch):
     monkeypatch.chdir(file.parent)
     finding = msgspec.structs.replace(
         reported.verdict().findings[0], scenario=scenario.format(here=file.parent)

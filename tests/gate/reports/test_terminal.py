@@ -3,12 +3,9 @@
 import io
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rich.console import Console
-from syrupy.assertion import SnapshotAssertion
 
 from schedproof.gate.console import output
 from schedproof.gate.judging.events import Progress
@@ -23,7 +20,7 @@ TITLES = {rule.id: rule.title for rule in RULES}
 SAYS = {rule.id: rule.says for rule in RULES}
 
 
-def verdict(*rules: RuleVerdict, **changes: Any) -> Verdict:
+def verdict(*rules, **changes):
     values: dict[str, Any] = {
         "target": TargetInfo("toy", "toy", "1"),
         "system": "spyre",
@@ -38,7 +35,7 @@ def verdict(*rules: RuleVerdict, **changes: Any) -> Verdict:
     return Verdict(**(values | changes))
 
 
-def printed(given: Verdict, verbose: bool = True) -> list[str]:
+def printed(given, verbose=True):
     console = output.make_console()
     console.file = io.StringIO()
     print_verdict(console, given, RULES, verbose)
@@ -49,7 +46,7 @@ KNOWN = RuleVerdict("SPY-R22", "violated", 4, "s.json", "left out", divergence="
 NEW = RuleVerdict("SPY-R07", "violated", 5, "s.json", "too wide")
 
 
-def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule() -> None:
+def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule():
     assert printed(verdict(KNOWN, NEW)) == [
         f"diverges       SPY-R22  {TITLES['SPY-R22']}: left out",
         f"    the rule: {SAYS['SPY-R22']}",
@@ -59,13 +56,13 @@ def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule() -> None:
     ]
 
 
-def test_known_divergences_are_counted_apart() -> None:
+def test_known_divergences_are_counted_apart():
     also = RuleVerdict("SPY-R35", "violated", 4, "s.json", "idle", divergence="2.4.0: idles")
     assert "2 broken (2 known divergences)" in summary(verdict(KNOWN, also), RULES)
     assert "1 broken;" in summary(verdict(NEW), RULES)
 
 
-def test_rules_without_a_predicate_are_one_line_and_not_counted() -> None:
+def test_rules_without_a_predicate_are_one_line_and_not_counted():
     unchecked = [rule for rule in RULES if rule.unchecked][:2]
     entries = [RuleVerdict(one.id, "not_observable", message=one.unchecked) for one in unchecked]
     held = RuleVerdict("SPY-R35", "held", exercised=9)
@@ -79,7 +76,7 @@ def test_rules_without_a_predicate_are_one_line_and_not_counted() -> None:
     ]
 
 
-def test_where_all_is_well_what_held_is_a_line_and_what_was_left_out_keeps_its_own() -> None:
+def test_where_all_is_well_what_held_is_a_line_and_what_was_left_out_keeps_its_own():
     entries = (
         RuleVerdict("SPY-R35", "held", exercised=9),
         RuleVerdict("SPY-R22", "held", exercised=4),
@@ -100,7 +97,7 @@ def test_where_all_is_well_what_held_is_a_line_and_what_was_left_out_keeps_its_o
     assert printed(verdict(*entries), verbose=False) == printed(verdict(*entries))
 
 
-def test_the_verdict_file_keeps_the_divergence() -> None:
+def test_the_verdict_file_keeps_the_divergence():
     data = json.loads(output.as_json(verdict(KNOWN, NEW)))
     assert [entry["divergence"] for entry in data["rules"]] == ["2.4.0: pauses", None]
 
@@ -116,7 +113,7 @@ PLACES: dict[str, dict[str, str]] = {
 }
 
 
-def told_to(console: Console, *, progress: bool = False) -> str:
+def told_to(console, *, progress=False):
     terminal = Terminal(console, RULES)
     for event in reported.events():
         if progress or not isinstance(event, Progress):  # it is drawn when the clock says so
@@ -126,41 +123,35 @@ def told_to(console: Console, *, progress: bool = False) -> str:
 
 
 @pytest.mark.parametrize("place", ["pipe", "terminal", "narrow terminal", "ascii"])
-def test_a_gate_is_told_in_full_wherever_it_is_read(
-    place: str, console: Callable[..., Console], snapshot: SnapshotAssertion
-) -> None:
+def test_a_gate_is_told_in_full_wherever_it_is_read(place, console, snapshot):
     text = told_to(console(**PLACES[place]))
     assert text.replace("\x1b", "<ESC>") == snapshot
 
 
-def test_the_width_of_a_terminal_changes_nothing_that_may_be_copied(
-    console: Callable[..., Console],
-) -> None:
+def test_the_width_of_a_terminal_changes_nothing_that_may_be_copied(console):
     for place in ("pipe", "terminal"):
         wide, narrow = (told_to(console(**PLACES[name])) for name in (place, f"narrow {place}"))
         assert wide == narrow
 
 
-def test_no_color_leaves_the_words(console: Callable[..., Console]) -> None:
+def test_no_color_leaves_the_words(console):
     plain, pale = told_to(console()), told_to(console(**PLACES["no color"]))
     assert "\x1b[3" not in pale
     assert pale.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") == plain
 
 
-def test_hostile_words_cannot_leave_their_line(console: Callable[..., Console]) -> None:
+def test_hostile_words_cannot_leave_their_line(console):
     lines = told_to(console()).splitlines()
     assert not [line for line in lines if line.lstrip().startswith(("::error", "lines"))]
     assert all(line.isprintable() for line in lines)
 
 
-def test_a_pipe_gets_no_progress(console: Callable[..., Console]) -> None:
+def test_a_pipe_gets_no_progress(console):
     assert told_to(console(), progress=True) == told_to(console())
 
 
 @pytest.mark.parametrize("columns", [40, 100])
-def test_a_terminal_gets_progress_that_fits_its_line(
-    columns: int, console: Callable[..., Console]
-) -> None:
+def test_a_terminal_gets_progress_that_fits_its_line(columns, console):
     made = console(FORCE_COLOR="1", TERM="xterm-256color", COLUMNS=str(columns), NO_COLOR="1")
     terminal = Terminal(made, RULES)
     terminal(Progress("hypothesis, small", 10, 60, 100))
@@ -171,5 +162,5 @@ def test_a_terminal_gets_progress_that_fits_its_line(
     assert all(len(line.rstrip()) <= columns for line in words)
 
 
-def test_a_dumb_terminal_gets_no_control_codes(console: Callable[..., Console]) -> None:
+def test_a_dumb_terminal_gets_no_control_codes(console):
     assert "\x1b" not in told_to(console(**PLACES["dumb"], NO_COLOR="1"), progress=True)

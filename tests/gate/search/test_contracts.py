@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,10 @@ import pytest
 from schedproof.gate.search import contracts
 from schedproof.gate.search.contracts import Answer, Claim, called_with, judged
 from schedproof.model import pool
-from schedproof.model.spyre import documented, peak, volumetric
+from schedproof.model.spyre import documented, peak, release_2_1_2, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
 
-from ...command_line import Run
-
-ABOUT = (pool, documented, peak, volumetric)
+ABOUT = (pool, documented, peak, release_2_1_2, volumetric)
 MODULES = {one.__name__.rpartition(".")[2]: one for one in ABOUT}
 PATIENCE = 120.0  # seconds; what takes a moment, however busy the machine
 # The functions before anything is planted.
@@ -25,12 +22,12 @@ chunk, tkvs, volume = documented.next_chunk, documented.request_tkvs, peak.peak_
 left_padding = documented.left_padding_blocks
 
 
-def unaligned_chunk(prompt: int, computed: int, size: int, block: int) -> tuple[int, int]:
+def unaligned_chunk(prompt, computed, size, block):
     start = computed // size * size
     return start, min(start + size, prompt)
 
 
-def short_chunk(*arguments: int) -> tuple[int, int]:
+def short_chunk(*arguments):
     start, end = chunk(*arguments)
     return start, end - (end < arguments[0])
 
@@ -60,10 +57,10 @@ FAULTS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def plant(monkeypatch):
     """Puts a fault into the function that a contract is about."""
 
-    def put(name: str, fault: Callable[..., Any] | None = None) -> None:
+    def put(name, fault=None):
         module, _, function = CONTRACTS[name].about.partition(".")
         wrong = fault or FAULTS[name.partition("/")[0]]
         monkeypatch.setattr(MODULES[module], function, wrong)
@@ -72,44 +69,42 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder, and an empty cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_this_process(monkeypatch):
     """Where a planted fault is seen: a process that is spawned has none."""
     monkeypatch.setattr(contracts, "bounded", lambda seconds, work, *args: work(*args))
 
 
-def crosshair_on(name: str) -> Answer:
+def crosshair_on(name):
     [claim] = contracts.by_crosshair(name, PATIENCE)
     return judged(CONTRACTS[name], claim)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_a_contract_is_proven_of_the_model(name: str) -> None:
+def test_a_contract_is_proven_of_the_model(name):
     assert crosshair_on(name) == Answer("holds", "")
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_a_planted_fault_is_refuted_by_its_contract(
-    name: str, plant: Callable[[str], None]
-) -> None:
+def test_a_planted_fault_is_refuted_by_its_contract(name, plant):
     plant(name)
     answer = crosshair_on(name)
     assert answer.status == "refuted", answer
     assert answer.why.startswith(f"{CONTRACTS[name].about}, ")
 
 
-def test_every_contract_has_a_fault() -> None:
+def test_every_contract_has_a_fault():
     assert set(FAULTS) == {name.partition("/")[0] for name in CONTRACTS}
 
 
-def test_a_function_that_raises_is_refuted_with_its_error(plant: Callable[..., None]) -> None:
+def test_a_function_that_raises_is_refuted_with_its_error(plant):
     plant("rounded_up/any", lambda tokens, block: -(-tokens // block) * block + 0 // (tokens - 777))
     answer = crosshair_on("rounded_up/any")
     assert answer.status == "refuted"
@@ -117,13 +112,13 @@ def test_a_function_that_raises_is_refuted_with_its_error(plant: Callable[..., N
     assert "ZeroDivisionError" in answer.why
 
 
-def test_time_that_is_over_is_no_proof() -> None:
+def test_time_that_is_over_is_no_proof():
     [claim] = contracts.by_crosshair("fewest_blocks/any", 0.0)
     assert not claim.holds
     assert judged(CONTRACTS["fewest_blocks/any"], claim).status == "inconclusive"
 
 
-def test_a_contract_that_never_applies_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_contract_that_never_applies_is_not_proven(monkeypatch):
     name = "fewest_blocks/any"
     vacuous = replace(CONTRACTS[name], given=lambda tokens, **_: tokens < tokens)
     monkeypatch.setitem(CONTRACTS, name, vacuous)
@@ -147,9 +142,7 @@ RECTANGLE = CONTRACTS["rectangle/production"]
         ("Not confirmed.", None),
     ],
 )
-def test_the_arguments_of_a_counterexample_are_read_or_it_has_none(
-    message: str, arguments: tuple[Any, ...] | None
-) -> None:
+def test_the_arguments_of_a_counterexample_are_read_or_it_has_none(message, arguments):
     expected = arguments and dict(zip(("lengths", "block"), arguments, strict=True))
     assert called_with(RECTANGLE, message) == expected
 
@@ -164,18 +157,14 @@ def test_the_arguments_of_a_counterexample_are_read_or_it_has_none(
     ],
     ids=["none", "holds there", "not allowed", "no plain number"],
 )
-def test_a_counterexample_that_does_not_fail_on_replay_is_inconclusive(
-    arguments: dict[str, Any] | None,
-) -> None:
+def test_a_counterexample_that_does_not_fail_on_replay_is_inconclusive(arguments):
     answer = judged(RECTANGLE, Claim(False, "CrossHair: so it says", arguments))
     assert answer.status == "inconclusive"
     assert answer.why.endswith("CrossHair: so it says")
 
 
 @pytest.mark.slow
-def test_the_backend_of_the_nightly_profile_finds_a_planted_fault(
-    plant: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backend_of_the_nightly_profile_finds_a_planted_fault(plant, tmp_path, monkeypatch):
     name = "last_chunk/production"
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path))
     monkeypatch.setitem(contracts.PROFILES, "nightly", 10)
@@ -186,13 +175,11 @@ def test_the_backend_of_the_nightly_profile_finds_a_planted_fault(
     assert judged(CONTRACTS[name], claim).status == "refuted"
 
 
-def test_an_error_of_the_backend_itself_is_inconclusive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_backend_itself_is_inconclusive(tmp_path, monkeypatch):
     name = "last_chunk/production"
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path))
 
-    def fails(one: object) -> dict[str, Any]:
+    def fails(one):
         return {"prompt": contracts.st.integers().map(lambda n: n // 0)}
 
     monkeypatch.setattr(contracts, "_strategies", fails)
@@ -203,7 +190,7 @@ def test_an_error_of_the_backend_itself_is_inconclusive(
 
 
 @pytest.mark.slow
-def test_contracts_that_are_confirmed_are_exit_0(run: Run) -> None:
+def test_contracts_that_are_confirmed_are_exit_0(run):
     words = ("--only", "fewest_blocks", "--only", "last_chunk/production", "--time-limit", "60")
     result = run("check", "contracts", *words)
     assert (result.code, result.err) == (0, "")
@@ -216,12 +203,12 @@ def test_contracts_that_are_confirmed_are_exit_0(run: Run) -> None:
 
 
 def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconclusive(
-    run: Run, plant: Callable[[str], None], in_this_process: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, plant, in_this_process, monkeypatch
+):
     plant("last_chunk/production")
     real = contracts.judged
 
-    def doubts(one: Any, claim: Claim) -> Answer:
+    def doubts(one, claim):
         return Answer("inconclusive", "who knows") if claim.holds else real(one, claim)
 
     monkeypatch.setattr(contracts, "judged", doubts)
@@ -236,10 +223,8 @@ def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconc
     assert lines[5] == "refuted: 1 of 2 answers"
 
 
-def test_a_process_that_does_not_answer_is_inconclusive_and_exit_3(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def silent(seconds: float, work: object, *args: object) -> Any:
+def test_a_process_that_does_not_answer_is_inconclusive_and_exit_3(run, monkeypatch):
+    def silent(seconds, work, *args):
         raise contracts.Unanswered(f"the time limit of {seconds:g} s was reached")
 
     monkeypatch.setattr(contracts, "bounded", silent)
@@ -251,12 +236,10 @@ def test_a_process_that_does_not_answer_is_inconclusive_and_exit_3(
     assert end == "inconclusive: 1 of 1 answers, none refuted; a longer --time-limit may tell"
 
 
-def test_the_nightly_profile_asks_hypothesis_as_well(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_nightly_profile_asks_hypothesis_as_well(run, monkeypatch):
     asked: list[str] = []
 
-    def claims(seconds: float, work: Any, name: str, limit: float) -> Any:
+    def claims(seconds, work, name, limit):
         asked.append(work.__name__)
         return iter([Claim(True)])
 
@@ -277,7 +260,7 @@ def test_the_nightly_profile_asks_hypothesis_as_well(
         (["contracts", "--time-limit", "0"], "--time-limit: 0.0; valid: at least 1"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_2(words: list[str], says: str, run: Run) -> None:
+def test_wrong_input_is_one_line_and_exit_2(words, says, run):
     result = run("check", *words)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"schedproof: {says}")
@@ -291,9 +274,7 @@ def test_wrong_input_is_one_line_and_exit_2(words: list[str], says: str, run: Ru
         ("hypothesis_crosshair_provider", "nightly", "crosshair-tool hypothesis-crosshair"),
     ],
 )
-def test_what_is_not_installed_is_one_line_and_exit_2(
-    absent: str, profile: str, package: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_installed_is_one_line_and_exit_2(absent, profile, package, run, monkeypatch):
     monkeypatch.setitem(sys.modules, absent, None)
     result = run("check", "contracts", "--profile", profile)
     assert (result.code, result.out) == (2, "")
@@ -302,7 +283,7 @@ def test_what_is_not_installed_is_one_line_and_exit_2(
     assert result.err.count("\n") == 1
 
 
-def test_other_commands_do_not_load_crosshair() -> None:
+def test_other_commands_do_not_load_crosshair():
     commands = "gate, replay, check, explore"
     loaded = f"import sys; from schedproof.gate.cli import {commands}; print(*sys.modules)"
     ended = subprocess.run(

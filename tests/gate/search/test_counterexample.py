@@ -1,7 +1,6 @@
 """How a counterexample of a search is shown."""
 
 import io
-from pathlib import Path
 
 from rich.console import Console
 
@@ -17,7 +16,7 @@ SMALL = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, "max_batch_tkv": 
 [LIMIT] = select(load("spyre"), ["SPY-R07"])
 
 
-def test_the_worst_run_is_shown_at_its_worst_step_not_at_its_first(tmp_path: Path) -> None:
+def test_the_worst_run_is_shown_at_its_worst_step_not_at_its_first(tmp_path):
     long = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=7)
     short = Request(id="r1", arrival=4, prompt=(("r1", 1),), max_tokens=4)
     scenario = Scenario(system="spyre", revision="documented", config=SMALL, requests=(long, short))

@@ -15,8 +15,6 @@ from schedproof.gate.targets.supported_releases import Release, packages
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
 
-from ...command_line import Run
-
 VARIABLE = "SCHEDPROOF_NANO_VLLM"
 EVERY_NAME = ", ".join(known_checkouts())
 OLD = "class BlockManager:\n    def may_append(self, seq): pass\n"
@@ -24,12 +22,12 @@ NEW = f"{OLD}    def hash_blocks(self, seq): pass\n"
 
 
 @pytest.fixture(autouse=True)
-def nobody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_says(monkeypatch):
     """The environment names no checkout."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-def checkout(folder: Path, code: str = NEW) -> Path:
+def checkout(folder, code=NEW):
     """A folder with the files that a checkout has."""
     engine = folder / "nanovllm" / "engine"
     engine.mkdir(parents=True)
@@ -49,7 +47,7 @@ def checkout(folder: Path, code: str = NEW) -> Path:
         ("nano-vllm:C:/there", "C:/there"),
     ],
 )
-def test_a_checkout_is_named_alone_or_with_its_folder(spec: str, folder: str) -> None:
+def test_a_checkout_is_named_alone_or_with_its_folder(spec, folder):
     assert checkouts.named(spec) == (NANO, folder)
     assert parse_target(spec).default_system == "nano_vllm"
 
@@ -57,19 +55,17 @@ def test_a_checkout_is_named_alone_or_with_its_folder(spec: str, folder: str) ->
 @pytest.mark.parametrize(
     "spec", ["model", "nano-vllm==0.2.0", "nano_vllm", "nano", "vllm==0.28.0", "toys:nano-vllm"]
 )
-def test_other_targets_are_no_checkouts(spec: str) -> None:
+def test_other_targets_are_no_checkouts(spec):
     assert checkouts.named(spec) is None
 
 
-def test_a_path_is_added_to_the_name() -> None:
+def test_a_path_is_added_to_the_name():
     assert checkouts.with_path("nano-vllm", Path("/some/where")) == "nano-vllm:/some/where"
     assert checkouts.with_path("nano-vllm", None) == "nano-vllm"
     assert checkouts.with_path("model", None) == "model"
 
 
-def test_the_folder_is_what_the_word_says_before_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_what_the_word_says_before_the_environment(tmp_path, monkeypatch):
     said, known = checkout(tmp_path / "said"), checkout(tmp_path / "known")
     assert checkouts.folder_of(NANO, str(said)) == said
     monkeypatch.setenv(VARIABLE, str(known))
@@ -77,22 +73,20 @@ def test_the_folder_is_what_the_word_says_before_the_environment(
     assert checkouts.folder_of(NANO, "") == known
 
 
-def test_a_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_made_absolute(tmp_path, monkeypatch):
     checkout(tmp_path / "one")
     monkeypatch.chdir(tmp_path)
     assert checkouts.folder_of(NANO, "one") == tmp_path / "one"
 
 
-def test_nobody_says_where_the_checkout_is() -> None:
+def test_nobody_says_where_the_checkout_is():
     with pytest.raises(InputError) as caught:
         checkouts.folder_of(NANO, "")
     assert str(caught.value) == f"--path: missing; valid: the folder of a checkout, or ${VARIABLE}"
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
-def test_no_such_folder_is_named_with_who_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_environment: bool
-) -> None:
+def test_no_such_folder_is_named_with_who_said_so(tmp_path, monkeypatch, from_environment):
     gone = str(tmp_path / "gone")
     monkeypatch.setenv(VARIABLE, gone)
     with pytest.raises(InputError) as caught:
@@ -102,7 +96,7 @@ def test_no_such_folder_is_named_with_who_said_so(
 
 
 @pytest.mark.parametrize("file", NANO.needs)
-def test_a_file_that_is_missing_is_named(tmp_path: Path, file: str) -> None:
+def test_a_file_that_is_missing_is_named(tmp_path, file):
     one = checkout(tmp_path / "one")
     (one / file).unlink()
     with pytest.raises(InputError) as caught:
@@ -112,8 +106,8 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, file: str) -> None:
 
 @pytest.mark.parametrize(("code", "revision"), [(NEW, "0.2.0"), (OLD, "documented")])
 def test_code_that_publishes_blocks_is_compared_with_the_release_and_older_with_the_deck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, revision: str
-) -> None:
+    tmp_path, monkeypatch, code, revision
+):
     one = checkout(tmp_path / "one", code)
     assert checkouts.revision_of(NANO, str(one)) == revision
     assert parse_target(f"nano-vllm:{one}").default_revision() == revision
@@ -121,9 +115,7 @@ def test_code_that_publishes_blocks_is_compared_with_the_release_and_older_with_
     assert parse_target("nano-vllm").default_revision() == revision
 
 
-def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(
-    tmp_path: Path,
-) -> None:
+def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(tmp_path):
     one = checkout(tmp_path / "one")
     command, env = checkouts.command_of(NANO, str(one))
     assert command[0] == sys.executable
@@ -133,7 +125,7 @@ def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(
     assert env.items() >= {key: os.environ[key] for key in ("PATH",)}.items()
 
 
-def wrong(run: Run, *words: str) -> str:
+def wrong(run, *words):
     """What a wrong command line says in its one line."""
     result = run("gate", *words, "--profile", "quick")
     assert (result.code, result.out) == (2, "")
@@ -143,7 +135,7 @@ def wrong(run: Run, *words: str) -> str:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """An empty working folder."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -151,37 +143,35 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_missing_path_is_one_line(run: Run, here: Path) -> None:
+def test_a_missing_path_is_one_line(run, here):
     assert wrong(run, "nano-vllm").startswith("--path: missing; valid: the folder of a checkout")
 
 
-def test_a_folder_that_does_not_exist_is_one_line(run: Run, here: Path) -> None:
+def test_a_folder_that_does_not_exist_is_one_line(run, here):
     said = wrong(run, "nano-vllm", "--path", "gone")
     assert said.startswith("--path: gone: no such folder")
     assert wrong(run, "nano-vllm:gone").startswith("--path: gone: no such folder")
 
 
-def test_a_folder_that_is_no_checkout_is_one_line(run: Run, here: Path) -> None:
+def test_a_folder_that_is_no_checkout_is_one_line(run, here):
     (here / "empty").mkdir()
     said = wrong(run, "nano-vllm", "--path", "empty")
     assert said.startswith("--path: empty has no nanovllm/engine/scheduler.py; valid: a checkout")
     assert list(here.iterdir()) == [here / "empty"]
 
 
-def test_a_wrong_environment_is_one_line_that_names_the_variable(
-    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_environment_is_one_line_that_names_the_variable(run, here, monkeypatch):
     monkeypatch.setenv(VARIABLE, "gone")
     assert wrong(run, "nano-vllm").startswith(f"${VARIABLE}: gone: no such folder")
 
 
 @pytest.mark.parametrize("target", ["model", "vllm==0.28.0", "toys:Toy", "cmd:python toy.py"])
-def test_a_path_for_another_target_is_one_line(run: Run, here: Path, target: str) -> None:
+def test_a_path_for_another_target_is_one_line(run, here, target):
     said = wrong(run, target, "--path", "there")
     assert said.startswith(f"--path: there: only for {EVERY_NAME}, not for {target}")
 
 
-def test_a_replay_reads_a_path_as_well(run: Run, here: Path) -> None:
+def test_a_replay_reads_a_path_as_well(run, here):
     (here / "one.json").write_text("{}")
     result = run("replay", "one.json", "--target", "model", "--path", "there")
     assert (result.code, result.out) == (2, "")
@@ -189,7 +179,7 @@ def test_a_replay_reads_a_path_as_well(run: Run, here: Path) -> None:
     assert result.err.startswith(said)
 
 
-def plugin(folder: Path, *lines: str) -> Path:
+def plugin(folder, *lines):
     core = folder / "sendnn_inference" / "v1" / "core"
     core.mkdir(parents=True)
     (core / "scheduler.py").write_text("class ChunkedPrefillSpyreScheduler: pass\n")
@@ -198,13 +188,13 @@ def plugin(folder: Path, *lines: str) -> Path:
     return folder
 
 
-def release_in(folder: Path) -> Release:
+def release_in(folder):
     checkout = known_checkouts()["sendnn-inference"]
     assert checkout.package is not None
     return checkouts.release_of(checkout.package, checkout, str(folder))
 
 
-def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path: Path) -> None:
+def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path):
     core = tmp_path / "vllm" / "v1" / "core" / "sched"
     core.mkdir(parents=True)
     (core / "scheduler.py").write_text("class Scheduler: pass\n")
@@ -221,8 +211,8 @@ def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path: Path) -> None:
     [([], "0.33.0"), (["vllm<0.28.1,>=0.26.0"], "0.28.0"), (["torch", "vllm==0.24.0"], "0.24.0")],
 )
 def test_a_checkout_of_the_plugin_runs_on_the_latest_vllm_that_it_takes(
-    tmp_path: Path, dependencies: list[str], vllm: str
-) -> None:
+    tmp_path, dependencies, vllm
+):
     folder = plugin(tmp_path, f"dependencies = {dependencies}")
     release = release_in(folder)
     assert release == Release("sendnn-inference", "checkout", vllm, folder)
@@ -237,9 +227,7 @@ def test_a_checkout_of_the_plugin_runs_on_the_latest_vllm_that_it_takes(
         ("name =", "cannot be read ("),
     ],
 )
-def test_a_project_file_that_says_nothing_usable_is_one_line(
-    tmp_path: Path, text: str, problem: str
-) -> None:
+def test_a_project_file_that_says_nothing_usable_is_one_line(tmp_path, text, problem):
     folder = plugin(tmp_path, text)
     with pytest.raises(InputError) as caught:
         release_in(folder)
@@ -247,7 +235,7 @@ def test_a_project_file_that_says_nothing_usable_is_one_line(
     assert line.startswith(f"--path: {folder}/pyproject.toml: {problem}")
 
 
-def test_the_plugin_is_found_by_what_its_project_file_says(tmp_path: Path) -> None:
+def test_the_plugin_is_found_by_what_its_project_file_says(tmp_path):
     points = ['[project.entry-points."vllm.platform_plugins"]', 'x = "x:register"']
     folder = metadata_folder(plugin(tmp_path / "here", *points), tmp_path / "made")
     [found] = importlib.metadata.distributions(path=[str(folder)])

@@ -1,40 +1,34 @@
 """The examination of an adapter: each fault of one is told, and a sound one has none."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from schedproof.gate.judging.context import GateContext
 from schedproof.gate.targets.doctor import Remark, examine, signatures
 from schedproof.gate.targets.probe import ProbeRequest
 from schedproof.model.faults import TargetBroken
 from schedproof.model.systems import revisions_of
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
-from ...command_line import Run
 from ..build import Toy
 
 
 class SaysMore(Toy):
     """Shows a field that it never declared, and one that is none."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["preempted"] = []
         step["mood"] = "good"
 
 
 class DeclaresMore(Toy):
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         reply = super().start(system, revision, config)
         return reply | {"observes": [*reply.get("observes", ()), "mood"]}
 
 
 class TakesAnyKey(Toy):
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         known = {key: value for key, value in config.items() if key != "no_such_key"}
         return super().start(system, revision, known)
 
@@ -44,44 +38,44 @@ class Remembers(Toy):
 
     runs, stepped = 0, False
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.runs, self.stepped = self.runs + self.stepped, False
         return super().start(system, revision, config)
 
-    def add(self, request: dict[str, Any]) -> Reply:
+    def add(self, request):
         if self.runs > 3 and request["id"] == "r1":
             request = request | {"prompt": [["r1", 2]]}
         return super().add(request)
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         self.stepped = True
 
 
 class WrongReason(Toy):
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["finished"] = dict.fromkeys(step["finished"], "length")
 
 
 class NoAborts(Toy):
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
+    def abort(self, id, inside=False):  # noqa: A002 (the protocol's word)
         return {"ok": False, "error": "unsupported", "message": "no"}
 
 
 class TakesAll(Toy):
-    def add(self, request: dict[str, Any]) -> Reply:
+    def add(self, request):
         return {"ok": True} if request["id"] == "endless" else super().add(request)
 
 
 @pytest.fixture
-def examined(gate: Callable[..., GateContext]) -> Callable[[Any], list[Remark]]:
+def examined(gate):
     return lambda target: [*examine(gate(target).probe_request, None)]
 
 
-def wrong(remarks: list[Remark]) -> list[tuple[str, str]]:
+def wrong(remarks):
     return [(one.what, one.why) for one in remarks if one.says == "wrong"]
 
 
-def test_a_sound_adapter_has_no_fault(examined: Callable[[Any], list[Remark]]) -> None:
+def test_a_sound_adapter_has_no_fault(examined):
     remarks = examined(Toy())
     assert wrong(remarks) == []
     assert len([one for one in remarks if one.says == "ok"]) >= 9
@@ -97,15 +91,11 @@ def test_a_sound_adapter_has_no_fault(examined: Callable[[Any], list[Remark]]) -
         (WrongReason, "ALL-R04", "finished says length, expected eos"),
     ],
 )
-def test_each_fault_of_an_adapter_is_told(
-    examined: Callable[[Any], list[Remark]], target: type[Toy], what: str, why: str
-) -> None:
+def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
     assert [one for one in wrong(examined(target())) if one[0] == what and why in one[1]]
 
 
-def test_what_is_left_over_of_an_earlier_run_is_told(
-    examined: Callable[[Any], list[Remark]],
-) -> None:
+def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     found = dict(wrong(examined(Remembers())))
     assert {"start amid a run", "start after a stop"} <= found.keys()
     assert "is another: " in found["start after a stop"]
@@ -115,23 +105,19 @@ def test_what_is_left_over_of_an_earlier_run_is_told(
     ("target", "what", "why"),
     [(NoAborts, "abort", "not supported"), (TakesAll, "add", "it is judged by what it")],
 )
-def test_what_may_be_left_out_is_a_note(
-    examined: Callable[[Any], list[Remark]], target: type[Toy], what: str, why: str
-) -> None:
+def test_what_may_be_left_out_is_a_note(examined, target, what, why):
     remarks = examined(target())
     assert wrong(remarks) == []
     assert [one for one in remarks if one.says == "note" and one.what == what and why in one.why]
 
 
-def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(
-    examined: Callable[[Any], list[Remark]],
-) -> None:
+def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(examined):
     class Shy(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             reply = super().start(system, revision, config)
             return reply | {"observes": [n for n in reply.get("observes", ()) if n != "tkv"]}
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step.pop("tkv", None)
 
     said = {one.what: one.why for one in examined(Shy())}
@@ -140,15 +126,13 @@ def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_models_of_all_systems_are_sound_adapters(system: str) -> None:
+def test_the_models_of_all_systems_are_sound_adapters(system):
     revision = revisions_of(system)[0]
     subject = ProbeRequest(ModelTarget(), system, revision, load(system))
     assert wrong([*examine(subject, None)]) == []
 
 
-def test_signatures_are_compared_with_those_that_the_adapter_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signatures_are_compared_with_those_that_the_adapter_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sched.py").write_text("class S:\n    def run(self, budget): pass\n")
     names = "RELIES_ON = {'sched:S.run': '(self, budget)', 'sched:S.gone': '()'}\n"
@@ -170,9 +154,7 @@ def test_signatures_are_compared_with_those_that_the_adapter_names(
         ("print('noise')", "note", "none to check"),
     ],
 )
-def test_an_adapter_without_signatures_or_with_bad_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str, why: str
-) -> None:
+def test_an_adapter_without_signatures_or_with_bad_ones(tmp_path, monkeypatch, text, says, why):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "adapter.py").write_text(text)
     [remark] = signatures("adapter")
@@ -180,9 +162,7 @@ def test_an_adapter_without_signatures_or_with_bad_ones(
 
 
 @pytest.mark.slow
-def test_the_command_says_a_line_per_check_and_exits_with_1_for_a_fault(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_a_line_per_check_and_exits_with_1_for_a_fault(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sound = run("doctor", "model")
     assert (sound.code, sound.out.splitlines()[-1][:13]) == (0, "nothing wrong")
@@ -199,7 +179,7 @@ def test_the_command_says_a_line_per_check_and_exits_with_1_for_a_fault(
 
 
 @pytest.mark.slow
-def test_what_is_no_target_is_one_line(run: Run) -> None:
+def test_what_is_no_target_is_one_line(run):
     for words in (("nix:Target",), ("model", "--system", "sglang"), ("model", "--revision", "9")):
         result = run("doctor", *words)
         assert result.code == 2
@@ -209,14 +189,14 @@ def test_what_is_no_target_is_one_line(run: Run) -> None:
 class ForgetsAborts(Toy):
     """What was given up is never reported."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["finished"] = {name: why for name, why in step["finished"].items() if why != "aborted"}
 
 
 class CountsCachedBlocks(Toy):
     """A pool of which a block is never free."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         if step.get("free_blocks"):
             step["free_blocks"] -= 1
 
@@ -224,7 +204,7 @@ class CountsCachedBlocks(Toy):
 class AnswersInWords(Toy):
     """A number that is a text."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["computed"] = {name: str(tokens) for name, tokens in step["computed"].items()}
 
 
@@ -236,19 +216,19 @@ class AnswersInWords(Toy):
     ],
 )
 def test_faults_that_few_requests_do_not_show_are_told_with_how_to_mend_them(
-    examined: Callable[[Any], list[Remark]], target: type[Toy], rule: str, says: str, mend: str
-) -> None:
+    examined, target, rule, says, mend
+):
     found = dict(wrong(examined(target())))
     assert says in found[rule]
     assert mend in found[rule]
 
 
-def test_a_field_of_another_type_is_named(examined: Callable[[Any], list[Remark]]) -> None:
+def test_a_field_of_another_type_is_named(examined):
     with pytest.raises(TargetBroken, match=r"Expected `int`, got `str` - at `\$.computed"):
         examined(AnswersInWords())
 
 
-def test_a_crash_where_blocks_run_out_is_the_gates_to_judge() -> None:
+def test_a_crash_where_blocks_run_out_is_the_gates_to_judge():
     subject = ProbeRequest(ModelTarget(), "spyre", "2.1.2", load("spyre"))
     remarks = [*examine(subject, None)]
     assert wrong(remarks) == []
@@ -258,11 +238,11 @@ def test_a_crash_where_blocks_run_out_is_the_gates_to_judge() -> None:
 class NamesAnyGeneratorADecode(ModelTarget):
     """A request that has emitted a token is said to decode, also where it computes all again."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.emitted: set[str] = set()
         return super().start(system, revision, config)
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         step = reply["step"]
         if step["scheduled"] and self.emitted.issuperset(step["scheduled"]):
@@ -272,7 +252,7 @@ class NamesAnyGeneratorADecode(ModelTarget):
 
 
 @pytest.mark.parametrize("system", ["vllm", "nano_vllm"])
-def test_a_wrong_kind_after_a_preemption_is_told(system: str) -> None:
+def test_a_wrong_kind_after_a_preemption_is_told(system):
     subject = ProbeRequest(NamesAnyGeneratorADecode(), system, "documented", load(system))
     told = [one for one in examine(subject, None) if one.says == "wrong"]
     assert [one.what for one in told] == ["ALL-R13"]

@@ -20,9 +20,7 @@ from schedproof.gate.targets.target_spec import parse_target
         ("cmd:python toy.py", None),
     ],
 )
-def test_a_release_is_held_to_the_model_that_decides_as_it_does(
-    spec: str, revision: str | None
-) -> None:
+def test_a_release_is_held_to_the_model_that_decides_as_it_does(spec, revision):
     assert parse_target(spec).default_revision() == revision
 
 
@@ -36,7 +34,7 @@ def test_a_release_is_held_to_the_model_that_decides_as_it_does(
         ("toys:Toy", "spyre"),
     ],
 )
-def test_a_release_says_which_system_is_meant(spec: str, system: str) -> None:
+def test_a_release_says_which_system_is_meant(spec, system):
     assert parse_target(spec).default_system == system
 
 

@@ -9,7 +9,7 @@ import pytest
 from schedproof.gate.targets import releases
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 
-from ...command_line import Run, runner
+from ...command_line import runner
 
 FILE = Path(__file__).with_name("forgetful.py")
 RELEASE = "vllm==0.24.0"
@@ -17,7 +17,7 @@ LOOKAHEAD = ("enable_prefix_caching=false", "num_speculative_tokens=2", "num_loo
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch, capfd, tmp_path):
     release = parse_release(RELEASE)
     assert release is not None
     try:
@@ -37,9 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
         ("ForgetsTheLookahead", "V1CP-R30", LOOKAHEAD),
     ],
 )
-def test_what_a_class_forgets_is_named_by_the_rule(
-    run: Run, name: str, rule: str, changes: tuple[str, ...]
-) -> None:
+def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
     words = ["--rule", rule, "--profile", "quick", "--offline"]
     words += [word for change in changes for word in ("--set", change)]
     own = run("gate", RELEASE, *words, "--json", "own.json")
@@ -50,7 +48,7 @@ def test_what_a_class_forgets_is_named_by_the_rule(
 
 
 @pytest.mark.slow
-def test_a_class_is_compared_with_its_base_in_one_command(run: Run) -> None:
+def test_a_class_is_compared_with_its_base_in_one_command(run):
     result = run(
         *("diff", RELEASE, "--path-a", str(FILE.parent), "--against-base", "--profile", "quick"),
         *("--scheduler-cls", "forgetful.ForgetsThatNothingRuns", "--offline", "--json", "d.json"),
@@ -63,7 +61,7 @@ def test_a_class_is_compared_with_its_base_in_one_command(run: Run) -> None:
     assert {one["kind"] for one in verdict["differences"]} == {"decision"}
 
 
-def verdict_of(file: str, rule: str) -> str:
+def verdict_of(file, rule):
     rules = json.loads(Path(file).read_text(encoding="utf-8"))["rules"]
     [status] = [one["status"] for one in rules if one["id"] == rule]
     return str(status)

@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -61,17 +59,17 @@ START = {"op": "start", "system": "s", "revision": "r", "config": {}}
 STEP = {"op": "step"}
 
 
-def add(request: str) -> dict[str, Any]:
+def add(request):
     return {"op": "add", "request": {"id": request}}
 
 
-def run(stdin: bytes) -> "subprocess.CompletedProcess[bytes]":
+def run(stdin):
     return subprocess.run(
         [sys.executable, "-c", TOY], input=stdin, capture_output=True, timeout=PATIENCE, check=False
     )
 
 
-def ask(*messages: dict[str, Any] | bytes) -> list[dict[str, Any]]:
+def ask(*messages):
     """The replies to these messages; bytes are sent as they are, without a line end."""
     lines = [m if isinstance(m, bytes) else json.dumps(m).encode() + b"\n" for m in messages]
     done = run(b"".join(lines))
@@ -80,7 +78,7 @@ def ask(*messages: dict[str, Any] | bytes) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def toy() -> Iterator["subprocess.Popen[bytes]"]:
+def toy():
     with subprocess.Popen(
         [sys.executable, "-c", TOY],
         stdin=subprocess.PIPE,
@@ -93,14 +91,14 @@ def toy() -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-def test_each_request_gets_one_reply_in_order() -> None:
+def test_each_request_gets_one_reply_in_order():
     replies = ask(START, add("r0"), {"op": "abort", "id": "r0"}, STEP, {"op": "stop"})
     assert [reply["ok"] for reply in replies] == [True] * 5
     assert replies[0]["name"] == "toy"
     assert replies[3]["step"]["log"] == ["s r {}", "r0", "abort r0 False"]
 
 
-def test_a_reply_comes_before_the_next_request_is_sent() -> None:
+def test_a_reply_comes_before_the_next_request_is_sent():
     with toy() as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -110,12 +108,12 @@ def test_a_reply_comes_before_the_next_request_is_sent() -> None:
             assert json.loads(process.stdout.readline())["ok"]
 
 
-def test_inside_reaches_the_target() -> None:
+def test_inside_reaches_the_target():
     replies = ask(START, {"op": "abort", "id": "r0", "inside": True}, STEP)
     assert replies[-1]["step"]["log"][-1] == "abort r0 True"
 
 
-def test_a_crash_is_answered_with_its_traceback_and_the_loop_goes_on() -> None:
+def test_a_crash_is_answered_with_its_traceback_and_the_loop_goes_on():
     crash, after = ask(START, add("crash"), STEP, START)[2:]
     assert (crash["ok"], crash["error"]) == (False, "crashed")
     assert crash["message"] == "ValueError: no good"
@@ -124,21 +122,21 @@ def test_a_crash_is_answered_with_its_traceback_and_the_loop_goes_on() -> None:
     assert after["ok"]
 
 
-def test_an_exit_of_the_target_is_a_crash_and_not_the_end() -> None:
+def test_an_exit_of_the_target_is_a_crash_and_not_the_end():
     crash, after = ask(START, add("exit"), STEP, START)[2:]
     assert crash["error"] == "crashed"
     assert crash["message"] == "SystemExit: 3"
     assert after["ok"]
 
 
-def test_a_reply_that_is_not_json_is_a_crash() -> None:
+def test_a_reply_that_is_not_json_is_a_crash():
     crash, after = ask(START, add("unprintable"), STEP, START)[2:]
     assert crash["error"] == "crashed"
     assert "not JSON serializable" in crash["message"]
     assert after["ok"]
 
 
-def test_start_can_be_sent_again_with_and_without_stop() -> None:
+def test_start_can_be_sent_again_with_and_without_stop():
     replies = ask(START, add("r0"), START, STEP, {"op": "stop"}, START, STEP)
     assert [reply["ok"] for reply in replies] == [True] * 7
     assert replies[3]["step"]["log"] == ["s r {}"]
@@ -150,7 +148,7 @@ def test_start_can_be_sent_again_with_and_without_stop() -> None:
     [b"garbage\n", b"\n", b'{"op": "step"\n', b"\xff\xfe\n", b"[" * 100_000 + b"\n"],
     ids=["words", "empty", "cut", "bytes", "deep"],
 )
-def test_a_line_that_is_not_json_is_answered_and_the_loop_goes_on(line: bytes) -> None:
+def test_a_line_that_is_not_json_is_answered_and_the_loop_goes_on(line):
     start, garbage, after = ask(START, line, STEP)
     assert start["ok"]
     assert garbage["error"] == "protocol"
@@ -176,9 +174,7 @@ def test_a_line_that_is_not_json_is_answered_and_the_loop_goes_on(line: bytes) -
         (b"[1]\n", ["[1]", "object"]),
     ],
 )
-def test_a_wrong_request_is_answered_with_what_is_wrong_and_what_is_valid(
-    message: dict[str, Any] | bytes, parts: list[str]
-) -> None:
+def test_a_wrong_request_is_answered_with_what_is_wrong_and_what_is_valid(message, parts):
     start, wrong, after = ask(START, message, STEP)
     assert start["ok"]
     assert (wrong["ok"], wrong["error"]) == (False, "protocol")
@@ -187,9 +183,9 @@ def test_a_wrong_request_is_answered_with_what_is_wrong_and_what_is_valid(
     assert after["step"]["log"] == ["s r {}"]  # the target never saw it
 
 
-def test_a_target_may_refuse_a_request_as_misunderstood() -> None:
+def test_a_target_may_refuse_a_request_as_misunderstood():
     class Strict:
-        def start(self, system: str, revision: str, config: dict[str, Any]) -> jsonl.Reply:
+        def start(self, system, revision, config):
             raise jsonl.ProtocolError(f"{system} {revision} {config}")
 
         add = abort = step = stop = None
@@ -198,7 +194,7 @@ def test_a_target_may_refuse_a_request_as_misunderstood() -> None:
     assert reply == {"ok": False, "error": "protocol", "message": "s r {}"}
 
 
-def test_nothing_that_anybody_prints_reaches_the_replies() -> None:
+def test_nothing_that_anybody_prints_reaches_the_replies():
     done = run(b"".join(json.dumps(m).encode() + b"\n" for m in (START, add("r0"), STEP)))
     assert [json.loads(line)["ok"] for line in done.stdout.splitlines()] == [True] * 3
     for noise in (
@@ -211,17 +207,17 @@ def test_nothing_that_anybody_prints_reaches_the_replies() -> None:
         assert noise in done.stderr
 
 
-def test_the_end_of_stdin_ends_the_loop_quietly() -> None:
+def test_the_end_of_stdin_ends_the_loop_quietly():
     done = run(b"")
     assert (done.returncode, done.stdout) == (0, b"")
     assert b"Traceback" not in done.stderr
 
 
-def test_a_last_line_without_line_end_is_answered() -> None:
+def test_a_last_line_without_line_end_is_answered():
     assert ask(START, b'{"op": "step"}')[-1]["ok"]
 
 
-def test_a_reader_that_goes_away_ends_the_loop_quietly() -> None:
+def test_a_reader_that_goes_away_ends_the_loop_quietly():
     with toy() as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -233,14 +229,14 @@ def test_a_reader_that_goes_away_ends_the_loop_quietly() -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_an_interrupt_ends_the_loop_quietly() -> None:
+def test_an_interrupt_ends_the_loop_quietly():
     done = run(b"".join(json.dumps(m).encode() + b"\n" for m in (START, add("interrupt"), STEP)))
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 2
     assert b"Traceback" not in done.stderr
 
 
-def test_half_a_surrogate_in_what_a_target_raises_is_still_a_crash() -> None:
+def test_half_a_surrogate_in_what_a_target_raises_is_still_a_crash():
     reply = jsonl.crashed(ValueError("\ud800 and more"))
     assert json.loads(json.dumps(reply).encode())["message"] == "ValueError: \\ud800 and more"
     msgspec.json.decode(json.dumps(reply))

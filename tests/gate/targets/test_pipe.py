@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.faults import (
     TargetBroken,
     TargetDied,
-    TargetFault,
     TargetHung,
     TargetNotStarted,
     TargetTooLarge,
@@ -38,22 +36,22 @@ PATIENT = 20.0  # seconds; for what must be answered, however busy the machine
 SHORT = 0.2  # seconds; for what must not be answered
 
 
-def toy(body: str) -> list[str]:
+def toy(body):
     return [sys.executable, "-S", "-c", PRELUDE + body]
 
 
 @pytest.fixture(autouse=True)
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def little_patience(monkeypatch):
     monkeypatch.setattr(child, "EXIT_PATIENCE", 0.1)
 
 
-def started(body: str, step_limit: float = PATIENT) -> PipeTarget:
+def started(body, step_limit=PATIENT):
     target = PipeTarget(toy(body), step_limit=step_limit)
     target.start("spyre", "documented", {})
     return target
 
 
-def is_gone(pid: int) -> bool:
+def is_gone(pid):
     """Whether the process ends; one that no request reaps after us (a zombie) has ended too."""
     deadline = time.monotonic() + PATIENT
     while time.monotonic() < deadline:
@@ -69,13 +67,13 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.fixture
-def echo() -> Iterator[PipeTarget]:
+def echo():
     with PipeTarget(toy(ECHO), step_limit=PATIENT) as target:
         target.start("spyre", "documented", {"block_size": 64})
         yield target
 
 
-def test_each_operation_is_asked_in_the_words_of_the_protocol(echo: PipeTarget) -> None:
+def test_each_operation_is_asked_in_the_words_of_the_protocol(echo):
     config = {"block_size": 64, "num_blocks": None}
     request = {"id": "r0", "prompt": [["r0", 40]], "max_tokens": 3}
     assert echo.start("spyre", "2.1.2", config)["asked"] == {
@@ -91,24 +89,24 @@ def test_each_operation_is_asked_in_the_words_of_the_protocol(echo: PipeTarget) 
     assert echo.stop()["asked"] == {"op": "stop"}
 
 
-def test_a_refusal_is_a_reply_and_not_a_fault() -> None:
+def test_a_refusal_is_a_reply_and_not_a_fault():
     refusal = 'ask(); say(\'{"ok": false, "error": "config", "message": "no"}\\n\'); ask()'
     with PipeTarget(toy(refusal)) as target:
         assert target.start("spyre", "x", {}) == {"ok": False, "error": "config", "message": "no"}
 
 
-def test_start_begins_anew_in_the_same_process(echo: PipeTarget) -> None:
+def test_start_begins_anew_in_the_same_process(echo):
     first = echo.step()["pid"]
     echo.stop()
     assert echo.start("spyre", "documented", {})["pid"] == first
 
 
-def test_a_slow_first_start_may_take_longer_than_a_step() -> None:
+def test_a_slow_first_start_may_take_longer_than_a_step():
     with PipeTarget(toy("time.sleep(0.4); ask(); reply()"), step_limit=0.1) as target:
         assert target.start("spyre", "documented", {}) == {"ok": True}
 
 
-def test_a_reply_of_a_megabyte_in_small_pieces_arrives_whole() -> None:
+def test_a_reply_of_a_megabyte_in_small_pieces_arrives_whole():
     body = """
 ask(); reply(); ask()
 text = json.dumps({"ok": True, "step": "x" * 1000000}) + "\\n"
@@ -119,12 +117,12 @@ ask()
         assert len(target.step()["step"]) == 1_000_000
 
 
-def test_a_question_longer_than_the_pipe_holds_arrives_whole(echo: PipeTarget) -> None:
+def test_a_question_longer_than_the_pipe_holds_arrives_whole(echo):
     request = {"id": "r0", "prompt": [["x" * 1_000_000, 1]]}
     assert echo.add(request)["asked"]["request"] == request
 
 
-def test_env_is_the_whole_environment_of_the_target() -> None:
+def test_env_is_the_whole_environment_of_the_target():
     body = "ask(); reply(env=sorted(os.environ)); ask()"
     env = {"ONLY": "this", "LC_ALL": "C.UTF-8"}
     with PipeTarget(toy(body), env=env) as target:
@@ -142,7 +140,7 @@ def test_env_is_the_whole_environment_of_the_target() -> None:
         pytest.param("deaf(); hang()", id="deaf to SIGTERM"),
     ],
 )
-def test_no_full_reply_within_the_limit_is_a_hang_and_the_process_is_gone(answer: str) -> None:
+def test_no_full_reply_within_the_limit_is_a_hang_and_the_process_is_gone(answer):
     body = f"ask(); reply(pid=os.getpid()); ask(); {answer}"
     with PipeTarget(toy(body), step_limit=SHORT) as target:
         pid = target.start("spyre", "documented", {})["pid"]
@@ -153,12 +151,12 @@ def test_no_full_reply_within_the_limit_is_a_hang_and_the_process_is_gone(answer
         assert str(caught.value) == "target hung: no reply to 'step' within 0.2 s"
 
 
-def test_a_target_that_does_not_read_is_a_hang() -> None:
+def test_a_target_that_does_not_read_is_a_hang():
     with started("ask(); reply(); hang()", step_limit=SHORT) as target, pytest.raises(TargetHung):
         target.add({"id": "r0", "prompt": [["x" * 1_000_000, 1]]})
 
 
-def test_a_hang_in_the_first_start_is_held_to_the_start_limit() -> None:
+def test_a_hang_in_the_first_start_is_held_to_the_start_limit():
     target = PipeTarget(toy("hang()"), start_limit=SHORT)
     with pytest.raises(TargetHung) as caught:
         target.start("spyre", "documented", {})
@@ -166,9 +164,7 @@ def test_a_hang_in_the_first_start_is_held_to_the_start_limit() -> None:
 
 
 @pytest.mark.slow
-def test_after_a_refused_start_the_next_may_still_pay_for_imports(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_a_refused_start_the_next_may_still_pay_for_imports(monkeypatch):
     monkeypatch.setattr(pipe, "RESTART_LIMIT", SHORT)
     body = "ask(); reply(ok=False, error='config'); ask(); time.sleep(3); reply(); ask()"
     target = PipeTarget(toy(body), start_limit=PATIENT, step_limit=SHORT)
@@ -177,7 +173,7 @@ def test_after_a_refused_start_the_next_may_still_pay_for_imports(
     target.close()
 
 
-def test_a_later_start_gets_the_restart_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_start_gets_the_restart_limit(monkeypatch):
     monkeypatch.setattr(pipe, "RESTART_LIMIT", SHORT)
     target = started("ask(); reply(); hang()", step_limit=0.1)
     with pytest.raises(TargetHung) as caught:
@@ -185,7 +181,7 @@ def test_a_later_start_gets_the_restart_limit(monkeypatch: pytest.MonkeyPatch) -
     assert (caught.value.op, caught.value.seconds) == ("start", SHORT)
 
 
-def test_after_a_hang_start_spawns_a_new_process() -> None:
+def test_after_a_hang_start_spawns_a_new_process():
     body = "ask(); reply(pid=os.getpid()); ask(); hang()"
     with PipeTarget(toy(body), step_limit=SHORT) as target:
         first = target.start("spyre", "documented", {})["pid"]
@@ -203,9 +199,7 @@ def test_after_a_hang_start_spawns_a_new_process() -> None:
         ("os.kill(os.getpid(), signal.SIGKILL)", -9, "signal SIGKILL"),
     ],
 )
-def test_a_process_that_ends_in_a_step_died_with_its_last_words(
-    ending: str, returncode: int, says: str
-) -> None:
+def test_a_process_that_ends_in_a_step_died_with_its_last_words(ending, returncode, says):
     body = f"ask(); reply(); ask(); os.write(2, b'assert failed\\n\\n'); {ending}"
     with started(body) as target, pytest.raises(TargetDied) as caught:
         target.step()
@@ -217,20 +211,20 @@ def test_a_process_that_ends_in_a_step_died_with_its_last_words(
     )
 
 
-def test_a_process_that_ended_between_two_operations_died() -> None:
+def test_a_process_that_ended_between_two_operations_died():
     with started("ask(); reply(pid=os.getpid())") as target, pytest.raises(TargetDied) as caught:
         target.step()
     assert caught.value.returncode == 0
 
 
-def test_a_target_that_leaves_at_stop_is_told_to_stay() -> None:
+def test_a_target_that_leaves_at_stop_is_told_to_stay():
     with started("ask(); reply(); ask(); reply()") as target:
         target.stop()
         with pytest.raises(TargetDied, match="it must stay after a stop"):
             target.start("spyre", "documented", {})
 
 
-def test_a_death_is_seen_though_a_grandchild_holds_the_pipe() -> None:
+def test_a_death_is_seen_though_a_grandchild_holds_the_pipe():
     body = """
 ask(); reply(); ask()
 if os.fork(): os._exit(7)
@@ -241,20 +235,20 @@ hang()
     assert caught.value.returncode == 7
 
 
-def test_a_missing_executable_is_named(tmp_path: Path) -> None:
+def test_a_missing_executable_is_named(tmp_path):
     command = [str(tmp_path / "no-such-scheduler"), "--fast"]
     with pytest.raises(TargetNotStarted, match=r"no-such-scheduler': No such file") as caught:
         PipeTarget(command).start("spyre", "documented", {})
     assert list(caught.value.command) == command
 
 
-def test_a_file_that_is_not_executable_is_not_started(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_not_started(tmp_path):
     (tmp_path / "scheduler").write_text("#!/bin/sh\n")
     with pytest.raises(TargetNotStarted, match="Permission denied"):
         PipeTarget([str(tmp_path / "scheduler")]).start("spyre", "documented", {})
 
 
-def test_a_process_that_ends_before_its_first_answer_was_not_started() -> None:
+def test_a_process_that_ends_before_its_first_answer_was_not_started():
     body = "os.write(2, b'ImportError: no module\\n'); sys.exit(1)"
     with pytest.raises(TargetNotStarted) as caught:
         PipeTarget(toy(body)).start("spyre", "documented", {})
@@ -262,7 +256,7 @@ def test_a_process_that_ends_before_its_first_answer_was_not_started() -> None:
     assert str(caught.value).endswith("its last words: ImportError: no module")
 
 
-def test_an_operation_before_start_is_refused() -> None:
+def test_an_operation_before_start_is_refused():
     with pytest.raises(TargetNotStarted, match="'step' came before 'start'"):
         PipeTarget(toy(ECHO)).step()
 
@@ -280,7 +274,7 @@ def test_an_operation_before_start_is_refused() -> None:
         ('{"ok": 1}', "not an object with"),
     ],
 )
-def test_a_line_that_is_no_reply_is_a_broken_target(line: str, why: str) -> None:
+def test_a_line_that_is_no_reply_is_a_broken_target(line, why):
     body = f"ask(); reply(); ask(); os.write(1, b'''{line}\\n'''); hang()"
     if len(line) > 1000:
         body = f"ask(); reply(); ask(); say('[' * {len(line)} + '\\n'); hang()"
@@ -291,16 +285,14 @@ def test_a_line_that_is_no_reply_is_a_broken_target(line: str, why: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_a_flood_without_a_newline_is_cut_at_the_longest_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_flood_without_a_newline_is_cut_at_the_longest_line(monkeypatch):
     monkeypatch.setattr(child, "LONGEST_LINE", 1_000_000)
     body = "ask(); reply(); ask()\nwhile True: say('x' * 65536)"
     with started(body) as target, pytest.raises(TargetBroken, match="longer than 16 MiB"):
         target.step()
 
 
-def test_output_beyond_the_reply_is_a_broken_target() -> None:
+def test_output_beyond_the_reply_is_a_broken_target():
     body = "ask(); reply(); ask(); say('{\"ok\": true}\\nby the way\\n'); hang()"
     with (
         started(body) as target,
@@ -309,20 +301,20 @@ def test_output_beyond_the_reply_is_a_broken_target() -> None:
         target.step()
 
 
-def test_output_without_a_question_is_a_broken_target() -> None:
+def test_output_without_a_question_is_a_broken_target():
     with started("ask(); reply(); time.sleep(0.05); say('by the way\\n'); hang()") as target:
         time.sleep(0.3)
         with pytest.raises(TargetBroken, match="by the way"):
             target.step()  # were the machine too slow for the pause: as an unreadable reply
 
 
-def test_a_target_that_closes_its_output_and_stays_is_broken() -> None:
+def test_a_target_that_closes_its_output_and_stays_is_broken():
     target = started("ask(); reply(); ask(); os.close(1); hang()")
     with pytest.raises(TargetBroken, match="closed its output"):
         target.step()
 
 
-def test_after_a_broken_reply_only_start_goes_on() -> None:
+def test_after_a_broken_reply_only_start_goes_on():
     with started("ask(); reply(); ask(); say('?\\n'); hang()") as target:
         with pytest.raises(TargetBroken):
             target.step()
@@ -331,7 +323,7 @@ def test_after_a_broken_reply_only_start_goes_on() -> None:
         assert target.start("spyre", "documented", {}) == {"ok": True}
 
 
-def test_a_flood_on_stderr_does_not_block_and_its_end_is_kept() -> None:
+def test_a_flood_on_stderr_does_not_block_and_its_end_is_kept():
     body = """
 ask(); reply(); ask()
 for n in range(20000): os.write(2, b"%d: a line of some length that no request reads\\n" % n)
@@ -343,7 +335,7 @@ os.write(2, b"\\xff the end"); sys.exit(1)
     assert len(target.stderr_tail) == child.STDERR_KEPT
 
 
-def test_stderr_is_that_since_the_last_start() -> None:
+def test_stderr_is_that_since_the_last_start():
     body = """
 ask(); os.write(2, b"first"); reply()
 ask(); os.write(2, b"second"); sys.exit(1)
@@ -357,14 +349,14 @@ ask(); os.write(2, b"second"); sys.exit(1)
         assert target.stderr_tail == "second"
 
 
-def test_close_ends_a_process_and_may_be_repeated(echo: PipeTarget) -> None:
+def test_close_ends_a_process_and_may_be_repeated(echo):
     pid = echo.step()["pid"]
     echo.close()
     echo.close()
     assert is_gone(pid)
 
 
-def test_close_ends_a_process_that_ignores_sigterm() -> None:
+def test_close_ends_a_process_that_ignores_sigterm():
     target = PipeTarget(toy("deaf(); ask(); reply(pid=os.getpid()); hang()"))
     pid = target.start("spyre", "documented", {})["pid"]
     target.close()
@@ -372,7 +364,7 @@ def test_close_ends_a_process_that_ignores_sigterm() -> None:
 
 
 @pytest.mark.parametrize("end", ["ask()", "hang()", "sys.exit(0)"])
-def test_close_ends_a_grandchild_that_ignores_sigterm(end: str) -> None:
+def test_close_ends_a_grandchild_that_ignores_sigterm(end):
     body = f"""
 deaf()
 ask(); child = os.fork()
@@ -385,7 +377,7 @@ reply(pid=child); {end}
     assert is_gone(pid)
 
 
-def test_a_forgotten_target_ends_its_process() -> None:
+def test_a_forgotten_target_ends_its_process():
     target = PipeTarget(toy(ECHO), step_limit=PATIENT)
     pid = target.start("spyre", "documented", {})["pid"]
     del target
@@ -403,7 +395,7 @@ print(target.start("spyre", "documented", {})["pid"], flush=True)
 """
 
 
-def test_ctrl_c_in_the_middle_of_a_read_leaves_no_process() -> None:
+def test_ctrl_c_in_the_middle_of_a_read_leaves_no_process():
     # The target itself presses Ctrl-C, when the driver surely waits for it.
     body = "deaf(); ask(); reply(pid=os.getpid()); ask(); press(); hang()"
     driver = [sys.executable, "-c", DRIVER + "target.step()", PRELUDE + body]
@@ -412,7 +404,7 @@ def test_ctrl_c_in_the_middle_of_a_read_leaves_no_process() -> None:
     assert is_gone(int(done.stdout))
 
 
-def test_the_end_of_the_interpreter_leaves_no_process() -> None:
+def test_the_end_of_the_interpreter_leaves_no_process():
     body = "deaf(); ask(); reply(pid=os.getpid()); hang()"
     driver = [sys.executable, "-c", DRIVER, PRELUDE + body]
     done = subprocess.run(driver, capture_output=True, text=True, check=True)
@@ -436,7 +428,7 @@ NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /
 
 @NEEDS_PROC
 @pytest.mark.parametrize("then", ["ask(); sys.exit()", "hang()"], ids=["it ends", "it hangs"])
-def test_a_daemon_of_the_target_ends_with_it(then: str) -> None:
+def test_a_daemon_of_the_target_ends_with_it(then):
     with PipeTarget(toy(DAEMON + then)) as target:
         daemon = target.start("spyre", "documented", {})["pid"]
     assert is_gone(daemon)
@@ -444,7 +436,7 @@ def test_a_daemon_of_the_target_ends_with_it(then: str) -> None:
 
 @NEEDS_PROC
 @pytest.mark.parametrize("body", ["ask(); deaf(); reply(pid=os.getpid())\n", DAEMON])
-def test_nothing_of_a_target_outlives_a_driver_that_is_killed(body: str) -> None:
+def test_nothing_of_a_target_outlives_a_driver_that_is_killed(body):
     die = "\nimport signal\nos.kill(os.getpid(), signal.SIGKILL)"
     driver = [sys.executable, "-c", DRIVER + die, PRELUDE + body + "hang()"]
     done = subprocess.run(driver, capture_output=True, text=True, check=False)
@@ -453,7 +445,7 @@ def test_nothing_of_a_target_outlives_a_driver_that_is_killed(body: str) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_fork_of_ours_does_not_end_the_target(echo: PipeTarget) -> None:
+def test_a_fork_of_ours_does_not_end_the_target(echo):
     if (child := os.fork()) == 0:
         echo.close()
         os._exit(0)
@@ -476,15 +468,13 @@ while True:
     ["reply()", "eaten.append(bytearray(64 << 20)); hang()"],
     ids=["while it answers", "in one silent step"],
 )
-def test_a_target_that_eats_memory_is_killed_and_said_to(
-    answer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_eats_memory_is_killed_and_said_to(answer, monkeypatch):
     monkeypatch.setattr(child, "LOOK_AROUND", 0.01)
     target = PipeTarget(toy(GREEDY + "    " + answer), step_limit=PATIENT, memory_limit=64)
     target.start("spyre", "documented", {})
     pid = target._child._process.pid  # type: ignore[union-attr]
 
-    def many_steps() -> None:
+    def many_steps():
         for _ in range(40):
             target.step()
 
@@ -504,7 +494,7 @@ def test_a_target_that_eats_memory_is_killed_and_said_to(
         TargetNotStarted(("scheduler",), "No such file or directory", ""),
     ],
 )
-def test_a_fault_is_one_line_and_survives_pickling(fault: TargetFault) -> None:
+def test_a_fault_is_one_line_and_survives_pickling(fault):
     assert "\n" not in str(fault)
     copy = pickle.loads(pickle.dumps(fault))
     assert str(copy) == str(fault)

@@ -1,17 +1,16 @@
 """What a gate learns of a target before it searches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets.probe import probe
 from schedproof.gate.targets.scales import scales_of
 from schedproof.model.systems import config_keys, full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load, select
 from schedproof.spec.systems import SYSTEMS
 
@@ -23,7 +22,7 @@ class Plain(Toy):
 
     refuses: Mapping[str, Any] = {"prefix_caching": True, "interleave": False}
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         for key, value in self.refuses.items():
             if config[key] == value:
                 message = f"$.config.{key}: {value} is not for us"
@@ -38,15 +37,13 @@ class LacksAnOption(Plain):
 
 
 class NeedsAPool(Toy):
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config["num_blocks"] is None:
             return {"ok": False, "error": "config", "message": "$.config.num_blocks: give a pool"}
         return super().start(system, revision, config)
 
 
-def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(gate):
     capabilities = probe(gate(Plain()).probe_request)
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"prefix_caching": False, "interleave": True}
@@ -56,9 +53,7 @@ def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(
     assert "not for us" in text
 
 
-def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(gate):
     capabilities = probe(gate(LacksAnOption()).probe_request)
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"interleave": False}
@@ -66,25 +61,25 @@ def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(
     assert "True is not for us" in text
 
 
-def test_nothing_is_fixed_for_a_target_that_takes_all(gate: Callable[..., GateContext]) -> None:
+def test_nothing_is_fixed_for_a_target_that_takes_all(gate):
     capabilities = probe(gate(Toy()).probe_request)
     assert [*capabilities.fixed.values()] == [{}, {}]
     assert {"prefix_hit", "free_blocks"} <= capabilities.shows
 
 
 @pytest.mark.slow
-def test_the_search_asks_for_nothing_that_is_refused(gate: Callable[..., GateContext]) -> None:
+def test_the_search_asks_for_nothing_that_is_refused(gate):
     verdict = judge(gate(Plain(), "SPY-R22", examples=20))
     searches = [one for one in verdict.engines if one.name == "hypothesis"]
     assert [one.refused_configs for one in searches] == [0, 0]
     assert all(one.runs >= 20 for one in searches)
 
 
-def test_a_target_that_needs_a_pool_gets_one(gate: Callable[..., GateContext]) -> None:
+def test_a_target_that_needs_a_pool_gets_one(gate):
     assert probe(gate(NeedsAPool()).probe_request).scales == ["small", "tight"]
 
 
-def test_what_is_asked_for_means_something_in_each_system() -> None:
+def test_what_is_asked_for_means_something_in_each_system():
     for system, revisions in [(one.name, one.revisions) for one in SYSTEMS.values()]:
         for scale in scales_of(system).scales.values():
             full_config(system, revisions[0], {**scale, **scales_of(system).plain})
@@ -95,11 +90,11 @@ def test_what_is_asked_for_means_something_in_each_system() -> None:
 class Lacks(ModelTarget):
     """vLLM's model without one of the keys that are absent where they say nothing."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key):
         super().__init__()
         self.key = key
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config.get(self.key, "recompute") not in (False, 0, 1, "recompute"):
             return {"ok": False, "error": "config", "message": f"$.config.{self.key}: no"}
         return super().start(system, revision, config)
@@ -115,9 +110,7 @@ class Lacks(ModelTarget):
         ("kv_connector", {"V1-R10", "V1CP-R35"}),
     ],
 )
-def test_a_target_that_refuses_one_option_is_searched_with_the_others(
-    gate: Callable[..., GateContext], key: str, still: set[str]
-) -> None:
+def test_a_target_that_refuses_one_option_is_searched_with_the_others(gate, key, still):
     context = gate(Lacks(key), examples=60, system="vllm", revision="documented")
     rules = select(load("vllm"), sorted(still))
     context.options = replace(context.options, rules=rules)

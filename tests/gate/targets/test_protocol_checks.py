@@ -10,7 +10,6 @@ from schedproof.gate.targets.protocol_checks import (
     FLAG,
     POSITIVE,
     SHARE,
-    Kind,
     RefusedError,
     check_keys,
     one_of,
@@ -33,9 +32,7 @@ VALID: dict[str, Any] = {"id": "r0", "prompt": [["a", 2], ["b", 1]], "max_tokens
         (one_of("fcfs", "priority"), ["fcfs"], ["FCFS", "", None, ["fcfs"]]),
     ],
 )
-def test_a_kind_takes_its_values_and_no_look_alikes(
-    kind: Kind, good: list[Any], bad: list[Any]
-) -> None:
+def test_a_kind_takes_its_values_and_no_look_alikes(kind, good, bad):
     for value in good:
         check_keys({"key": value}, {"key": kind})
     for value in bad:
@@ -44,14 +41,14 @@ def test_a_kind_takes_its_values_and_no_look_alikes(
         assert str(caught.value).endswith(kind.valid)
 
 
-def test_unknown_and_missing_keys_are_named() -> None:
+def test_unknown_and_missing_keys_are_named():
     with pytest.raises(RefusedError, match=r"^\$\.config\.colour: unknown key; valid keys are a$"):
         check_keys({"a": True, "colour": 1}, {"a": FLAG})
     with pytest.raises(RefusedError, match=r"^\$\.config\.b is missing; valid is true or false$"):
         check_keys({"a": True}, {"a": FLAG, "b": FLAG})
 
 
-def test_a_request_is_read_with_what_may_be_left_out() -> None:
+def test_a_request_is_read_with_what_may_be_left_out():
     asked = read_request(VALID)
     assert asked.prompt == [*stream_tokens("a", 2), *stream_tokens("b", 1)]
     assert (asked.max_tokens, asked.priority) == (3, 0)
@@ -71,26 +68,26 @@ def test_a_request_is_read_with_what_may_be_left_out() -> None:
         ({"output_len": 0}, "output_len is 0; valid is 1 to max_tokens = 3"),
     ],
 )
-def test_what_is_no_request_is_a_protocol_error(changes: dict[str, Any], says: str) -> None:
+def test_what_is_no_request_is_a_protocol_error(changes, says):
     with pytest.raises(ProtocolError, match=says):
         read_request(VALID | changes)
 
 
 @pytest.mark.parametrize("key", ["id", "prompt", "max_tokens"])
-def test_what_a_request_must_have_is_missed(key: str) -> None:
+def test_what_a_request_must_have_is_missed(key):
     request = {name: value for name, value in VALID.items() if name != key}
     with pytest.raises(ProtocolError, match=f"KeyError: '{key}'"):
         read_request(request)
 
 
-def test_tokens_are_those_of_the_format_and_go_on_where_they_stopped() -> None:
+def test_tokens_are_those_of_the_format_and_go_on_where_they_stopped():
     # 2 + (crc32(b"r0") + 2654435761 * i) mod 31998
     assert stream_tokens("r0", 3) == [781, 10454, 20127]
     assert stream_tokens("r0", 3)[1:] == stream_tokens("r0", 2, start=1)
     assert EOS not in stream_tokens("r0", 40_000)
 
 
-def test_a_request_that_stops_early_ends_with_eos() -> None:
+def test_a_request_that_stops_early_ends_with_eos():
     early, late = Output("r0", 3, ends_with_eos=True), Output("r0", 3, ends_with_eos=False)
     generated = stream_tokens("out:r0", 3)
     assert [late.token(i) for i in range(3)] == generated

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from schedproof.gate.targets import releases, wheels
 from schedproof.gate.targets.checkouts import ADAPTERS
-from schedproof.gate.targets.releases import Prepared, complaint
+from schedproof.gate.targets.releases import complaint
 from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse_release
 
 from .wheel_files import make_wheel
@@ -40,10 +40,10 @@ class Index:
     before: Callable[[str], None] = lambda _: None
     cuda: str = "None"
 
-    def answer(self, part_of_command: str, code: int, output: str) -> None:
+    def answer(self, part_of_command, code, output):
         self.answers.append((part_of_command, code, output))
 
-    def run(self, command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
+    def run(self, command, env, lock):
         assert not any(name.startswith("PYTHON") for name in env)
         os.fstat(lock)
         self.commands.append(list(command))
@@ -65,29 +65,29 @@ class Index:
             make_wheel(Path(destination.removeprefix("--dest=")) / name, members)
         return 0, self.cuda if "-c" in command else ""
 
-    def asked(self, word: str) -> list[str]:
+    def asked(self, word):
         return [" ".join(command) for command in self.commands if word in command]
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def index(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+def index(cache, monkeypatch):
     index = Index()
     monkeypatch.setattr(releases, "run", index.run)
     monkeypatch.setattr(wheels, "published", dict)
     return index
 
 
-def prepare(release: Release = SPYRE, *, offline: bool = False) -> Prepared:
+def prepare(release=SPYRE, *, offline=False):
     return releases.prepare(release, offline=offline, report=lambda _: None)
 
 
-def there(cache: Path) -> list[str]:
+def there(cache):
     names = sorted(path.name for path in cache.iterdir())
     return ["env" if name.startswith("env-") and "." not in name else name for name in names]
 
@@ -106,7 +106,7 @@ def there(cache: Path) -> list[str]:
         ("vllm == 0.33.0", Release("vllm", "0.33.0", "0.33.0")),
     ],
 )
-def test_a_supported_release_comes_with_its_version_of_vllm(text: str, release: Release) -> None:
+def test_a_supported_release_comes_with_its_version_of_vllm(text, release):
     assert parse_release(text) == release
 
 
@@ -122,7 +122,7 @@ def test_a_supported_release_comes_with_its_version_of_vllm(text: str, release: 
         "==",
     ],
 )
-def test_a_text_that_names_no_known_release_is_none(text: str) -> None:
+def test_a_text_that_names_no_known_release_is_none(text):
     assert parse_release(text) is None
 
 
@@ -133,7 +133,7 @@ def test_a_text_that_names_no_known_release_is_none(text: str) -> None:
         *("../../x", "2.1.2/../../x", "$(id)", "@file:///etc", "2.1.*", "1!2.1.2", "--index-url=x"),
     ],
 )
-def test_an_unsupported_version_is_refused_with_those_that_are(version: str) -> None:
+def test_an_unsupported_version_is_refused_with_those_that_are(version):
     with pytest.raises(ReleaseError) as caught:
         parse_release(f"sendnn-inference=={version}")
     message = str(caught.value)
@@ -142,11 +142,11 @@ def test_an_unsupported_version_is_refused_with_those_that_are(version: str) -> 
     assert "\n" not in message
 
 
-def test_a_release_is_written_as_it_is_read() -> None:
+def test_a_release_is_written_as_it_is_read():
     assert parse_release(str(SPYRE)) == SPYRE
 
 
-def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_where_the_user_wants_it(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("SCHEDPROOF_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -157,7 +157,7 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -
     assert releases.cache_folder() == Path("/home/me/sp")
 
 
-def test_one_environment_and_one_tree_per_version(cache: Path, index: Index) -> None:
+def test_one_environment_and_one_tree_per_version(cache, index):
     prepare()
     prepare(Release("sendnn-inference", "2.1.0", "0.19.1"))
     assert there(cache) == [
@@ -174,7 +174,7 @@ def test_one_environment_and_one_tree_per_version(cache: Path, index: Index) -> 
     ]
 
 
-def test_a_release_of_vllm_is_one_tree_and_loads_no_plugin(cache: Path, index: Index) -> None:
+def test_a_release_of_vllm_is_one_tree_and_loads_no_plugin(cache, index):
     prepared = prepare(Release("vllm", "0.28.0", "0.28.0"))
     assert there(cache) == ["env", "lock", "vllm-0.28.0"]
     assert [line.split()[-1] for line in index.asked("download")] == ["vllm==0.28.0"]
@@ -185,13 +185,13 @@ def test_a_release_of_vllm_is_one_tree_and_loads_no_plugin(cache: Path, index: I
 
 
 @pytest.mark.usefixtures("index")
-def test_each_version_of_vllm_keeps_what_it_keeps_to_itself() -> None:
+def test_each_version_of_vllm_keeps_what_it_keeps_to_itself():
     older, newer = (prepare(Release("vllm", v, v)).env for v in ("0.28.0", "0.33.0"))
     assert older["VLLM_CACHE_ROOT"] != newer["VLLM_CACHE_ROOT"]
 
 
 @pytest.mark.usefixtures("index")
-def test_only_the_python_part_of_a_wheel_is_kept(cache: Path) -> None:
+def test_only_the_python_part_of_a_wheel_is_kept(cache):
     prepare()
     tree = cache / "vllm-0.19.1"
     kept = sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
@@ -206,8 +206,8 @@ def test_only_the_python_part_of_a_wheel_is_kept(cache: Path) -> None:
 
 @pytest.mark.usefixtures("index")
 def test_the_command_runs_the_target_in_the_environment_with_both_trees_on_the_path(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cache, monkeypatch
+):
     for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VLLM_USE_V1", "SENDNN_X", "KEPT"):
         monkeypatch.setenv(name, "1")
     prepared = prepare()
@@ -224,12 +224,12 @@ def test_the_command_runs_the_target_in_the_environment_with_both_trees_on_the_p
 
 
 @pytest.mark.usefixtures("index")
-def test_vllm_spyre_1_x_has_a_plugin_of_another_name() -> None:
+def test_vllm_spyre_1_x_has_a_plugin_of_another_name():
     assert prepare(Release("vllm-spyre", "1.10.0", "0.18.0")).env["VLLM_PLUGINS"] == "spyre"
 
 
 @pytest.mark.usefixtures("index")
-def test_the_folder_of_a_release_that_is_empty_is_made_anew(cache: Path) -> None:
+def test_the_folder_of_a_release_that_is_empty_is_made_anew(cache):
     prepare()
     tree = cache / "vllm-0.19.1"
     shutil.rmtree(tree)
@@ -251,7 +251,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name: str, cache: Path) -> None:
+def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name, cache):
     prepare()
     tree, lines = cache / "vllm-0.19.1", list[str]()
     CHANGES[name](tree)
@@ -264,7 +264,7 @@ def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name: str, cache
 
 
 @pytest.mark.usefixtures("index")
-def test_what_python_has_compiled_of_a_tree_is_no_change(cache: Path) -> None:
+def test_what_python_has_compiled_of_a_tree_is_no_change(cache):
     prepare()
     kept = cache / "vllm-0.19.1/vllm/__pycache__/a.pyc"
     kept.parent.mkdir()
@@ -273,9 +273,7 @@ def test_what_python_has_compiled_of_a_tree_is_no_change(cache: Path) -> None:
     assert kept.exists()
 
 
-def test_a_wheel_that_was_not_published_is_refused_and_not_kept(
-    cache: Path, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wheel_that_was_not_published_is_refused_and_not_kept(cache, index, monkeypatch):
     monkeypatch.setattr(wheels, "published", lambda: {"vllm==0.19.1": ("0" * 64,)})
     with pytest.raises(ReleaseError) as caught:
         prepare()
@@ -287,7 +285,7 @@ def test_a_wheel_that_was_not_published_is_refused_and_not_kept(
     assert index.asked("download")
 
 
-def test_a_wheel_that_is_on_no_list_is_said_to_be(index: Index) -> None:
+def test_a_wheel_that_is_on_no_list_is_said_to_be(index):
     lines = list[str]()
     releases.prepare(SPYRE, report=lines.append)
     assert "vllm 0.19.1: its wheel is on no list, and is taken as it is" in lines
@@ -295,7 +293,7 @@ def test_a_wheel_that_is_on_no_list_is_said_to_be(index: Index) -> None:
 
 
 @pytest.mark.usefixtures("index")
-def test_whatever_the_umask_is_nobody_else_writes_into_the_cache(cache: Path) -> None:
+def test_whatever_the_umask_is_nobody_else_writes_into_the_cache(cache):
     before = os.umask(0)
     try:
         prepare()
@@ -305,7 +303,7 @@ def test_whatever_the_umask_is_nobody_else_writes_into_the_cache(cache: Path) ->
 
 
 @pytest.mark.usefixtures("index")
-def test_an_environment_whose_python_has_gone_is_made_anew() -> None:
+def test_an_environment_whose_python_has_gone_is_made_anew():
     python = Path(prepare().command[0])
     python.unlink()
     python.symlink_to("/nonexistent/python")
@@ -316,7 +314,7 @@ def test_an_environment_whose_python_has_gone_is_made_anew() -> None:
 
 
 @pytest.mark.usefixtures("index")
-def test_progress_is_reported_in_short_lines() -> None:
+def test_progress_is_reported_in_short_lines():
     lines: list[str] = []
     releases.prepare(SPYRE, offline=False, report=lines.append)
     assert lines[1] == "torch 2.13.0 (CPU), about 200 MB"
@@ -324,7 +322,7 @@ def test_progress_is_reported_in_short_lines() -> None:
     assert all(len(line) < 80 for line in lines)
 
 
-def no_such(requirement: str, offered: str) -> str:
+def no_such(requirement, offered):
     return (
         "WARNING: Location 'file:///x/' is ignored\n"
         "ERROR: Could not find a version that satisfies the requirement "
@@ -334,7 +332,7 @@ def no_such(requirement: str, offered: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="every build for macOS is for the CPU")
-def test_torch_is_asked_for_as_a_cpu_build_then_from_the_cpu_index(index: Index) -> None:
+def test_torch_is_asked_for_as_a_cpu_build_then_from_the_cpu_index(index):
     index.answer("torch==2.13.0+cpu", 1, no_such("torch==2.13.0+cpu", "2.12.0, 2.13.0"))
     prepare()
     first, second, packages = index.asked("install")
@@ -344,7 +342,7 @@ def test_torch_is_asked_for_as_a_cpu_build_then_from_the_cpu_index(index: Index)
     assert "torch==" not in packages
 
 
-def test_without_a_cpu_build_nothing_is_installed(cache: Path, index: Index) -> None:
+def test_without_a_cpu_build_nothing_is_installed(cache, index):
     index.answer("torch==", 1, no_such("torch==2.13.0", "2.11.0, 2.12.0"))
     with pytest.raises(ReleaseError, match=r"no CPU build of torch 2\.13\.0") as caught:
         prepare()
@@ -353,20 +351,20 @@ def test_without_a_cpu_build_nothing_is_installed(cache: Path, index: Index) -> 
     assert "env" not in there(cache)
 
 
-def test_a_cuda_build_is_never_used(cache: Path, index: Index) -> None:
+def test_a_cuda_build_is_never_used(cache, index):
     index.cuda = "12.9"
     with pytest.raises(ReleaseError, match="CUDA build"):
         prepare()
     assert "env" not in there(cache)
 
 
-def test_every_package_has_a_fixed_version_and_none_is_of_cuda() -> None:
+def test_every_package_has_a_fixed_version_and_none_is_of_cuda():
     packages = releases._packages()
     assert all(package.count("==") == 1 for package in packages)
     assert not [name for name in packages if name.startswith(("nvidia", "triton", "torch"))]
 
 
-def test_offline_refuses_with_what_is_missing_and_how_to_get_it(cache: Path, index: Index) -> None:
+def test_offline_refuses_with_what_is_missing_and_how_to_get_it(cache, index):
     with pytest.raises(ReleaseError) as caught:
         prepare(offline=True)
     assert str(caught.value) == (
@@ -378,13 +376,13 @@ def test_offline_refuses_with_what_is_missing_and_how_to_get_it(cache: Path, ind
 
 
 @pytest.mark.usefixtures("index")
-def test_offline_names_only_what_is_missing() -> None:
+def test_offline_names_only_what_is_missing():
     prepare()
     with pytest.raises(ReleaseError, match=r"^not installed: sendnn-inference 2\.1\.0; install"):
         prepare(Release("sendnn-inference", "2.1.0", "0.19.1"), offline=True)
 
 
-def test_what_is_installed_is_used_without_the_index(index: Index) -> None:
+def test_what_is_installed_is_used_without_the_index(index):
     online = prepare()
     index.commands.clear()
     assert prepare(offline=True) == prepare() == online
@@ -394,10 +392,8 @@ def test_what_is_installed_is_used_without_the_index(index: Index) -> None:
 @pytest.mark.parametrize(
     "moment", ["venv", "torch==", "packages.txt", "download", "sendnn-inference=="]
 )
-def test_an_interrupted_run_leaves_nothing_that_looks_complete(
-    moment: str, cache: Path, index: Index
-) -> None:
-    def interrupt(line: str) -> None:
+def test_an_interrupted_run_leaves_nothing_that_looks_complete(moment, cache, index):
+    def interrupt(line):
         if moment in line:
             raise KeyboardInterrupt
 
@@ -411,12 +407,10 @@ def test_an_interrupted_run_leaves_nothing_that_looks_complete(
     assert there(cache) == ["env", "lock", "sendnn-inference-2.1.2", "vllm-0.19.1"]
 
 
-def test_an_interrupted_unpacking_leaves_nothing_and_keeps_the_download(
-    cache: Path, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_unpacking_leaves_nothing_and_keeps_the_download(cache, index, monkeypatch):
     with monkeypatch.context() as patch:
 
-        def interrupt(path: object) -> bool:
+        def interrupt(path):
             if str(path) == "vllm/configs/a.json":
                 raise KeyboardInterrupt
             return True
@@ -434,13 +428,13 @@ def test_an_interrupted_unpacking_leaves_nothing_and_keeps_the_download(
     assert there(cache) == ["env", "lock", "sendnn-inference-2.1.2", "vllm-0.19.1"]
 
 
-def test_two_runs_wait_for_each_other(cache: Path, index: Index) -> None:
+def test_two_runs_wait_for_each_other(cache, index):
     cache.mkdir()
     lines: list[str] = []
     with (cache / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
 
-        def report(line: str) -> None:
+        def report(line):
             assert lines or index.commands == []
             lines.append(line)
             if len(lines) == 1:  # the other run ends as soon as this one has begun to wait
@@ -450,9 +444,7 @@ def test_two_runs_wait_for_each_other(cache: Path, index: Index) -> None:
     assert lines[:2] == ["waiting for another installation to end", "Python environment: 1.1 GB"]
 
 
-def test_a_folder_that_cannot_be_written_is_named(
-    tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, index, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ReleaseError, match=r"cannot install into .*file/cache: Not a directory"):
@@ -460,7 +452,7 @@ def test_a_folder_that_cannot_be_written_is_named(
     assert index.commands == []
 
 
-def test_a_python_without_venv_is_told_what_to_install(index: Index) -> None:
+def test_a_python_without_venv_is_told_what_to_install(index):
     index.answer("venv", 1, "ensurepip is not available.\n")
     with pytest.raises(ReleaseError, match=r"ensurepip is not available\.\); .* python3-venv"):
         prepare()
@@ -488,12 +480,12 @@ def test_a_python_without_venv_is_told_what_to_install(index: Index) -> None:
         ("", "no output"),
     ],
 )
-def test_the_last_thing_that_matters_is_said_in_one_line(output: str, says: str) -> None:
+def test_the_last_thing_that_matters_is_said_in_one_line(output, says):
     assert complaint(output).startswith(says)
     assert "\n" not in complaint(output)
 
 
-def test_a_version_that_is_not_on_the_index_is_one_clear_line(cache: Path, index: Index) -> None:
+def test_a_version_that_is_not_on_the_index_is_one_clear_line(cache, index):
     index.answer("sendnn-inference==", 1, no_such("sendnn-inference==2.1.2", "2.0.0, 2.0.1"))
     with pytest.raises(ReleaseError, match=r"has no sendnn-inference==2\.1\.2 for this"):
         prepare()

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +20,7 @@ print([name for name in NAMES if importlib.util.find_spec(name)], "schedproof" i
 
 
 @pytest.mark.parametrize("system", ["nano_vllm", "llmservingsim"])
-def test_no_file_beside_the_launcher_can_be_imported_by_its_name(
-    tmp_path: Path, system: str
-) -> None:
+def test_no_file_beside_the_launcher_can_be_imported_by_its_name(tmp_path, system):
     folder = ADAPTERS.parent
     values: dict[str, object] = {"FILE": str(ADAPTERS), "FOLDER": str(folder), "SYSTEM": system}
     values["NAMES"] = [path.parent.name for path in folder.glob("*/__init__.py")]
@@ -48,9 +45,7 @@ def test_no_file_beside_the_launcher_can_be_imported_by_its_name(
         "vllm.connector",
     ],
 )
-def test_an_adapter_needs_no_file_outside_the_targets_and_nothing_that_is_to_be_installed(
-    module: str,
-) -> None:
+def test_an_adapter_needs_no_file_outside_the_targets_and_nothing_that_is_to_be_installed(module):
     graph, named = house.imports(), house.modules()
     reached, new = set[str](), {f"gate.targets.{module}"}
     while new:

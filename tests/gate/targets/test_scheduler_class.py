@@ -1,7 +1,6 @@
 """A scheduler class of the user's in the place of a release's own."""
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,12 +17,12 @@ class Own:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_chosen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_chosen_yet(monkeypatch):
     monkeypatch.delenv(scheduler_class.VARIABLE, raising=False)
     scheduler_class.chosen.cache_clear()
 
 
-def written(folder: Path, text: str) -> Path:
+def written(folder, text):
     file = folder / "mine.py"
     file.write_text(text, encoding="utf-8")
     return file
@@ -35,9 +34,7 @@ def test_without_one_the_releases_own_is_driven_under_its_name():
     scheduler_class.say_at_once(lambda: pytest.fail("nothing is loaded before it is asked for"))
 
 
-def test_a_derived_class_is_driven_under_its_own_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "release", cast(Any, SimpleNamespace(Own=Own)))
     file = written(tmp_path, "from release import Own\nclass Mine(Own): ...\n")
     monkeypatch.setenv(scheduler_class.VARIABLE, f"{file}:Mine")
@@ -61,9 +58,7 @@ def test_a_derived_class_is_driven_under_its_own_name(
         ("class Mine: ...", "Mine is no Own; valid: a class derived from it"),
     ],
 )
-def test_a_class_that_cannot_be_had_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
-) -> None:
+def test_a_class_that_cannot_be_had_is_one_line(tmp_path, monkeypatch, text, problem):
     file = written(tmp_path, text)
     monkeypatch.setenv(scheduler_class.VARIABLE, f"{file}:Mine")
     with pytest.raises(SystemExit) as caught:
@@ -72,9 +67,7 @@ def test_a_class_that_cannot_be_had_is_one_line(
     assert line.startswith(f"schedproof: TARGET {file}: {problem}")
 
 
-def test_the_target_names_the_release_and_the_whole_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_target_names_the_release_and_the_whole_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "")
     spec = parse_target("vllm==0.28.0:mine.py:Mine")
@@ -85,16 +78,14 @@ def test_the_target_names_the_release_and_the_whole_path(
 @pytest.mark.parametrize(
     ("words", "folder"), [("pkg.sched.Mine", ""), ("here:pkg.sched.Mine", "/here")]
 )
-def test_a_class_of_a_package_is_looked_for_in_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, folder: str
-) -> None:
+def test_a_class_of_a_package_is_looked_for_in_a_folder(tmp_path, monkeypatch, words, folder):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     spec = parse_target(f"vllm==0.28.0:{words}")
     assert spec.scheduler == f"{tmp_path}{folder}:pkg.sched.Mine"
 
 
-def test_the_options_name_the_same_class(tmp_path: Path) -> None:
+def test_the_options_name_the_same_class(tmp_path):
     spec = parse_target("vllm==0.28.0", tmp_path, "pkg.sched.Mine")
     assert spec == parse_target(f"vllm==0.28.0:{tmp_path}:pkg.sched.Mine")
     assert spec.text == f"vllm==0.28.0:{tmp_path}:pkg.sched.Mine"
@@ -103,9 +94,7 @@ def test_the_options_name_the_same_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["model", "nano-vllm", "vllm==0.28.0:mine.py:Mine"])
-def test_a_class_is_for_a_release_that_names_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
+def test_a_class_is_for_a_release_that_names_none(tmp_path, monkeypatch, target):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "")
     with pytest.raises(InputError) as caught:
@@ -117,8 +106,8 @@ def test_a_class_is_for_a_release_that_names_none(
 
 
 def test_a_class_of_a_package_is_driven_and_a_file_beside_it_hides_none_of_the_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "release", cast(Any, SimpleNamespace(Own=Own)))
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "pkg").mkdir()
@@ -130,9 +119,7 @@ def test_a_class_of_a_package_is_driven_and_a_file_beside_it_hides_none_of_the_r
     assert scheduler_class.title("vllm", "0.28.0") == ("Mine", "vllm 0.28.0")
 
 
-def test_what_the_package_lacks_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_package_lacks_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv(scheduler_class.VARIABLE, f"{tmp_path}:not_there.sched.Mine")
     with pytest.raises(SystemExit) as caught:
@@ -156,8 +143,8 @@ def test_what_the_package_lacks_is_one_line(
     ],
 )
 def test_words_that_name_no_class_are_refused_with_what_would_be_valid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, problem: str
-) -> None:
+    tmp_path, monkeypatch, words, problem
+):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "")
     with pytest.raises(UnknownTargetError) as caught:
@@ -166,7 +153,7 @@ def test_words_that_name_no_class_are_refused_with_what_would_be_valid(
     assert str(caught.value) == f"TARGET 'vllm==0.28.0:{words}': {problem}{others}"
 
 
-def test_what_the_targets_process_says_of_the_class_is_the_error(tmp_path: Path) -> None:
+def test_what_the_targets_process_says_of_the_class_is_the_error(tmp_path):
     complaint = "schedproof: TARGET mine.py: it has no class 'Mine'"
     command = ("python", "-c", f"raise SystemExit({complaint!r})")
     spec = TargetSpec("cmd:python", "command", command=command)

@@ -5,7 +5,6 @@ import os
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,12 +18,10 @@ from schedproof.gate.traces.perfetto import (
     write_perfetto,
 )
 from schedproof.model.observation import Step
-from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.predicate import Broken
 
-from ...command_line import Run
 from ..trace_build import recorded, request, scenario, written
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,23 +38,23 @@ THREE = (request("a", 0, 12, 6), request("b", 1, 5, 9, output_len=3), request("c
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
 
 
-def saved(given: Scenario) -> None:
+def saved(given):
     Path("s.json").write_text(scenario_json(given), encoding="utf-8")
 
 
-def run_of(given: Scenario) -> Recorded:
+def run_of(given):
     arrivals = {one.id: one.arrival for one in given.requests}
     run = Recorded("toy", given.config, arrivals)
     replay(ModelTarget(), given, (), lambda _, step: run.steps.append(step))
     return run
 
 
-def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def checked(events):
     """The events, after all that the format asks for; slices of a thread lie side by side."""
     slices = defaultdict(list)
     for event in events:
@@ -82,11 +79,11 @@ def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return events
 
 
-def tracks(events: list[dict[str, Any]]) -> dict[int, str]:
+def tracks(events):
     return {one["tid"]: one["args"]["name"] for one in events if one["name"] == "thread_name"}
 
 
-def instants(events: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+def instants(events):
     """Track, name and step of each."""
     names = tracks(events)
     return [
@@ -95,9 +92,7 @@ def instants(events: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
-def test_the_events_of_each_system_are_as_the_format_has_them_and_lose_no_token(
-    system: str,
-) -> None:
+def test_the_events_of_each_system_are_as_the_format_has_them_and_lose_no_token(system):
     revision = "sound" if system == "spyre" else "documented"
     run = run_of(scenario(*THREE, system=system, revision=revision))
     events = checked([*run_events(1, run)])
@@ -113,7 +108,7 @@ def test_the_events_of_each_system_are_as_the_format_has_them_and_lose_no_token(
     assert sum(one["ph"] == "X" and one["tid"] == 1 for one in events) == len(run.steps)
 
 
-def test_counters_are_the_observed_sizes_where_they_change() -> None:
+def test_counters_are_the_observed_sizes_where_they_change():
     run = run_of(scenario(*THREE))
     shown: dict[str, dict[int, int]] = defaultdict(dict)
     for event in run_events(1, run):
@@ -131,7 +126,7 @@ def test_counters_are_the_observed_sizes_where_they_change() -> None:
         assert now["blocks held"] == len(held)
 
 
-def test_a_preempted_request_is_drawn_as_such_until_it_comes_back() -> None:
+def test_a_preempted_request_is_drawn_as_such_until_it_comes_back():
     run = run_of(read_scenario(PREEMPTED))
     assert [*phases("long", run)] == [
         Phase("prefill", 0, 0),
@@ -145,7 +140,7 @@ def test_a_preempted_request_is_drawn_as_such_until_it_comes_back() -> None:
     assert ("long", "preempted", 3) in instants(checked([*run_events(1, run)]))
 
 
-def test_waiting_paused_and_left_out_are_told_apart() -> None:
+def test_waiting_paused_and_left_out_are_told_apart():
     steps = [
         Step(kind="prefill", scheduled={"a": 8}, waiting=("b",), paused=()),
         Step(kind="decode", scheduled={"a": 1}, waiting=(), paused=("b",)),
@@ -158,7 +153,7 @@ def test_waiting_paused_and_left_out_are_told_apart() -> None:
     assert instants([*run_events(1, run)]) == [("a", "aborted", 4)]
 
 
-def test_jumps_borders_and_broken_rules_are_instants() -> None:
+def test_jumps_borders_and_broken_rules_are_instants():
     small = {"block_size": 64, "chunk_size": 256, "max_num_seqs": 2, "max_model_len": 512}
     meant = scenario(
         *(request("r1", 0, 3, 3), request("r2", 0, 256, 2)),
@@ -176,7 +171,7 @@ def test_jumps_borders_and_broken_rules_are_instants() -> None:
     ]
 
 
-def test_replay_writes_what_loads_and_leaves_out_who_was_refused(run: Run) -> None:
+def test_replay_writes_what_loads_and_leaves_out_who_was_refused(run):
     refused = request("long", 1, 60, 20)
     saved(scenario(*THREE, refused))
     result = run("replay", "s.json", "--quiet", "--perfetto", "p.json")
@@ -186,7 +181,7 @@ def test_replay_writes_what_loads_and_leaves_out_who_was_refused(run: Run) -> No
     assert [*tracks(checked(whole["traceEvents"])).values()] == ["steps", "a", "b", "c"]
 
 
-def test_who_would_have_come_after_the_broken_step_has_no_track(run: Run) -> None:
+def test_who_would_have_come_after_the_broken_step_has_no_track(run):
     small = {"block_size": 64, "chunk_size": 256, "max_num_seqs": 2, "max_model_len": 512}
     three = (request("r1", 0, 3, 3), request("r2", 0, 256, 2), request("late", 9, 3, 3))
     saved(scenario(*three, **{"revision": "documented", "max_batch_tkv": 520, **small}))
@@ -196,7 +191,7 @@ def test_who_would_have_come_after_the_broken_step_has_no_track(run: Run) -> Non
     assert ("steps", "broken SPY-R47", 2) in instants(events)
 
 
-def test_each_run_of_a_trace_is_a_process(run: Run) -> None:
+def test_each_run_of_a_trace_is_a_process(run):
     lines = recorded(scenario(*THREE))
     written(Path("t"), lines, recorded(scenario(request("x", 0, 4))))
     result = run("check-trace", "t", "--rule", "ALL-R04", "--perfetto", "p.json")
@@ -220,7 +215,7 @@ def test_each_run_of_a_trace_is_a_process(run: Run) -> None:
         ("t.json", "--trace: t.json is the file of --perfetto, too; valid: another file"),
     ],
 )
-def test_a_place_that_cannot_be_is_one_line(place: str, says: str, run: Run) -> None:
+def test_a_place_that_cannot_be_is_one_line(place, says, run):
     saved(scenario(*THREE))
     before = Path("s.json").read_bytes()
     result = run("replay", "s.json", "--perfetto", place, "--trace", "t.json")
@@ -228,7 +223,7 @@ def test_a_place_that_cannot_be_is_one_line(place: str, says: str, run: Run) -> 
     assert Path("s.json").read_bytes() == before
 
 
-def test_an_unnamed_pipe_takes_it() -> None:
+def test_an_unnamed_pipe_takes_it():
     reads, writes = os.pipe()
     with open(reads, "rb") as pipe:
         write_perfetto(Path(f"/dev/fd/{writes}"), [run_of(scenario(request("x", 0, 4)))])

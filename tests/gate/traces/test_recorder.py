@@ -4,16 +4,14 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import write_scenario
 from schedproof.gate.traces.recorder import Recorder, recorded
 from schedproof.model.faults import TargetFault, TargetHung
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 
-from ...command_line import Run
 from ..trace_build import recorded as lines_of
 from ..trace_build import request, scenario
 
@@ -21,7 +19,7 @@ ONE = request("a", 0, 5).for_target()
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -29,7 +27,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Talkative(ModelTarget):
     """Says more than the protocol has."""
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         reply["step"]["mood"] = "fine"
         return reply | {"weather": "dull"}
@@ -38,11 +36,11 @@ class Talkative(ModelTarget):
 class Hangs(ModelTarget):
     """Does not answer."""
 
-    def step(self) -> Reply:
+    def step(self):
         raise TargetHung("step", 1.0)
 
 
-def conversation(target: ModelTarget) -> list[dict[str, Any]]:
+def conversation(target):
     file = io.BytesIO()
     recorder = Recorder(target, file)
     recorder.start("spyre", "sound", scenario().config)
@@ -57,7 +55,7 @@ def conversation(target: ModelTarget) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.getvalue().splitlines()]
 
 
-def test_every_request_is_followed_by_its_reply() -> None:
+def test_every_request_is_followed_by_its_reply():
     start, started, *rest = conversation(ModelTarget())
     assert start == {
         "op": "start",
@@ -76,34 +74,34 @@ def test_every_request_is_followed_by_its_reply() -> None:
     ]
 
 
-def test_what_the_protocol_does_not_have_is_passed_on_but_not_written() -> None:
+def test_what_the_protocol_does_not_have_is_passed_on_but_not_written():
     assert conversation(Talkative()) == conversation(ModelTarget())
     recorder = Recorder(Talkative(), io.BytesIO())
     recorder.start("spyre", "sound", scenario().config)
     assert recorder.step()["weather"] == "dull"
 
 
-def test_a_request_that_is_not_answered_stays_without_a_reply() -> None:
+def test_a_request_that_is_not_answered_stays_without_a_reply():
     assert conversation(Hangs())[-1] == {"op": "step"}
 
 
-def test_a_full_disk_is_no_crash_of_the_scheduler() -> None:
+def test_a_full_disk_is_no_crash_of_the_scheduler():
     class Full(io.BytesIO):
-        def write(self, data: Any, /) -> int:
+        def write(self, data, /):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(TargetFault, match="the trace cannot be written"):
         Recorder(ModelTarget(), Full()).start("spyre", "sound", scenario().config)
 
 
-def test_without_a_file_the_target_is_asked_itself() -> None:
+def test_without_a_file_the_target_is_asked_itself():
     target = ModelTarget()
     with recorded(target, None) as asked:
         assert asked is target
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
-def test_any_replay_can_be_recorded_and_checked(run: Run, name: str) -> None:
+def test_any_replay_can_be_recorded_and_checked(run, name):
     path = str(write_scenario(scenario(), Path("s"), "R"))
     plain = run("replay", path, "--quiet")
     result = run("replay", path, "--quiet", "--trace", name)
@@ -116,9 +114,7 @@ def test_any_replay_can_be_recorded_and_checked(run: Run, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_with_another_formula_is_not_held_to_the_model_when_it_is_recorded(
-    run: Run,
-) -> None:
+def test_a_model_with_another_formula_is_not_held_to_the_model_when_it_is_recorded(run):
     requests = [request(name, 0, 12, 30) for name in "abc"]
     meant = scenario(*requests, revision="2.1.2", max_batch_tkv=96)
     path = str(write_scenario(meant, Path("s"), "R"))
@@ -133,15 +129,13 @@ def test_a_model_with_another_formula_is_not_held_to_the_model_when_it_is_record
         (["--trace", "."], "--trace: . is a folder; valid: a file"),
     ],
 )
-def test_a_trace_that_cannot_be_written_is_one_line(
-    run: Run, words: list[str], message: str
-) -> None:
+def test_a_trace_that_cannot_be_written_is_one_line(run, words, message):
     path = str(write_scenario(scenario(), Path("s"), "R"))
     result = run("replay", path, *words)
     assert (result.code, result.out, result.err) == (2, "", f"schedproof: {message}\n")
 
 
-def test_a_scenario_is_never_recorded_over(run: Run) -> None:
+def test_a_scenario_is_never_recorded_over(run):
     path = write_scenario(scenario(), Path("s"), "R")
     before = path.read_bytes()
     result = run("replay", str(path), "--trace", str(path))

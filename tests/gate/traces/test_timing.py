@@ -1,6 +1,5 @@
 """A record of a server says when decisions complete: whenever that is, it is no fault."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.gate.traces.judge import TraceJudge
-from schedproof.gate.traces.run_events import Added, Begun, Event, Stepped
+from schedproof.gate.traces.run_events import Added, Begun, Stepped
 from schedproof.model.members import completing
 from schedproof.model.observation import Step
 from schedproof.model.replies import Started
@@ -20,7 +19,7 @@ SMALL = {"block_size": 4, "num_blocks": 6, "max_num_seqs": 3, "max_num_batched_t
 SEVERAL = ({"async_scheduling": True}, {"pipeline_parallel_size": 3})
 
 
-def recorded(keys: dict[str, Any], prompts: list[int], early: list[bool]) -> Iterator[Event]:
+def recorded(keys, prompts, early):
     """What a server with the model's scheduler would record, its worker as fast as `early` says,
     over and over."""
     config = full_config("vllm", "documented", {**SMALL, "max_model_len": 24, **keys})
@@ -43,12 +42,12 @@ def recorded(keys: dict[str, Any], prompts: list[int], early: list[bool]) -> Ite
             break
 
 
-def judged(events: Iterator[Event], explain: bool = True) -> tuple[list[str], list[str]]:
+def judged(events, explain=True):
     """The rules that a run breaks first, and the revisions whose model decides as recorded."""
     broken: list[str] = []
     same: list[str] = []
 
-    def over(run: Any) -> None:
+    def over(run):
         broken.extend(one.rule for one in run.broken)
         if run.explainer is not None:
             same.extend(one.revision for one in run.explainer.matches if one.departed is None)
@@ -64,13 +63,13 @@ def judged(events: Iterator[Event], explain: bool = True) -> tuple[list[str], li
     early=st.lists(st.booleans(), min_size=1, max_size=7),
 )
 def test_whenever_decisions_complete_no_rule_breaks_and_the_model_decides_as_recorded(
-    keys: dict[str, Any], prompts: list[int], early: list[bool]
-) -> None:
+    keys, prompts, early
+):
     assert judged(recorded(keys, prompts, early)) == ([], ["documented"])
 
 
-def test_a_token_that_comes_although_none_completes_breaks_a_rule() -> None:
-    def told_otherwise() -> Iterator[Event]:
+def test_a_token_that_comes_although_none_completes_breaks_a_rule():
+    def told_otherwise():
         for event in recorded(SEVERAL[0], [6, 6], [True]):
             if isinstance(event, Stepped) and event.step.emitted:
                 event = event._replace(step=msgspec.structs.replace(event.step, completes=False))
@@ -80,8 +79,8 @@ def test_a_token_that_comes_although_none_completes_breaks_a_rule() -> None:
     assert broken
 
 
-def test_a_token_that_does_not_come_although_one_completes_breaks_a_rule() -> None:
-    def told_otherwise() -> Iterator[Event]:
+def test_a_token_that_does_not_come_although_one_completes_breaks_a_rule():
+    def told_otherwise():
         for event in recorded(SEVERAL[0], [6, 6], [False]):
             if isinstance(event, Stepped) and event.step.completes is False:
                 event = event._replace(step=msgspec.structs.replace(event.step, completes=True))

@@ -3,8 +3,6 @@
 import gzip
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,6 @@ from schedproof.gate.traces.run_events import (
     Begun,
     Crashed,
     Cut,
-    Event,
     NotBegun,
     Rejected,
     Stepped,
@@ -34,16 +31,16 @@ ADD = next(line for line in REST if line.get("op") == "add")
 SEEN: Line = next(line["step"] for line in REST if "step" in line)
 
 
-def events(data: bytes, **meant: str) -> list[Event]:
+def events(data, **meant):
     source = Source("t", io.BufferedReader(io.BytesIO(data)), lambda: 0, None)  # type: ignore[arg-type]
     return [*read_trace(source, **meant)]
 
 
-def kinds(data: bytes) -> list[str]:
+def kinds(data):
     return [type(event).__name__ for event in events(data)]
 
 
-def test_every_operation_is_an_event_with_the_line_of_its_request() -> None:
+def test_every_operation_is_an_event_with_the_line_of_its_request():
     lines = [
         *(*BEGIN, ADD, OK, ADD, {"ok": False, "error": "rejected", "message": "no"}),
         *({"op": "abort", "id": "a"}, OK, {"op": "abort", "id": "a", "inside": True}, OK),
@@ -72,19 +69,19 @@ def test_every_operation_is_an_event_with_the_line_of_its_request() -> None:
     assert not_begun.why == "config: no"
 
 
-def test_a_request_may_leave_open_how_much_it_generates() -> None:
+def test_a_request_may_leave_open_how_much_it_generates():
     added = [e for e in events(text(without_output_lens([*BEGIN, *REST]))) if isinstance(e, Added)]
     assert [(one.open_ended, one.request.output_len) for one in added] == [(True, None)] * 3
 
 
-def test_blank_lines_other_line_ends_and_a_last_line_without_one_are_no_matter() -> None:
+def test_blank_lines_other_line_ends_and_a_last_line_without_one_are_no_matter():
     data = text([*BEGIN, STEP, {"ok": True, "step": SEEN}])
     assert kinds(data) == ["Begun", "Stepped"]
     assert kinds(data.rstrip()) == ["Begun", "Stepped"]
     assert kinds(b"\n" + data.replace(b"\n", b"\r\n \n")) == ["Begun", "Stepped"]
 
 
-def test_another_system_or_revision_may_be_meant() -> None:
+def test_another_system_or_revision_may_be_meant():
     [begun] = events(text(BEGIN), revision="2.5.2")
     assert isinstance(begun, Begun)
     assert begun.revision == "2.5.2"
@@ -92,7 +89,7 @@ def test_another_system_or_revision_may_be_meant() -> None:
         events(text(BEGIN), system="nano_vllm", revision="documented")
 
 
-def test_of_a_killed_recorder_everything_before_the_cut_is_read() -> None:
+def test_of_a_killed_recorder_everything_before_the_cut_is_read():
     whole = text([*BEGIN, STEP, {"ok": True, "step": SEEN}, STEP])
     data = whole + text([{"ok": True, "step": SEEN}])
     for length in range(len(whole) + 1, len(data) - 1):
@@ -104,7 +101,7 @@ def test_of_a_killed_recorder_everything_before_the_cut_is_read() -> None:
     assert events(whole[:-3])[-1] == Cut(5, "the last line is cut")
 
 
-def test_a_packed_file_is_read_up_to_where_it_is_cut(tmp_path: Path) -> None:
+def test_a_packed_file_is_read_up_to_where_it_is_cut(tmp_path):
     lines = [*BEGIN, *[STEP, {"ok": True, "step": SEEN}] * 500]
     packed = gzip.compress(text(lines), mtime=0)
     for length, count in ((len(packed), 501), (len(packed) * 2 // 3, None)):
@@ -120,7 +117,7 @@ def test_a_packed_file_is_read_up_to_where_it_is_cut(tmp_path: Path) -> None:
             assert len(seen) == count
 
 
-def test_a_packed_file_that_is_damaged_is_one_line(tmp_path: Path) -> None:
+def test_a_packed_file_that_is_damaged_is_one_line(tmp_path):
     packed = bytearray(gzip.compress(text(BEGIN), mtime=0))
     packed[-8] ^= 0xFF  # of the checksum
     (tmp_path / "t.gz").write_bytes(packed)
@@ -129,11 +126,11 @@ def test_a_packed_file_that_is_damaged_is_one_line(tmp_path: Path) -> None:
     assert "the compressed file is damaged" in str(error.value)
 
 
-def step(**changes: Any) -> Line:
+def step(**changes):
     return {"ok": True, "step": SEEN | changes}
 
 
-def added(**changes: Any) -> Line:
+def added(**changes):
     return {"op": "add", "request": ADD["request"] | changes}
 
 
@@ -208,9 +205,7 @@ def added(**changes: Any) -> Line:
         ([*BEGIN, STEP, step(kind="rest")], '4: $.step.kind: "rest": Invalid enum value'),
     ],
 )
-def test_what_is_no_trace_is_one_line_that_names_line_and_place(
-    lines: list[Line], message: str
-) -> None:
+def test_what_is_no_trace_is_one_line_that_names_line_and_place(lines, message):
     with pytest.raises(FileError) as error:
         events(text(lines))
     assert str(error.value).startswith(f"t: line {message}")
@@ -235,14 +230,14 @@ def test_what_is_no_trace_is_one_line_that_names_line_and_place(
         *("not a number", "huge"),
     ],
 )
-def test_what_is_no_json_is_one_line(line: bytes, message: str) -> None:
+def test_what_is_no_json_is_one_line(line, message):
     with pytest.raises(FileError) as error:
         events(text(BEGIN) + line)
     assert str(error.value).startswith(f"t: line 3: {message}")
     assert len(str(error.value)) < 400
 
 
-def test_a_key_twice_is_found_at_any_depth_and_a_colon_in_a_name_is_none() -> None:
+def test_a_key_twice_is_found_at_any_depth_and_a_colon_in_a_name_is_none():
     twice = json.dumps(step()).replace('"computed": {', '"computed": {"a": 1, "a": 2, ').encode()
     with pytest.raises(FileError, match="line 4: not JSON: key 'a' is given twice"):
         events(text([*BEGIN, STEP]) + twice + b"\n")
@@ -250,7 +245,7 @@ def test_a_key_twice_is_found_at_any_depth_and_a_colon_in_a_name_is_none() -> No
     assert kinds(text(named)) == ["Begun", "Stepped"]
 
 
-def test_a_name_is_shown_as_one_printable_line() -> None:
+def test_a_name_is_shown_as_one_printable_line():
     with pytest.raises(FileError) as error:
         events(text([*BEGIN, STEP | {"a\n\x1b[31m": 1}]))
     assert str(error.value) == "t: line 3: $.a\\n\\x1b[31m: unknown key; valid: op"
@@ -260,9 +255,7 @@ def test_a_name_is_shown_as_one_printable_line() -> None:
     ("name", "message"),
     [("nothing", "nothing: cannot be read (No such file"), (".", ".: cannot be read (Is a dir")],
 )
-def test_a_file_that_cannot_be_read_is_one_line(
-    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_read_is_one_line(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError) as error, opened_trace(name):
         pass

@@ -10,7 +10,7 @@ from .build import Run, waiting
 each_revision = pytest.mark.parametrize("revision", ["documented", "head"])
 
 
-def test_requests_are_numbered_as_they_come() -> None:
+def test_requests_are_numbered_as_they_come():
     state = State()
     for name in "abc":
         state = scheduler.arrive(state, waiting(5, name=name))
@@ -20,7 +20,7 @@ def test_requests_are_numbered_as_they_come() -> None:
     assert state.arrived == 3
 
 
-def test_who_came_first_goes_first_even_if_it_started_later() -> None:
+def test_who_came_first_goes_first_even_if_it_started_later():
     run = Run("documented", enable_chunked_prefill=False, max_num_batched_tokens=8)
     run.ask("a", 6, 2)
     run.ask("b", 5, 2)
@@ -30,7 +30,7 @@ def test_who_came_first_goes_first_even_if_it_started_later() -> None:
 
 
 @each_revision
-def test_those_who_run_and_do_not_decode_are_prefilling(revision: str) -> None:
+def test_those_who_run_and_do_not_decode_are_prefilling(revision):
     run = Run(revision)
     run.ask("a", 3)
     run.ask("b", 20)
@@ -41,7 +41,7 @@ def test_those_who_run_and_do_not_decode_are_prefilling(revision: str) -> None:
     assert run.step()["prefilling"] == []
 
 
-def test_blocks_are_shown_although_nothing_is_computed_in_them_yet() -> None:
+def test_blocks_are_shown_although_nothing_is_computed_in_them_yet():
     """By the page tokens count once their batch is through."""
     run = Run("documented", pp_size=2)
     run.ask("a", 5)
@@ -51,7 +51,7 @@ def test_blocks_are_shown_although_nothing_is_computed_in_them_yet() -> None:
 
 
 @each_revision
-def test_who_holds_nothing_is_not_listed_with_counts(revision: str) -> None:
+def test_who_holds_nothing_is_not_listed_with_counts(revision):
     run = Run(revision, max_num_seqs=1, enable_prefix_caching=True)
     run.ask("a", 5)
     run.ask("b", 5)
@@ -61,7 +61,7 @@ def test_who_holds_nothing_is_not_listed_with_counts(revision: str) -> None:
         assert list(step[field]) == ["a"]
 
 
-def test_the_pipeline_depth_makes_no_difference_where_a_step_completes_at_once() -> None:
+def test_the_pipeline_depth_makes_no_difference_where_a_step_completes_at_once():
     seen = []
     for depth in (1, 3):
         run = Run("head", pp_size=depth, num_blocks=4)

@@ -12,14 +12,14 @@ LIMITS = config()
 FIRST, SECOND = (("s", 4),), (("s", 8),)
 
 
-def cached(*contents: tuple[tuple[tuple[str, int], ...], int], **changes: object) -> Pool:
+def cached(*contents, **changes):
     """A pool of nine, five of them in use, in which these contents are found."""
     found = {content: (block,) for content, block in contents}
     return Pool(9, (), 6, (), found)._replace(**changes)
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
-def test_a_block_is_needed_for_every_four_tokens_begun(tokens: int, blocks: int) -> None:
+def test_a_block_is_needed_for_every_four_tokens_begun(tokens, blocks):
     assert blocks_for(tokens, 4) == blocks
 
 
@@ -36,21 +36,19 @@ def test_a_block_is_needed_for_every_four_tokens_begun(tokens: int, blocks: int)
         ((("t", 1), ("s", 9)), ()),
     ],
 )
-def test_a_hit_is_the_cached_blocks_that_begin_a_sequence_but_not_its_last(
-    content: tuple[tuple[str, int], ...], hit: tuple[int, ...]
-) -> None:
+def test_a_hit_is_the_cached_blocks_that_begin_a_sequence_but_not_its_last(content, hit):
     one = waiting(sum(tokens for _, tokens in content), content=content)
     assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (SECOND, 2)), one) == hit
 
 
-def test_a_hit_ends_at_the_first_block_that_is_missing() -> None:
+def test_a_hit_ends_at_the_first_block_that_is_missing():
     third = (("s", 12),)
     one = waiting(13, content=(("s", 13),))
     assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (third, 3)), one) == (1,)
     assert block_manager.prefix_hit(LIMITS, cached((SECOND, 2), (third, 3)), one) == ()
 
 
-def test_what_was_generated_is_found_too() -> None:
+def test_what_was_generated_is_found_too():
     said = (("s", 6), ("out:a", 2))
     store = cached((FIRST, 1), (said, 2))
     again = waiting(6, name="a", content=(("s", 6),), generated=3)
@@ -60,24 +58,24 @@ def test_what_was_generated_is_found_too() -> None:
     assert block_manager.prefix_hit(LIMITS, store, again._replace(id="c")) == (1,)
 
 
-def test_a_table_has_blocks_for_all_tokens_taken_from_the_front() -> None:
+def test_a_table_has_blocks_for_all_tokens_taken_from_the_front():
     one, left = block_manager.allocate(LIMITS, pool(9, 2), waiting(9), ())
     assert (one.blocks, one.computed, one.prefix_hit, one.published) == ((3, 4, 5), 0, 0, 0)
     assert left == pool(9, 5)
 
 
-def test_generated_tokens_need_blocks_as_well() -> None:
+def test_generated_tokens_need_blocks_as_well():
     one, _ = block_manager.allocate(LIMITS, pool(9, 2), waiting(8, generated=1), ())
     assert one.blocks == (3, 4, 5)
 
 
-def test_blocks_that_were_found_begin_the_table_and_count_as_computed() -> None:
+def test_blocks_that_were_found_begin_the_table_and_count_as_computed():
     one, left = block_manager.allocate(LIMITS, cached((FIRST, 1)), waiting(9), (1,))
     assert (one.blocks, one.computed, one.prefix_hit, one.published) == ((1, 6, 7), 4, 4, 1)
     assert free_blocks(left) == 2
 
 
-def test_a_free_block_that_was_found_is_not_handed_out_beside() -> None:
+def test_a_free_block_that_was_found_is_not_handed_out_beside():
     """Only free blocks are left, the one found in front of them."""
     store = cached((FIRST, 1), fresh=10, tail=((1, FIRST), (2, SECOND), (3, None)))
     one, left = block_manager.allocate(LIMITS, store, waiting(9), (1,))
@@ -86,19 +84,19 @@ def test_a_free_block_that_was_found_is_not_handed_out_beside() -> None:
     assert dict(left.cached) == {FIRST: (1,)}  # the second one is written anew
 
 
-def test_what_a_block_held_is_forgotten_when_it_is_handed_out() -> None:
+def test_what_a_block_held_is_forgotten_when_it_is_handed_out():
     store = cached((FIRST, 1), fresh=10, tail=((1, FIRST),))
     _, left = block_manager.allocate(LIMITS, store, waiting(3), ())
     assert dict(left.cached) == {}
 
 
-def test_a_block_handed_out_leaves_the_copy_that_is_found_instead_of_it() -> None:
+def test_a_block_handed_out_leaves_the_copy_that_is_found_instead_of_it():
     store = cached((FIRST, 5), fresh=10, tail=((1, FIRST),))
     _, left = block_manager.allocate(LIMITS, store, waiting(3), ())
     assert dict(left.cached) == {FIRST: (5,)}
 
 
-def test_only_blocks_found_in_use_cost_nothing() -> None:
+def test_only_blocks_found_in_use_cost_nothing():
     one = waiting(13)
     store = cached((FIRST, 1), (SECOND, 2), tail=((2, SECOND),))
     assert block_manager.unshared_blocks(LIMITS, store, one, ()) == 4
@@ -109,25 +107,23 @@ def test_only_blocks_found_in_use_cost_nothing() -> None:
 @pytest.mark.parametrize(
     ("computed", "crosses"), [(3, False), (4, True), (5, False), (7, False), (8, True)]
 )
-def test_the_first_token_of_a_block_crosses_a_border(computed: int, crosses: bool) -> None:
+def test_the_first_token_of_a_block_crosses_a_border(computed, crosses):
     assert block_manager.crosses(LIMITS, decoding("a", computed)) is crosses
 
 
 @pytest.mark.parametrize(
     ("computed", "held", "possible"), [(4, 9, False), (4, 8, True), (3, 9, True), (5, 9, True)]
 )
-def test_one_can_go_on_that_crosses_no_border_or_finds_a_free_block(
-    computed: int, held: int, possible: bool
-) -> None:
+def test_one_can_go_on_that_crosses_no_border_or_finds_a_free_block(computed, held, possible):
     one = decoding("a", computed)
     assert block_manager.can_append(LIMITS, pool(9, held), one) is possible
 
 
-def test_without_a_bound_everybody_can_go_on() -> None:
+def test_without_a_bound_everybody_can_go_on():
     assert block_manager.can_append(LIMITS, Pool(None), decoding("a", 4, 1))
 
 
-def test_a_block_is_appended_at_a_border_only() -> None:
+def test_a_block_is_appended_at_a_border_only():
     before = pool(9, 2)
     one, left = block_manager.may_append(LIMITS, before, decoding("a", 8, 1, 2))
     assert (one.blocks, left) == ((1, 2, 3), pool(9, 3))
@@ -146,16 +142,14 @@ def test_a_block_is_appended_at_a_border_only() -> None:
         (9, 2, {}),
     ],
 )
-def test_full_blocks_can_be_found_once_they_are_computed(
-    computed: int, published: int, contents: dict[object, object]
-) -> None:
+def test_full_blocks_can_be_found_once_they_are_computed(computed, published, contents):
     one = waiting(9, name="s", computed=computed, published=published, blocks=(1, 2, 3))
     after, left = block_manager.hash_blocks(LIMITS, pool(9, 3), one)
     assert after.published == computed // 4
     assert dict(left.cached) == contents
 
 
-def test_of_two_blocks_with_the_same_content_the_one_filled_last_is_found() -> None:
+def test_of_two_blocks_with_the_same_content_the_one_filled_last_is_found():
     store = pool(9, 4)
     for block in (1, 2):
         one = decoding("s", 4, block)
@@ -164,33 +158,33 @@ def test_of_two_blocks_with_the_same_content_the_one_filled_last_is_found() -> N
     assert block_manager.prefix_hit(LIMITS, store, waiting(5, content=(("s", 5),))) == (2,)
 
 
-def test_a_block_of_generated_tokens_is_found_by_who_generated_them() -> None:
+def test_a_block_of_generated_tokens_is_found_by_who_generated_them():
     one = decoding("a", 8, 1, 2, content=(("s", 6),), generated=2, published=1)
     _, left = block_manager.hash_blocks(LIMITS, pool(9, 2), one)
     assert dict(left.cached) == {(("s", 6), ("out:a", 2)): (2,)}
 
 
-def test_blocks_come_back_at_the_end_the_last_one_of_a_table_first() -> None:
+def test_blocks_come_back_at_the_end_the_last_one_of_a_table_first():
     store = pool(9, 8)._replace(tail=((8, None),))
     left = block_manager.deallocate(store, decoding("a", 9, 4, 2, 7), (), 4)
     assert [block for block, _ in left.tail] == [8, 7, 2, 4]
     assert free_blocks(left) == free_blocks(store) + 3
 
 
-def test_blocks_that_another_one_holds_stay() -> None:
+def test_blocks_that_another_one_holds_stay():
     one, other = decoding("a", 6, 1, 2), decoding("b", 6, 1, 3)
     left = block_manager.deallocate(pool(9, 3), one, (one, other), 4)
     assert left.tail == ((2, None),)
 
 
-def test_free_blocks_can_still_be_found_if_they_were_full() -> None:
+def test_free_blocks_can_still_be_found_if_they_were_full():
     one = decoding("s", 9, 1, 2, 3, published=2)
     left = block_manager.deallocate(cached((FIRST, 1), (SECOND, 2)), one, (), 4)
     assert left.tail == ((3, None), (2, SECOND), (1, FIRST))
     assert dict(left.cached) == {FIRST: (1,), SECOND: (2,)}
 
 
-def test_free_blocks_are_handed_out_in_the_order_in_which_they_came_back() -> None:
+def test_free_blocks_are_handed_out_in_the_order_in_which_they_came_back():
     store = block_manager.deallocate(pool(4, 4), decoding("a", 6, 3, 1), (), 4)
     store = block_manager.deallocate(store, decoding("b", 6, 2, 4), (), 4)
     one, left = block_manager.allocate(LIMITS, store, waiting(10), ())
@@ -198,12 +192,12 @@ def test_free_blocks_are_handed_out_in_the_order_in_which_they_came_back() -> No
     assert left.tail == ((2, None),)
 
 
-def test_blocks_never_used_come_before_those_given_back() -> None:
+def test_blocks_never_used_come_before_those_given_back():
     store = block_manager.deallocate(pool(5, 2), decoding("a", 6, 1, 2), (), 4)
     one, _ = block_manager.allocate(LIMITS, store, waiting(16), ())
     assert one.blocks == (3, 4, 5, 2)
 
 
 @pytest.mark.parametrize(("position", "expected"), [(0, 28), (3, 31), (4, 8), (7, 11), (8, 20)])
-def test_a_slot_is_that_of_the_block_and_the_place_in_it(position: int, expected: int) -> None:
+def test_a_slot_is_that_of_the_block_and_the_place_in_it(position, expected):
     assert block_manager.slot((7, 2, 5), position, 4) == expected

@@ -1,7 +1,5 @@
 """The walk-throughs and examples of the deck, with its blocks of 256 tokens."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.nano_vllm.block_manager import slot
@@ -11,12 +9,12 @@ from .build import Run
 SYSTEM = ("system", 256)
 
 
-def holders(seen: dict[str, Any], block: int) -> int:
+def holders(seen, block):
     """How many block tables have this block."""
     return sum(block in table for table in seen["blocks"].values())
 
 
-def four_running(**changes: Any) -> Run:
+def four_running(**changes):
     """A, B, C and D run and hold all nine blocks; A's next token is the first of a block."""
     lengths = {"A": 256, "B": 300, "C": 1000, "D": 300} | changes
     run = Run(num_blocks=9)
@@ -29,7 +27,7 @@ def four_running(**changes: Any) -> Run:
     return run
 
 
-def test_without_a_free_block_for_a_the_last_one_d_is_preempted_and_the_others_decode() -> None:
+def test_without_a_free_block_for_a_the_last_one_d_is_preempted_and_the_others_decode():
     step = four_running().step()
     assert step["preempted"] == ["D"]
     assert (step["kind"], list(step["scheduled"].items())) == (
@@ -42,14 +40,14 @@ def test_without_a_free_block_for_a_the_last_one_d_is_preempted_and_the_others_d
     assert {"D"}.isdisjoint({*step["blocks"], *step["computed"]})
 
 
-def test_a_preempted_sequence_waits_in_front_of_who_came_meanwhile() -> None:
+def test_a_preempted_sequence_waits_in_front_of_who_came_meanwhile():
     """E came before the step that preempts, and has no room in it."""
     run = four_running()
     run.ask("E", 10)
     assert run.step()["waiting"] == ["D", "E"]
 
 
-def test_the_next_step_prefills_what_was_preempted_with_all_it_has_generated() -> None:
+def test_the_next_step_prefills_what_was_preempted_with_all_it_has_generated():
     """A and B cross a border together, so both blocks of D are taken; C ends and makes room."""
     run = four_running(B=512, C=1000, D=300)
     assert run.step()["preempted"] == ["D"]
@@ -58,7 +56,7 @@ def test_the_next_step_prefills_what_was_preempted_with_all_it_has_generated() -
     assert (step["running"], step["emitted"]) == (["A", "B", "D"], {"D": 1})
 
 
-def test_blocks_that_nobody_has_taken_since_make_coming_back_cheaper() -> None:
+def test_blocks_that_nobody_has_taken_since_make_coming_back_cheaper():
     run = four_running()
     run.step()
     step = run.step()
@@ -66,18 +64,18 @@ def test_blocks_that_nobody_has_taken_since_make_coming_back_cheaper() -> None:
     assert step["blocks"]["D"][0] == 8
 
 
-def test_token_775_of_the_table_3_7_12_2_is_at_slot_519() -> None:
+def test_token_775_of_the_table_3_7_12_2_is_at_slot_519():
     assert slot((3, 7, 12, 2), 775, 256) == 519
 
 
 @pytest.mark.parametrize(
     ("position", "expected"), [(0, 768), (255, 1023), (256, 1792), (767, 3327), (768, 512)]
 )
-def test_a_slot_is_the_place_of_its_token_in_its_block(position: int, expected: int) -> None:
+def test_a_slot_is_the_place_of_its_token_in_its_block(position, expected):
     assert slot((3, 7, 12, 2), position, 256) == expected
 
 
-def test_a_shared_block_is_held_by_1_2_1_and_0_sequences_and_freed_only_at_0() -> None:
+def test_a_shared_block_is_held_by_1_2_1_and_0_sequences_and_freed_only_at_0():
     run = Run(num_blocks=4)
     run.ask("A", SYSTEM, 44, max_tokens=2)
     seen = [run.step()]
@@ -90,9 +88,7 @@ def test_a_shared_block_is_held_by_1_2_1_and_0_sequences_and_freed_only_at_0() -
 
 
 @pytest.mark.parametrize(("rest", "fits"), [(300, True), (301, False)])
-def test_prompts_that_begin_alike_skip_the_shared_block_and_it_costs_no_budget(
-    rest: int, fits: bool
-) -> None:
+def test_prompts_that_begin_alike_skip_the_shared_block_and_it_costs_no_budget(rest, fits):
     """Of a budget of 600 B takes 100 and C 200: 300 are left, for what D does not share."""
     run = Run(num_blocks=12, max_num_batched_tokens=600)
     run.ask("A", SYSTEM, 44)
@@ -106,7 +102,7 @@ def test_prompts_that_begin_alike_skip_the_shared_block_and_it_costs_no_budget(
     assert holders(step, shared) == 3 + fits
 
 
-def test_seven_and_six_tokens_that_share_four_are_nine_to_compute() -> None:
+def test_seven_and_six_tokens_that_share_four_are_nine_to_compute():
     """The figure's numbers, for which a block has two tokens."""
     run = Run(block_size=2, num_blocks=9)
     run.ask("A", ("system", 4), 3)
@@ -116,7 +112,7 @@ def test_seven_and_six_tokens_that_share_four_are_nine_to_compute() -> None:
 
 
 @pytest.mark.parametrize("own", [20, 200])
-def test_a_prefix_of_128_tokens_is_never_cached(own: int) -> None:
+def test_a_prefix_of_128_tokens_is_never_cached(own):
     run = Run()
     run.ask("A", ("system", 128), own)
     run.step()
@@ -126,7 +122,7 @@ def test_a_prefix_of_128_tokens_is_never_cached(own: int) -> None:
 
 
 @pytest.mark.parametrize(("prompt", "hit"), [(256, 0), (257, 256), (512, 256), (513, 512)])
-def test_the_last_block_of_a_prompt_is_never_a_hit(prompt: int, hit: int) -> None:
+def test_the_last_block_of_a_prompt_is_never_a_hit(prompt, hit):
     run = Run()
     run.ask("A", ("same", 600))
     run.step()
@@ -135,7 +131,7 @@ def test_the_last_block_of_a_prompt_is_never_a_hit(prompt: int, hit: int) -> Non
     assert (step["scheduled"], step["prefix_hit"]["B"]) == ({"B": prompt - hit}, hit)
 
 
-def test_the_same_block_behind_another_one_is_another_block() -> None:
+def test_the_same_block_behind_another_one_is_another_block():
     run = Run()
     run.ask("A", ("x", 256), ("same", 256), 10)
     run.step()
@@ -143,7 +139,7 @@ def test_the_same_block_behind_another_one_is_another_block() -> None:
     assert run.step()["scheduled"] == {"B": 522}
 
 
-def test_one_at_a_border_gets_a_block_one_inside_none_and_one_that_ends_frees_its_own() -> None:
+def test_one_at_a_border_gets_a_block_one_inside_none_and_one_that_ends_frees_its_own():
     """A has 256 tokens computed and B 100; C has 511 of which EOS follows."""
     run = Run(num_blocks=5)
     run.ask("A", 256)
@@ -160,7 +156,7 @@ def test_one_at_a_border_gets_a_block_one_inside_none_and_one_that_ends_frees_it
     assert (step["free_blocks"], step["running"]) == (2, ["A", "B"])
 
 
-def test_the_block_comes_with_the_token_after_the_border_not_with_the_last_one_before() -> None:
+def test_the_block_comes_with_the_token_after_the_border_not_with_the_last_one_before():
     """255 in the prompt: the first token generated is the 256th, the second the 257th."""
     run = Run()
     run.ask("A", 255)
@@ -168,7 +164,7 @@ def test_the_block_comes_with_the_token_after_the_border_not_with_the_last_one_b
 
 
 @pytest.mark.parametrize("limits", [{"num_blocks": 4}, {"max_num_batched_tokens": 800}])
-def test_a_small_request_never_passes_a_large_one(limits: dict[str, int]) -> None:
+def test_a_small_request_never_passes_a_large_one(limits):
     run = Run(**limits)
     run.ask("first", 300, max_tokens=3)
     run.ask("large", 700, max_tokens=3)
@@ -179,7 +175,7 @@ def test_a_small_request_never_passes_a_large_one(limits: dict[str, int]) -> Non
     assert order.index("large") < order.index("small")
 
 
-def test_who_waits_is_prefilled_before_anybody_who_runs_decodes() -> None:
+def test_who_waits_is_prefilled_before_anybody_who_runs_decodes():
     run = Run()
     run.ask("A", 10)
     run.step()
@@ -190,7 +186,7 @@ def test_who_waits_is_prefilled_before_anybody_who_runs_decodes() -> None:
     assert (decode["kind"], decode["scheduled"]) == ("decode", {"A": 1, "B": 1, "C": 1})
 
 
-def test_a_step_with_no_room_for_who_waits_decodes() -> None:
+def test_a_step_with_no_room_for_who_waits_decodes():
     run = Run(num_blocks=2)
     run.ask("A", 300)
     run.step()
@@ -199,7 +195,7 @@ def test_a_step_with_no_room_for_who_waits_decodes() -> None:
     assert (step["kind"], step["scheduled"], step["waiting"]) == ("decode", {"A": 1}, ["B"])
 
 
-def test_a_request_waits_is_prefilled_decodes_at_borders_gets_blocks_and_leaves_all_free() -> None:
+def test_a_request_waits_is_prefilled_decodes_at_borders_gets_blocks_and_leaves_all_free():
     run = Run(num_blocks=3)
     run.ask("A", 510, max_tokens=4)
     prefill, *decodes, idle = run.steps(5)

@@ -25,7 +25,7 @@ each_revision = pytest.mark.parametrize("revision", REVISIONS)
 
 
 @each_revision
-def test_who_runs_decodes_only_if_nobody_is_admitted(revision: str) -> None:
+def test_who_runs_decodes_only_if_nobody_is_admitted(revision):
     runs = (decoding("r", 5, 1, 2),)
     plan = decided(queue(5, running=runs, pool=pool(16, 2)), revision)
     assert (plan.is_prefill, plan.scheduled) == (True, {"a": 5})
@@ -35,7 +35,7 @@ def test_who_runs_decodes_only_if_nobody_is_admitted(revision: str) -> None:
 
 
 @each_revision
-def test_waiting_sequences_are_admitted_in_order_while_the_budget_lasts(revision: str) -> None:
+def test_waiting_sequences_are_admitted_in_order_while_the_budget_lasts(revision):
     plan = decided(queue(6, 7, 3, 1), revision)
     assert order(plan) == [("a", 6), ("b", 7), ("c", 3)]
     assert (ids(plan.running), ids(plan.waiting)) == (["a", "b", "c"], ["d"])
@@ -45,26 +45,24 @@ def test_waiting_sequences_are_admitted_in_order_while_the_budget_lasts(revision
 @pytest.mark.parametrize(
     ("prompts", "size"), [((6, 11, 1), 16), ((6, 7, 1), 3)], ids=["budget", "memory"]
 )
-def test_the_first_that_fails_a_gate_stops_the_loop(
-    revision: str, prompts: tuple[int, ...], size: int
-) -> None:
+def test_the_first_that_fails_a_gate_stops_the_loop(revision, prompts, size):
     plan = decided(queue(*prompts, pool=Pool(size)), revision)
     assert (plan.scheduled, ids(plan.waiting)) == ({"a": 6}, ["b", "c"])
 
 
 @each_revision
 @pytest.mark.parametrize(("blocks", "admitted"), [(4, ["a", "b"]), (3, ["a"])])
-def test_the_last_free_block_is_given_away(revision: str, blocks: int, admitted: list[str]) -> None:
+def test_the_last_free_block_is_given_away(revision, blocks, admitted):
     assert ids(decided(queue(5, 8, pool=Pool(blocks)), revision).running) == admitted
 
 
-def test_fits_means_that_as_many_are_free() -> None:
+def test_fits_means_that_as_many_are_free():
     assert documented.fits(pool(9, 4), 5)
     assert not documented.fits(pool(9, 4), 6)
     assert documented.fits(Pool(None), 10**6)
 
 
-def sharers(free: int) -> State:
+def sharers(free):
     """One runs with two full blocks, and one waits that begins with the same and has five more."""
     content = (("s", 8),)
     runs = decoding("r", 8, 1, 2, content=content, published=2)
@@ -74,7 +72,7 @@ def sharers(free: int) -> State:
 
 
 @each_revision
-def test_what_is_cached_costs_no_budget(revision: str) -> None:
+def test_what_is_cached_costs_no_budget(revision):
     plan = decided(sharers(9), revision, max_num_batched_tokens=5)
     assert plan.scheduled == {"a": 5}
     [_, one] = plan.running
@@ -86,17 +84,15 @@ def test_what_is_cached_costs_no_budget(revision: str) -> None:
     [(WHOLE, 4, True), (WHOLE, 3, False), (IN_CHUNKS, 2, True), (IN_CHUNKS, 1, False)],
 )
 def test_shared_blocks_must_be_free_as_well_in_the_deck_and_not_in_the_release(
-    revision: str, free: int, admitted: bool
-) -> None:
+    revision, free, admitted
+):
     plan = decided(sharers(free), revision)
     assert (plan.scheduled == {"a": 5}) is admitted
     assert plan.is_prefill is admitted
 
 
 @pytest.mark.parametrize(("free", "admitted"), [(4, True), (3, False)])
-def test_cached_blocks_that_nobody_holds_must_be_free_in_the_release_too(
-    free: int, admitted: bool
-) -> None:
+def test_cached_blocks_that_nobody_holds_must_be_free_in_the_release_too(free, admitted):
     """The two cached ones are among the free."""
     cached = {(("s", 4),): (1,), (("s", 8),): (2,)}
     tail = ((2, (("s", 8),)), (1, (("s", 4),)))
@@ -108,21 +104,21 @@ def test_cached_blocks_that_nobody_holds_must_be_free_in_the_release_too(
 
 @pytest.mark.parametrize(("revision", "joined"), [(WHOLE, ["a"]), (IN_CHUNKS, ["a", "b"])])
 def test_slots_are_those_of_the_running_in_the_deck_and_of_the_step_in_the_release(
-    revision: str, joined: list[str]
-) -> None:
+    revision, joined
+):
     runs = (decoding("r", 5, 1, 2),)
     plan = decided(queue(1, 1, 1, running=runs, pool=pool(16, 2)), revision, max_num_seqs=2)
     assert list(plan.scheduled) == joined
     assert ids(plan.running) == ["r", *joined]
 
 
-def test_the_deck_admits_nobody_while_every_slot_is_taken() -> None:
+def test_the_deck_admits_nobody_while_every_slot_is_taken():
     runs = (decoding("q", 5, 1, 2), decoding("r", 5, 3, 4))
     plan = decided(queue(1, running=runs, pool=pool(16, 4)), max_num_seqs=2)
     assert (plan.is_prefill, plan.scheduled) == (False, {"q": 1, "r": 1})
 
 
-def test_in_the_release_those_behind_the_slots_wait_until_one_in_front_ends() -> None:
+def test_in_the_release_those_behind_the_slots_wait_until_one_in_front_ends():
     run = Run(IN_CHUNKS, block_size=4, num_blocks=9, max_num_seqs=2)
     for name, tokens in (("a", 3), ("b", 4), ("c", 2)):
         run.ask(name, 2, max_tokens=tokens)
@@ -139,7 +135,7 @@ def test_in_the_release_those_behind_the_slots_wait_until_one_in_front_ends() ->
 
 
 @each_revision
-def test_everyone_who_runs_gets_a_token_in_order_and_keeps_the_order(revision: str) -> None:
+def test_everyone_who_runs_gets_a_token_in_order_and_keeps_the_order(revision):
     runs = tuple(decoding(name, 5) for name in "cab")
     plan = decided(State(running=runs, pool=pool(16, 6)), revision)
     assert (order(plan), ids(plan.running)) == ([("c", 1), ("a", 1), ("b", 1)], ["c", "a", "b"])
@@ -147,14 +143,14 @@ def test_everyone_who_runs_gets_a_token_in_order_and_keeps_the_order(revision: s
 
 
 @each_revision
-def test_a_full_pool_hurts_nobody_who_is_inside_a_block(revision: str) -> None:
+def test_a_full_pool_hurts_nobody_who_is_inside_a_block(revision):
     runs = (decoding("a", 5, 1, 2), decoding("b", 6, 3, 4))
     plan = decided(State(running=runs, pool=pool(4, 4)), revision)
     assert (plan.scheduled, plan.preempted) == ({"a": 1, "b": 1}, ())
 
 
 @each_revision
-def test_the_last_of_the_queue_gives_way_as_often_as_needed(revision: str) -> None:
+def test_the_last_of_the_queue_gives_way_as_often_as_needed(revision):
     """c's only block is the one that b shares with it, so d's are needed and then c's go, too."""
     a = decoding("a", 4, 1)
     b = decoding("b", 5, 2, 3, content=(("s", 5),), published=1)
@@ -167,7 +163,7 @@ def test_the_last_of_the_queue_gives_way_as_often_as_needed(revision: str) -> No
 
 
 @each_revision
-def test_who_finds_no_block_and_is_the_last_itself_gives_way(revision: str) -> None:
+def test_who_finds_no_block_and_is_the_last_itself_gives_way(revision):
     runs = (decoding("a", 5, 1, 2), decoding("b", 4, 3))
     plan = decided(State(running=runs, pool=pool(3, 3)), revision)
     assert (plan.scheduled, plan.preempted) == ({"a": 1}, ("b",))
@@ -176,7 +172,7 @@ def test_who_finds_no_block_and_is_the_last_itself_gives_way(revision: str) -> N
 
 
 @each_revision
-def test_who_has_had_its_turn_in_the_step_is_not_preempted(revision: str) -> None:
+def test_who_has_had_its_turn_in_the_step_is_not_preempted(revision):
     """a gets the last free block, so b has none; a stays."""
     runs = (decoding("a", 4, 1), decoding("b", 4, 2))
     plan = decided(State(running=runs, pool=pool(3, 2)), revision)
@@ -184,14 +180,14 @@ def test_who_has_had_its_turn_in_the_step_is_not_preempted(revision: str) -> Non
 
 
 @each_revision
-def test_one_beyond_the_slots_may_be_a_victim(revision: str) -> None:
+def test_one_beyond_the_slots_may_be_a_victim(revision):
     runs = (decoding("a", 4, 1), decoding("b", 5, 2, 3), decoding("c", 5, 4, 5))
     plan = decided(State(running=runs, pool=pool(5, 5)), revision, max_num_seqs=1)
     assert (plan.scheduled, plan.preempted) == ({"a": 1}, ("c",))
     assert ids(plan.running) == ["a", "b"]
 
 
-def test_victims_wait_in_front_with_nothing_but_what_they_generated() -> None:
+def test_victims_wait_in_front_with_nothing_but_what_they_generated():
     victim = decoding("b", 5, 2, 3, prefix_hit=4, published=1)
     plan = Plan((decoding("a", 5, 1),), (waiting(5, name="c"),), pool(9, 3), {}, False)
     plan = plan._replace(running=(*plan.running, victim))
@@ -203,7 +199,7 @@ def test_victims_wait_in_front_with_nothing_but_what_they_generated() -> None:
 
 
 @pytest.mark.parametrize("where", ["ready", "running", "waiting"])
-def test_a_block_of_a_victim_that_any_other_one_holds_stays_in_use(where: str) -> None:
+def test_a_block_of_a_victim_that_any_other_one_holds_stays_in_use(where):
     """In the release one that waits may hold blocks."""
     other, victim = decoding("a", 5, 1, 2), decoding("b", 5, 1, 3)
     ready = (other,) if where == "ready" else ()
@@ -214,7 +210,7 @@ def test_a_block_of_a_victim_that_any_other_one_holds_stays_in_use(where: str) -
 
 
 @each_revision
-def test_a_preempted_sequence_computes_all_it_knows_and_goes_on_where_it_was(revision: str) -> None:
+def test_a_preempted_sequence_computes_all_it_knows_and_goes_on_where_it_was(revision):
     run = Run(revision, block_size=4, num_blocks=4, max_num_batched_tokens=40)
     run.ask("a", 7, max_tokens=8)
     run.ask("b", 7, max_tokens=6)

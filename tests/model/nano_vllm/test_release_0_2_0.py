@@ -7,7 +7,7 @@ from .build import IN_CHUNKS, REVISIONS, Run, decided, ids, order, queue
 each_revision = pytest.mark.parametrize("revision", REVISIONS)
 
 
-def test_a_long_prompt_stays_in_front_with_all_its_blocks_until_it_is_computed() -> None:
+def test_a_long_prompt_stays_in_front_with_all_its_blocks_until_it_is_computed():
     run = Run(IN_CHUNKS, block_size=4, num_blocks=9, max_num_batched_tokens=6)
     run.ask("a", 15)
     run.ask("b", 2)
@@ -22,7 +22,7 @@ def test_a_long_prompt_stays_in_front_with_all_its_blocks_until_it_is_computed()
     assert (third["running"], third["waiting"], third["prefilling"]) == (["a", "b"], [], [])
 
 
-def test_only_the_first_of_a_step_is_cut() -> None:
+def test_only_the_first_of_a_step_is_cut():
     plan = decided(queue(10, 7), IN_CHUNKS)
     assert (order(plan), ids(plan.waiting)) == ([("a", 10)], ["b"])
     assert plan.waiting[0].blocks == ()
@@ -30,24 +30,24 @@ def test_only_the_first_of_a_step_is_cut() -> None:
     assert (order(cut), ids(cut.waiting), ids(cut.running)) == ([("a", 16)], ["a", "b"], [])
 
 
-def test_nobody_is_cut_in_the_deck() -> None:
+def test_nobody_is_cut_in_the_deck():
     plan = decided(queue(17, 1))
     assert (plan.scheduled, ids(plan.waiting)) == ({}, ["a", "b"])
 
 
-def test_a_budget_that_is_spent_exactly_admits_nobody_else() -> None:
+def test_a_budget_that_is_spent_exactly_admits_nobody_else():
     for revision in REVISIONS:
         plan = decided(queue(16, 1), revision)
         assert (order(plan), ids(plan.waiting)) == ([("a", 16)], ["b"])
 
 
 @each_revision
-def test_the_last_token_of_the_budget_is_given(revision: str) -> None:
+def test_the_last_token_of_the_budget_is_given(revision):
     plan = decided(queue(15, 1), revision)
     assert (order(plan), ids(plan.waiting)) == ([("a", 15), ("b", 1)], [])
 
 
-def test_a_prompt_in_chunks_begins_behind_what_is_cached_and_looks_only_once() -> None:
+def test_a_prompt_in_chunks_begins_behind_what_is_cached_and_looks_only_once():
     run = Run(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
     run.ask("a", ("s", 5), max_tokens=1)
     run.step()
@@ -58,7 +58,7 @@ def test_a_prompt_in_chunks_begins_behind_what_is_cached_and_looks_only_once() -
     assert [step["computed"] for step in seen] == [{"b": 9}, {"b": 13}]
 
 
-def test_those_who_run_do_not_decode_between_two_chunks() -> None:
+def test_those_who_run_do_not_decode_between_two_chunks():
     run = Run(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
     run.ask("a", 2)
     run.step()

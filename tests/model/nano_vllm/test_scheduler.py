@@ -1,13 +1,11 @@
 """One step of the protocol: arrivals, aborts, what completes and what is seen. Block 4."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.nano_vllm import documented, scheduler
 from schedproof.model.nano_vllm.config import NanoConfig
 from schedproof.model.nano_vllm.model import make_model
-from schedproof.model.nano_vllm.state import Plan, Sequence, State
+from schedproof.model.nano_vllm.state import Plan, State
 from schedproof.model.pool import Pool, free_blocks
 from schedproof.model.scenario import Request
 
@@ -16,21 +14,21 @@ from .build import IN_CHUNKS, REVISIONS, SMALL, Run, config, decoding, ids, pool
 each_revision = pytest.mark.parametrize("revision", REVISIONS)
 
 
-def test_a_newcomer_waits_behind_the_others() -> None:
+def test_a_newcomer_waits_behind_the_others():
     state = queue(5, 5)
     after = scheduler.arrive(state, waiting(1, name="new"))
     assert after == state._replace(waiting=(*state.waiting, waiting(1, name="new")))
 
 
 @pytest.mark.parametrize("place", ["waiting", "running"])
-def test_an_aborted_request_is_gone_from_its_queue_and_to_be_reported(place: str) -> None:
+def test_an_aborted_request_is_gone_from_its_queue_and_to_be_reported(place):
     members = tuple(waiting(5, name=name) for name in "abc")
     state = State(aborted=("x",))._replace(**{place: members})
     after = scheduler.abort(config(), state, "b")
     assert after == State(aborted=("x", "b"))._replace(**{place: (members[0], members[2])})
 
 
-def test_an_aborted_request_gives_back_what_no_other_one_holds() -> None:
+def test_an_aborted_request_gives_back_what_no_other_one_holds():
     a = decoding("a", 5, 1, 2, content=(("s", 5),), published=1)
     b = decoding("b", 5, 1, 3, content=(("s", 5),), published=1)
     cached = {(("s", 4),): (1,)}
@@ -39,7 +37,7 @@ def test_an_aborted_request_gives_back_what_no_other_one_holds() -> None:
     assert after.pool == Pool(9, (), 4, ((2, None),), cached)
 
 
-def test_one_aborted_in_the_middle_of_its_prompt_gives_its_blocks_back() -> None:
+def test_one_aborted_in_the_middle_of_its_prompt_gives_its_blocks_back():
     run = Run(IN_CHUNKS, block_size=4, num_blocks=8, max_num_batched_tokens=6)
     run.ask("a", 20)
     run.ask("b", 5)
@@ -52,7 +50,7 @@ def test_one_aborted_in_the_middle_of_its_prompt_gives_its_blocks_back() -> None
 
 
 @each_revision
-def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: str) -> None:
+def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision):
     run = Run(revision, block_size=4, num_blocks=8)
     run.ask("a", 5)
     run.ask("b", 5)
@@ -64,19 +62,19 @@ def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: 
     assert run.step()["finished"] == {}
 
 
-def closed(members: tuple[Sequence, ...], scheduled: dict[str, int], **changes: Any) -> Any:
+def closed(members, scheduled, **changes):
     state = State(running=members, pool=pool(9, 4))._replace(**changes)
     plan = Plan(state.running, state.waiting, state.pool, scheduled, False)
     return scheduler.postprocess(config(), state, plan)
 
 
-def test_a_token_comes_out_where_all_is_computed() -> None:
+def test_a_token_comes_out_where_all_is_computed():
     state, emitted, finished = closed((decoding("a", 5, 1, 2),), {"a": 1})
     assert (emitted, finished) == ({"a": 1}, {})
     assert (state.running[0].computed, state.running[0].generated) == (6, 2)
 
 
-def test_no_token_comes_out_of_a_part_of_a_prompt() -> None:
+def test_no_token_comes_out_of_a_part_of_a_prompt():
     head = waiting(9, name="a", blocks=(1, 2, 3))
     state, emitted, _ = closed((), {"a": 8}, waiting=(head,))
     assert emitted == {}
@@ -84,7 +82,7 @@ def test_no_token_comes_out_of_a_part_of_a_prompt() -> None:
 
 
 @pytest.mark.parametrize(("output_len", "reason"), [(2, "eos"), (9, "length")])
-def test_a_sequence_ends_at_eos_or_at_its_last_allowed_token(output_len: int, reason: str) -> None:
+def test_a_sequence_ends_at_eos_or_at_its_last_allowed_token(output_len, reason):
     one = waiting(5, 9, "a", blocks=(1, 2, 3, 4), output_len=output_len)
     one = one._replace(generated=output_len - 1, computed=output_len + 3)
     state, emitted, finished = closed((one,), {"a": 1})
@@ -92,7 +90,7 @@ def test_a_sequence_ends_at_eos_or_at_its_last_allowed_token(output_len: int, re
     assert {block for block, _ in state.pool.tail} == {1, 2, 3, 4}
 
 
-def test_who_ends_leaves_what_others_hold() -> None:
+def test_who_ends_leaves_what_others_hold():
     ends = decoding("a", 5, 1, 2, output_len=2)
     stays = decoding("b", 5, 1, 3)
     state, _, _ = closed((ends, stays), {"a": 1, "b": 1})
@@ -100,19 +98,19 @@ def test_who_ends_leaves_what_others_hold() -> None:
     assert [block for block, _ in state.pool.tail] == [2]
 
 
-def test_sequences_end_in_the_order_of_the_step() -> None:
+def test_sequences_end_in_the_order_of_the_step():
     ends = [decoding(name, 5, block, output_len=2) for block, name in enumerate("ba", 1)]
     state, _, finished = closed(tuple(ends), {"b": 1, "a": 1})
     assert (list(finished), state.running) == (["b", "a"], ())
     assert [block for block, _ in state.pool.tail] == [1, 2]
 
 
-def test_who_was_aborted_meanwhile_gets_nothing() -> None:
+def test_who_was_aborted_meanwhile_gets_nothing():
     state, emitted, finished = closed((), {"a": 1}, aborted=("a",))
     assert (emitted, finished, state.aborted) == ({}, {"a": "aborted"}, ())
 
 
-def test_the_prefill_of_a_request_for_one_token_is_all_of_it() -> None:
+def test_the_prefill_of_a_request_for_one_token_is_all_of_it():
     for revision in REVISIONS:
         run = Run(revision, block_size=4, num_blocks=2)
         run.ask("a", 8, max_tokens=1)
@@ -121,19 +119,19 @@ def test_the_prefill_of_a_request_for_one_token_is_all_of_it() -> None:
         assert (step["running"], step["free_blocks"], step["slot_blocks"]) == ([], 2, {"a": [1, 2]})
 
 
-def test_of_a_resumed_sequence_only_the_blocks_are_written_that_were_not_found() -> None:
+def test_of_a_resumed_sequence_only_the_blocks_are_written_that_were_not_found():
     one = waiting(10, name="a", blocks=(1, 2, 3), computed=4)
     plan = Plan((one,), (), pool(9, 3), {"a": 6}, True)
     assert scheduler.slot_blocks(config(), State(running=(one,)), plan) == {"a": [2, 3]}
 
 
-def test_who_is_not_scheduled_writes_nowhere() -> None:
+def test_who_is_not_scheduled_writes_nowhere():
     plan = Plan((), (), Pool(9), {"gone": 1}, False)
     state = State(running=(decoding("a", 5, 1, 2),))
     assert scheduler.slot_blocks(config(), state, plan) == {}
 
 
-def test_those_who_hold_nothing_are_not_listed_with_counts() -> None:
+def test_those_who_hold_nothing_are_not_listed_with_counts():
     limits: NanoConfig = config()
     state, seen = scheduler.step(limits, queue(9, 9), documented.schedule)
     assert (seen["running"], seen["waiting"]) == (["a"], ["b"])
@@ -143,9 +141,7 @@ def test_those_who_hold_nothing_are_not_listed_with_counts() -> None:
 
 
 @pytest.mark.parametrize(("revision", "first"), [("documented", []), ("0.2.0", ["a"])])
-def test_a_prompt_beyond_the_budget_is_a_matter_of_the_revision(
-    revision: str, first: list[str]
-) -> None:
+def test_a_prompt_beyond_the_budget_is_a_matter_of_the_revision(revision, first):
     """It is let in by force: the door of `documented` has no way for it."""
     model = make_model(revision, SMALL | {"max_num_batched_tokens": 4})
     request = Request(id="a", arrival=0, prompt=(("a", 6),), max_tokens=1)

@@ -20,20 +20,20 @@ CACHING = config(prefix_caching=True)
 S4, S8 = (("s", 4),), (("s", 8),)
 
 
-def test_a_release_ends_where_no_block_is_free() -> None:
+def test_a_release_ends_where_no_block_is_free():
     one = decoding("a", 4, 2, blocks=(1,))
     with pytest.raises(ReleaseEnded, match="no block is free for token 5 of a"):
         blocks.hold(config(), one, 5, Pool(1, (), 2))
 
 
-def test_a_prompt_hits_what_is_cached_where_caching_is_on() -> None:
+def test_a_prompt_hits_what_is_cached_where_caching_is_on():
     state = State(pool=Pool(fresh=3, cached={S4: (2,), S8: (1,)}))
     newcomer = waiting(9, content=(("s", 9),))
     assert blocks.prefix_hit(CACHING, state, newcomer) == (2, 1)
     assert blocks.prefix_hit(config(), state, newcomer) == ()
 
 
-def test_admitted_with_a_hit_a_request_holds_these_blocks_and_need_not_compute_them() -> None:
+def test_admitted_with_a_hit_a_request_holds_these_blocks_and_need_not_compute_them():
     pool = Pool(4, (), 5, ((3, None), (2, S4), (4, None)), {S4: (2,), S8: (1,)})
     newcomer = waiting(9, content=(("s", 9),))
     admitted, left = blocks.admit(CACHING, State(pool=pool), newcomer)
@@ -41,13 +41,13 @@ def test_admitted_with_a_hit_a_request_holds_these_blocks_and_need_not_compute_t
     assert left == pool._replace(tail=((3, None), (4, None)))
 
 
-def test_admitted_without_a_hit_a_request_holds_nothing_yet() -> None:
+def test_admitted_without_a_hit_a_request_holds_nothing_yet():
     pool = Pool(4, (), 5, ((2, S4),), {S4: (2,)})
     newcomer = waiting(9)
     assert blocks.admit(CACHING, State(pool=pool), newcomer) == (newcomer, pool)
 
 
-def test_blocks_in_use_are_those_of_running_and_paused_requests_shared_ones_once() -> None:
+def test_blocks_in_use_are_those_of_running_and_paused_requests_shared_ones_once():
     state = State(
         waiting=(waiting(5),),
         running=(decoding("a", 5, 1, blocks=(1, 2)), decoding("b", 5, 1, blocks=(1, 4))),
@@ -67,15 +67,13 @@ def test_blocks_in_use_are_those_of_running_and_paused_requests_shared_ones_once
         ((9, 8), 3, (9, 8)),
     ],
 )
-def test_a_request_holds_blocks_for_the_tokens_covered(
-    held: tuple[int, ...], covered: int, expected: tuple[int, ...]
-) -> None:
+def test_a_request_holds_blocks_for_the_tokens_covered(held, covered, expected):
     one, pool = blocks.hold(config(), waiting(20, blocks=held), covered, Pool())
     assert one == waiting(20, blocks=expected)
     assert pool == Pool(fresh=1 + len(expected) - len(held))
 
 
-def test_blocks_that_fill_up_are_published_by_the_prefix_that_ends_with_them() -> None:
+def test_blocks_that_fill_up_are_published_by_the_prefix_that_ends_with_them():
     prompt = waiting(14, content=(("s", 6), ("t", 8)))
     one, pool = blocks.hold(CACHING, prompt, 11, Pool())
     assert (one.blocks, one.published) == ((1, 2, 3), 2)
@@ -88,19 +86,19 @@ def test_blocks_that_fill_up_are_published_by_the_prefix_that_ends_with_them() -
     assert pool == Pool(fresh=5, cached={S4: (1,), s6t2: (2,), s6t6: (3,)})
 
 
-def test_a_block_is_published_once() -> None:
+def test_a_block_is_published_once():
     one, pool = blocks.hold(CACHING, waiting(9, content=(("s", 9),)), 8, Pool())
     assert blocks.hold(CACHING, one, 8, pool) == (one, pool)
     more, pool = blocks.hold(CACHING, one, 9, pool)
     assert (more.published, pool.cached) == (2, {S4: (1,), S8: (2,)})
 
 
-def test_what_was_published_stays_so_where_fewer_tokens_are_covered() -> None:
+def test_what_was_published_stays_so_where_fewer_tokens_are_covered():
     one, pool = blocks.hold(CACHING, waiting(9, content=(("s", 9),)), 8, Pool())
     assert blocks.hold(CACHING, one, 4, pool) == (one, pool)
 
 
-def test_a_block_filled_while_decoding_holds_the_tokens_generated_by_then() -> None:
+def test_a_block_filled_while_decoding_holds_the_tokens_generated_by_then():
     """Prompt 3 and the first token: four, when the second is computed a fifth is still to come."""
     one = decoding("a", 3, 9, content=(("s", 3),), blocks=(1,))
     full, pool = blocks.hold(CACHING, one, 4, Pool(fresh=2))
@@ -108,7 +106,7 @@ def test_a_block_filled_while_decoding_holds_the_tokens_generated_by_then() -> N
     assert pool.cached == {(("s", 3), ("out:a", 1)): (1,)}
 
 
-def test_without_caching_nothing_is_published() -> None:
+def test_without_caching_nothing_is_published():
     one, pool = blocks.hold(config(), waiting(8), 8, Pool())
     assert (one.published, pool.cached) == (0, {})
 
@@ -118,17 +116,15 @@ def test_without_caching_nothing_is_published() -> None:
     [(5, 1, 2, 2), (5, 3, 2, 2), (5, 4, 2, 3), (5, 5, 3, 3), (8, 1, 2, 3), (1, 4, 1, 2)],
 )
 def test_at_the_end_a_request_holds_all_but_its_last_token_which_2_5_2_counts_too(
-    prompt: int, max_tokens: int, computed_ones: int, all_tokens: int
-) -> None:
+    prompt, max_tokens, computed_ones, all_tokens
+):
     one = waiting(prompt, max_tokens)
     assert SOUND.blocks_at_end(config(), one) == computed_ones
     assert RELEASE_2_5_2.blocks_at_end(config(), one) == all_tokens
 
 
 @given(st.integers(1, 40), st.integers(1, 24), st.integers(1, 5))
-def test_the_blocks_at_the_end_are_those_that_a_run_to_the_end_takes(
-    prompt: int, max_tokens: int, block: int
-) -> None:
+def test_the_blocks_at_the_end_are_those_that_a_run_to_the_end_takes(prompt, max_tokens, block):
     """The prompt, then a token in each of max_tokens - 1 decode steps."""
     sizes = config(block_size=block, chunk_size=block)
     one, pool = blocks.hold(sizes, waiting(prompt, max_tokens), prompt, Pool())
@@ -137,7 +133,7 @@ def test_the_blocks_at_the_end_are_those_that_a_run_to_the_end_takes(
     assert blocks.blocks_at_end(sizes, one) == len(one.blocks) == pool.fresh - 1
 
 
-def test_reserved_are_the_blocks_promised_to_the_admitted_and_not_held_yet() -> None:
+def test_reserved_are_the_blocks_promised_to_the_admitted_and_not_held_yet():
     """5 + 8 tokens, the last never computed: 3 blocks, of which 2 are held; 3 + 2: 1, held."""
     running = (decoding("a", 5, 7, blocks=(1, 2)), decoding("b", 3, 1, blocks=(3,)))
     state = batch(*running)._replace(waiting=(waiting(30),))
@@ -150,7 +146,7 @@ def test_reserved_are_the_blocks_promised_to_the_admitted_and_not_held_yet() -> 
 
 
 @pytest.mark.parametrize(("size", "fits"), [(6, False), (7, True)])
-def test_a_newcomer_needs_free_blocks_that_are_not_promised(size: int, fits: bool) -> None:
+def test_a_newcomer_needs_free_blocks_that_are_not_promised(size, fits):
     """2 blocks held and 2 more promised; 6 + 4 - 1 = 9 tokens need 3."""
     state = batch(decoding("old", 5, 10, blocks=(1, 2)), pool=Pool(size, fresh=3))
     newcomer = waiting(6, 4)
@@ -162,16 +158,14 @@ def test_a_newcomer_needs_free_blocks_that_are_not_promised(size: int, fits: boo
 
 
 @pytest.mark.parametrize(("size", "lost", "fits"), [(7, 0, False), (8, 0, True), (8, 1, False)])
-def test_what_is_promised_to_someone_who_is_paused_or_gone_is_not_free(
-    size: int, lost: int, fits: bool
-) -> None:
+def test_what_is_promised_to_someone_who_is_paused_or_gone_is_not_free(size, lost, fits):
     """Paused: 2 blocks held and 2 promised; running: 1 held. Wanted: 3."""
     a, b = decoding("a", 3, 1, blocks=(3,)), decoding("b", 5, 10, blocks=(1, 2))
     state = State(running=(a,), paused=(b,), pool=Pool(size, fresh=4), lost_blocks=lost)
     assert blocks.fits_pool(config(num_blocks=size), SOUND, state, waiting(6, 4)) is fits
 
 
-def test_cached_blocks_that_others_hold_are_not_needed_again_free_ones_are() -> None:
+def test_cached_blocks_that_others_hold_are_not_needed_again_free_ones_are():
     """12 + 1 - 1 tokens: 3 blocks, the first two of them cached."""
     cached = {S4: (1,), S8: (2,)}
     newcomer = waiting(12, 1, content=(("s", 12),))
@@ -191,14 +185,14 @@ def test_cached_blocks_that_others_hold_are_not_needed_again_free_ones_are() -> 
     assert not blocks.fits_pool(sizes, SOUND, free._replace(lost_blocks=1), newcomer)
 
 
-def test_the_last_block_is_given_back_first() -> None:
+def test_the_last_block_is_given_back_first():
     """For a release that appends to its free list, so that it is handed out again first."""
     state = State(pool=Pool(size=9, fresh=8))
     left = blocks.release(config(), RELEASE_2_1_2, state, waiting(9, blocks=(5, 7, 6)))
     assert left == Pool(size=9, fresh=8, tail=((6, None), (7, None), (5, None)))
 
 
-def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot() -> None:
+def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot():
     cached = {S4: (1,), S8: (2,)}
     one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
     left = blocks.release(CACHING, SOUND, State(pool=Pool(fresh=4, cached=cached)), one)
@@ -208,19 +202,19 @@ def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot() ->
     assert left == Pool(size=4, fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
 
 
-def test_without_a_bound_only_blocks_that_can_be_found_are_kept() -> None:
+def test_without_a_bound_only_blocks_that_can_be_found_are_kept():
     cached = {S4: (1,), S8: (2,)}
     one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
     left = blocks.release(CACHING, RELEASE_2_1_2, State(pool=Pool(fresh=4, cached=cached)), one)
     assert left == Pool(fresh=4, tail=((2, S8), (1, S4)), cached=cached)
 
 
-def test_without_caching_all_blocks_are_nameless() -> None:
+def test_without_caching_all_blocks_are_nameless():
     one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3))
     assert blocks.release(config(), SOUND, State(), one) == Pool(head=(3, 2, 1))
 
 
-def test_blocks_that_others_hold_stay_in_use() -> None:
+def test_blocks_that_others_hold_stay_in_use():
     cached = {S4: (1,), S8: (2,)}
     state = State(
         running=(decoding("b", 4, 3, blocks=(1, 5)),),
@@ -232,7 +226,7 @@ def test_blocks_that_others_hold_stay_in_use() -> None:
     assert left == Pool(head=(3,), fresh=7, cached=cached)
 
 
-def test_generated_tokens_are_part_of_the_name_of_a_block_given_back() -> None:
+def test_generated_tokens_are_part_of_the_name_of_a_block_given_back():
     """Prompt 3 and one token fill the block; by now three were generated."""
     name = (("s", 3), ("out:a", 1))
     one = decoding("a", 3, 9, content=(("s", 3),), blocks=(1, 2), published=1, generated=3)

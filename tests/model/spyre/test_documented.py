@@ -15,13 +15,12 @@ from schedproof.model.spyre import documented
 from schedproof.model.spyre.documented import DOCUMENTED, usable_blocks
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
-from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.sound import SOUND
-from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.spyre.state import State
 from schedproof.model.spyre.volumetric import ByFormula, document_own_tkv
 from schedproof.spec.catalogue import load
 
-from .build import ALL, BLOCK, Batch, batch, batches, config, decoding, only, waiting
+from .build import ALL, BLOCK, batch, batches, config, decoding, only, waiting
 
 HEADINGS = [
     *("Overview", "Key concepts", "Padding"),
@@ -39,11 +38,11 @@ HEADINGS = [
 ]
 
 
-def test_the_file_has_the_headings_of_the_page_in_its_order() -> None:
+def test_the_file_has_the_headings_of_the_page_in_its_order():
     assert re.findall(r"^# ---- (.*)$", getsource(documented), re.MULTILINE) == HEADINGS
 
 
-def test_every_rule_of_the_page_is_named() -> None:
+def test_every_rule_of_the_page_is_named():
     rules = [rule.id for rule in load("spyre") if rule.source.startswith("Spyre scheduling page")]
     own = [rule for rule in rules if rule.startswith("SPY-")]
     assert len(own) > 50
@@ -61,12 +60,12 @@ class Prefill(NamedTuple):
     block: int
 
     @property
-    def left_padding(self) -> int:
+    def left_padding(self):
         return documented.left_padding_blocks(self.prompt, self.chunk, self.block) * self.block
 
 
 @st.composite
-def prefills(draw: st.DrawFn) -> Prefill:
+def prefills(draw):
     block = draw(st.sampled_from((1, 2, 3, 4, 16, 64)))
     chunk = block * draw(st.integers(1, 9))
     border = draw(st.integers(0, 12)) * draw(st.sampled_from((block, chunk)))
@@ -74,7 +73,7 @@ def prefills(draw: st.DrawFn) -> Prefill:
     return Prefill(draw(st.one_of(st.just(max(near, 1)), st.integers(1, 2000))), chunk, block)
 
 
-def chunks_of(one: Prefill) -> list[int]:
+def chunks_of(one):
     """The real tokens of each chunk, as the scheduler asks for them one after the other."""
     chunks: list[int] = []
     while sum(chunks) < one.prompt:
@@ -85,20 +84,20 @@ def chunks_of(one: Prefill) -> list[int]:
 
 
 @given(prefills())
-def test_left_padding_is_whole_blocks_and_shorter_than_a_chunk(one: Prefill) -> None:
+def test_left_padding_is_whole_blocks_and_shorter_than_a_chunk(one):
     assert one.left_padding % one.block == 0
     assert 0 <= one.left_padding < one.chunk
 
 
 @given(prefills())
-def test_chunks_add_up_to_the_prompt(one: Prefill) -> None:
+def test_chunks_add_up_to_the_prompt(one):
     chunks = chunks_of(one)
     assert sum(chunks) == one.prompt
     assert len(chunks) == documented.chunk_count(one.prompt, one.chunk)
 
 
 @given(prefills())
-def test_every_chunk_but_the_last_is_full_once_the_left_padding_is_counted(one: Prefill) -> None:
+def test_every_chunk_but_the_last_is_full_once_the_left_padding_is_counted(one):
     first, *others = chunks_of(one)
     *full, last = [one.left_padding + first, *others]
     assert all(chunk == one.chunk for chunk in full)
@@ -106,22 +105,20 @@ def test_every_chunk_but_the_last_is_full_once_the_left_padding_is_counted(one: 
 
 
 @given(prefills())
-def test_the_last_token_is_in_the_last_block_of_the_last_chunk(one: Prefill) -> None:
+def test_the_last_token_is_in_the_last_block_of_the_last_chunk(one):
     end = documented.chunk_count(one.prompt, one.chunk) * one.chunk
     assert end - one.block < one.left_padding + one.prompt <= end
 
 
 @given(prefills())
-def test_one_block_less_of_left_padding_would_not_be_aligned(one: Prefill) -> None:
+def test_one_block_less_of_left_padding_would_not_be_aligned(one):
     padded = one.left_padding + blocks_for(one.prompt, one.block) * one.block
     assert padded % one.chunk == 0
     assert padded - one.chunk < one.prompt
 
 
 @given(prefills())
-def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prompt(
-    one: Prefill,
-) -> None:
+def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prompt(one):
     computed = 0
     for chunk in chunks_of(one):
         ends = computed + chunk == one.prompt
@@ -130,9 +127,7 @@ def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prom
 
 
 @given(prefills(), st.data())
-def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(
-    one: Prefill, data: st.DataObject
-) -> None:
+def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(one, data):
     """Wherever a cached prefix ends: the chunks are those of a prompt without one."""
     computed = data.draw(st.integers(0, one.prompt - 1))
     start = 0
@@ -161,8 +156,8 @@ def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(
     ],
 )
 def test_a_prefix_that_is_cached_moves_the_chunk_in_turn_but_not_its_borders(
-    prompt: int, computed: int, chunk: tuple[int, int]
-) -> None:
+    prompt, computed, chunk
+):
     assert documented.next_chunk(prompt, computed, chunk_size=8, block_size=4) == chunk
 
 
@@ -180,16 +175,14 @@ def test_a_prefix_that_is_cached_moves_the_chunk_in_turn_but_not_its_borders(
         (256, 0, [128, 128]),
     ],
 )
-def test_prompts_of_the_page_and_at_block_borders(
-    prompt: int, left_padding: int, chunks: list[int]
-) -> None:
+def test_prompts_of_the_page_and_at_block_borders(prompt, left_padding, chunks):
     one = Prefill(prompt, chunk=128, block=64)
     assert one.left_padding == left_padding
     assert chunks_of(one) == chunks
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (64, 1), (65, 2), (128, 2)])
-def test_a_block_begun_counts_whole(tokens: int, blocks: int) -> None:
+def test_a_block_begun_counts_whole(tokens, blocks):
     assert blocks_for(tokens, 64) == blocks
 
 
@@ -197,7 +190,7 @@ def test_a_block_begun_counts_whole(tokens: int, blocks: int) -> None:
 
 
 @given(batches())
-def test_the_batch_is_a_rectangle_of_blocks(batch: Batch) -> None:
+def test_the_batch_is_a_rectangle_of_blocks(batch):
     pads = documented.left_pad_blocks(*batch)
     widths = {
         pad + blocks_for(length, batch.block)
@@ -207,19 +200,19 @@ def test_the_batch_is_a_rectangle_of_blocks(batch: Batch) -> None:
 
 
 @given(batches())
-def test_padding_is_minimal_the_longest_has_none(batch: Batch) -> None:
+def test_padding_is_minimal_the_longest_has_none(batch):
     pads = documented.left_pad_blocks(*batch)
     assert min(pads) == 0
     assert pads[batch.lengths.index(max(batch.lengths))] == 0
 
 
 @given(batches())
-def test_all_tkvs_lie_in_the_same_block(batch: Batch) -> None:
+def test_all_tkvs_lie_in_the_same_block(batch):
     assert len({(one - 1) // batch.block for one in documented.request_tkvs(*batch)}) == 1
 
 
 @given(batches())
-def test_max_tkv_is_the_formula_of_the_dynamics(batch: Batch) -> None:
+def test_max_tkv_is_the_formula_of_the_dynamics(batch):
     """(W - 1) B + max(((n - 1) mod B) + 1), with W the widest member's blocks."""
     lengths, block = batch
     width = max(-(-n // block) for n in lengths)
@@ -229,14 +222,14 @@ def test_max_tkv_is_the_formula_of_the_dynamics(batch: Batch) -> None:
 
 
 @given(batches())
-def test_a_member_that_leaves_never_raises_the_max_tkv(batch: Batch) -> None:
+def test_a_member_that_leaves_never_raises_the_max_tkv(batch):
     for index in range(len(batch.lengths)):
         rest = batch.lengths[:index] + batch.lengths[index + 1 :]
         assert documented.max_tkv(rest, batch.block) <= documented.max_tkv(*batch)
 
 
 @given(batches())
-def test_one_more_token_moves_each_tkv_by_one_or_by_a_block_more_or_less(batch: Batch) -> None:
+def test_one_more_token_moves_each_tkv_by_one_or_by_a_block_more_or_less(batch):
     """The jump rules: a request that crosses a block border with padding falls back a block; if a
     member without padding crosses, all requests that do not cross are pushed a block forward.
     """
@@ -262,14 +255,12 @@ def test_one_more_token_moves_each_tkv_by_one_or_by_a_block_more_or_less(batch: 
         ([63, 64], [63, 64], [128, 65]),
     ],
 )
-def test_crossing_a_block_with_and_without_padding(
-    lengths: list[int], before: list[int], after: list[int]
-) -> None:
+def test_crossing_a_block_with_and_without_padding(lengths, before, after):
     assert documented.request_tkvs(lengths, 64) == before
     assert documented.request_tkvs([length + 1 for length in lengths], 64) == after
 
 
-def test_an_empty_batch_has_no_tkv() -> None:
+def test_an_empty_batch_has_no_tkv():
     assert documented.max_tkv([], 64) == 0
     assert documented.request_tkvs([], 64) == []
     assert documented.left_pad_blocks([], 64) == []
@@ -284,7 +275,7 @@ OLD = decoding("old", 5, 10)
 ONE = batch(OLD)
 
 
-def begun(prompt: int, computed: int, max_tokens: int = 2) -> Sequence:
+def begun(prompt, computed, max_tokens=2):
     """A request between two of its chunks."""
     return waiting(prompt, max_tokens, computed=computed)
 
@@ -293,19 +284,19 @@ def begun(prompt: int, computed: int, max_tokens: int = 2) -> Sequence:
 
 
 @ALL
-def test_nothing_running_admits_without_further_checks(revision: Revision) -> None:
+def test_nothing_running_admits_without_further_checks(revision):
     tight = config(max_model_len=1, max_batch_tkv=1, max_num_seqs=1)
     state = State(tkv=60, last_step_was_prefill=True)
     assert documented.may_prefill(tight, revision, state, waiting(30, 30))
 
 
 @ALL
-def test_a_small_request_may_join(revision: Revision) -> None:
+def test_a_small_request_may_join(revision):
     assert documented.may_prefill(config(), revision, ONE, waiting(3))
 
 
 @ALL
-def test_nothing_prefills_while_someone_is_paused(revision: Revision) -> None:
+def test_nothing_prefills_while_someone_is_paused(revision):
     state = ONE._replace(paused=(decoding("paused", 5, 10),))
     assert not documented.may_prefill(config(), revision, state, waiting(3))
     going_on = state._replace(running=(*state.running, begun(20, 4)))
@@ -313,14 +304,14 @@ def test_nothing_prefills_while_someone_is_paused(revision: Revision) -> None:
 
 
 @ALL
-def test_no_second_prefill_step_in_a_row_while_something_decodes(revision: Revision) -> None:
+def test_no_second_prefill_step_in_a_row_while_something_decodes(revision):
     state = ONE._replace(last_step_was_prefill=True)
     assert not documented.may_prefill(config(), revision, state, waiting(3))
     assert documented.may_prefill(config(interleave=False), revision, state, waiting(3))
 
 
 @ALL
-def test_prefill_steps_follow_each_other_while_nothing_decodes(revision: Revision) -> None:
+def test_prefill_steps_follow_each_other_while_nothing_decodes(revision):
     ongoing = begun(20, 4)
     state = batch(ongoing, last_step_was_prefill=True, tkv=20)
     assert documented.may_prefill(config(), revision, state, ongoing)
@@ -330,13 +321,13 @@ def test_prefill_steps_follow_each_other_while_nothing_decodes(revision: Revisio
 
 
 @ALL
-def test_first_chunk_needs_a_free_slot(revision: Revision) -> None:
+def test_first_chunk_needs_a_free_slot(revision):
     assert not documented.may_prefill(config(max_num_seqs=1), revision, ONE, waiting(20))
     assert documented.may_prefill(config(max_num_seqs=2), revision, ONE, waiting(20))
 
 
 @ALL
-def test_first_chunk_needs_the_only_prefill_slot(revision: Revision) -> None:
+def test_first_chunk_needs_the_only_prefill_slot(revision):
     ongoing = begun(20, 4)
     state = batch(*ONE.running, ongoing._replace(id="ongoing"))
     assert not documented.may_prefill(config(), revision, state, waiting(3))
@@ -345,7 +336,7 @@ def test_first_chunk_needs_the_only_prefill_slot(revision: Revision) -> None:
 
 
 @ALL
-def test_slots_are_for_who_runs_be_it_in_its_prefill(revision: Revision) -> None:
+def test_slots_are_for_who_runs_be_it_in_its_prefill(revision):
     """The ongoing prefill takes a slot itself, and needs none for its next chunk."""
     ongoing = begun(20, 4)
     state = batch(*ONE.running, ongoing)
@@ -354,7 +345,7 @@ def test_slots_are_for_who_runs_be_it_in_its_prefill(revision: Revision) -> None
 
 
 @ALL
-def test_who_is_one_too_many_already_leaves_no_slot_and_no_room_either(revision: Revision) -> None:
+def test_who_is_one_too_many_already_leaves_no_slot_and_no_room_either(revision):
     """No run gets there; the limit is one all the same."""
     state = batch(decoding("a", 5, 1), decoding("b", 5, 1))
     one_slot = config(max_num_seqs=1)
@@ -366,7 +357,7 @@ def test_who_is_one_too_many_already_leaves_no_slot_and_no_room_either(revision:
 
 
 @ALL
-def test_last_chunk_needs_room_in_the_decode_batch(revision: Revision) -> None:
+def test_last_chunk_needs_room_in_the_decode_batch(revision):
     ongoing = begun(20, 12)
     members = (decoding("a", 5, 1), decoding("b", 5, 1))
     state = batch(*members, ongoing)
@@ -378,9 +369,7 @@ def test_last_chunk_needs_room_in_the_decode_batch(revision: Revision) -> None:
 
 @NO_PAUSING
 @pytest.mark.parametrize(("length", "fits"), [(26, False), (27, True)])
-def test_a_long_prompt_must_not_push_the_old_beyond_max_model_len(
-    revision: Revision, length: int, fits: bool
-) -> None:
+def test_a_long_prompt_must_not_push_the_old_beyond_max_model_len(revision, length, fits):
     # Realigned to block 16/4 = 4, the old one ends at 16 + 5 % 4 + 10 = 27.
     state, newcomer = ONE, waiting(16)
     limits = config(max_model_len=length, chunk_size=16)
@@ -389,9 +378,7 @@ def test_a_long_prompt_must_not_push_the_old_beyond_max_model_len(
 
 
 @pytest.mark.parametrize(("length", "fits"), [(19, False), (20, True)])
-def test_a_wide_batch_must_not_push_the_newcomer_beyond_max_model_len(
-    length: int, fits: bool
-) -> None:
+def test_a_wide_batch_must_not_push_the_newcomer_beyond_max_model_len(length, fits):
     # Realigned to block 13 // 4 = 3, the newcomer ends at 12 + 3 + 6 - 1 = 20.
     old = (decoding("old", 13, 1),)
     assert (
@@ -399,7 +386,7 @@ def test_a_wide_batch_must_not_push_the_newcomer_beyond_max_model_len(
     )
 
 
-def test_everyone_who_decodes_must_stay_within_max_model_len() -> None:
+def test_everyone_who_decodes_must_stay_within_max_model_len():
     """Realigned to block 13 // 4 = 3 they end at 13 + 2 = 15, 12 + 2 + 9 = 23, 12 + 3 + 1 = 16."""
     old = (decoding("a", 13, 2), decoding("b", 6, 9), decoding("c", 3, 1))
     assert documented.fits_model_length(config(max_model_len=23), 13, old, waiting(3, 2))
@@ -407,7 +394,7 @@ def test_everyone_who_decodes_must_stay_within_max_model_len() -> None:
 
 
 @ALL
-def test_the_volume_is_that_of_the_revisions_projection(revision: Revision) -> None:
+def test_the_volume_is_that_of_the_revisions_projection(revision):
     # All tkv terms (see test_volumetric): a shared decode of 2 requests, up to the newcomer's end.
     newcomer = waiting(3, 4)
     by_name = {"sound": 2 * 8, "documented": 2 * 10, "2.1.2": 2 * 16, "2.5.2": 2 * 16}
@@ -418,7 +405,7 @@ def test_the_volume_is_that_of_the_revisions_projection(revision: Revision) -> N
         assert documented.may_prefill(limits, revision, ONE, newcomer) is fits
 
 
-def test_a_projection_is_told_what_each_has_computed_may_still_run_and_its_own_tkv() -> None:
+def test_a_projection_is_told_what_each_has_computed_may_still_run_and_its_own_tkv():
     """Blocks 4 and 1: the shorter is pushed 3 blocks to the right. Its last decode step of 2 is
     projected at 3 * 4 + 3 + 2 + 4 = 21, that of the longer at 13 + 9 + 4 = 26."""
     own_tkv = replace(DOCUMENTED, volume_check=ByFormula(document_own_tkv))
@@ -429,16 +416,14 @@ def test_a_projection_is_told_what_each_has_computed_may_still_run_and_its_own_t
 
 
 @NO_PAUSING
-def test_the_pausing_option_means_nothing_to_a_revision_that_cannot_pause(
-    revision: Revision,
-) -> None:
+def test_the_pausing_option_means_nothing_to_a_revision_that_cannot_pause(revision):
     for pausing in (True, False):
         tight = config(max_batch_tkv=15, pausing=pausing)
         assert not documented.may_prefill(tight, revision, ONE, waiting(3, 4))
 
 
 @NO_PAUSING
-def test_last_chunk_constraints_wait_for_the_last_chunk(revision: Revision) -> None:
+def test_last_chunk_constraints_wait_for_the_last_chunk(revision):
     """A prompt of three chunks starts although its last chunk could not go."""
     newcomer = waiting(20, 40)
     tight = config(max_batch_tkv=60)
@@ -451,9 +436,7 @@ def test_last_chunk_constraints_wait_for_the_last_chunk(revision: Revision) -> N
 
 
 @only("2.1.2", "2.5.2")
-def test_without_interleaving_a_release_checks_everything_once_at_the_first_chunk(
-    revision: Revision,
-) -> None:
+def test_without_interleaving_a_release_checks_everything_once_at_the_first_chunk(revision):
     tight = config(max_batch_tkv=60, interleave=False, pausing=False)
     newcomer, ongoing = waiting(20, 40), begun(20, 12, 40)
     state = ONE._replace(running=(*ONE.running, ongoing))
@@ -467,9 +450,7 @@ def test_without_interleaving_a_release_checks_everything_once_at_the_first_chun
 
 
 @ALL
-def test_with_interleaving_or_by_the_page_the_last_chunk_is_checked_when_it_comes(
-    revision: Revision,
-) -> None:
+def test_with_interleaving_or_by_the_page_the_last_chunk_is_checked_when_it_comes(revision):
     """Whatever the revision with interleaving; without it, those that follow the page."""
     newcomer, ongoing = waiting(20, 40), begun(20, 12, 40)
     state = ONE._replace(running=(*ONE.running, ongoing))
@@ -485,13 +466,13 @@ def test_with_interleaving_or_by_the_page_the_last_chunk_is_checked_when_it_come
 
 
 @ALL
-def test_releases_go_by_the_tkv_that_was_last_reported(revision: Revision) -> None:
+def test_releases_go_by_the_tkv_that_was_last_reported(revision):
     stale = ONE._replace(tkv=40, runner_tkv=50)
     expected = 40 if revision in (RELEASE_2_1_2, RELEASE_2_5_2) else 5
     assert revision.current_tkv(config(), stale) == expected
 
 
-def test_the_current_tkv_is_that_of_those_who_decode() -> None:
+def test_the_current_tkv_is_that_of_those_who_decode():
     """Not of who prefills: 5 tokens beside 3 are 5 and 4 + 3."""
     state = batch(OLD, decoding("b", 3, 1), begun(20, 12))
     assert SOUND.current_tkv(config(), state) == 7
@@ -501,7 +482,7 @@ CACHING = config(prefix_caching=True, max_batch_tkv=40, pausing=False)
 S = (("s", 16),)
 
 
-def cached(tokens: int) -> Pool:
+def cached(tokens):
     """A pool in which the first `tokens` tokens of S are found."""
     numbers = range(1, tokens // BLOCK + 1)
     return Pool(fresh=9, cached={prefix(S, BLOCK * number): (number,) for number in numbers})
@@ -509,9 +490,7 @@ def cached(tokens: int) -> Pool:
 
 @ALL
 @pytest.mark.parametrize(("hit", "last"), [(0, False), (4, False), (8, True), (12, True)])
-def test_a_cached_prefix_may_make_the_first_chunk_the_last(
-    revision: Revision, hit: int, last: bool
-) -> None:
+def test_a_cached_prefix_may_make_the_first_chunk_the_last(revision, hit, last):
     """16 tokens in chunks of 8. The volume of the last would be too large: 2 requests x 24."""
     newcomer = waiting(16, 9, content=S)
     state = ONE._replace(pool=cached(hit))
@@ -522,19 +501,19 @@ def test_a_cached_prefix_may_make_the_first_chunk_the_last(
     assert documented.may_prefill(without_caching, revision, state, newcomer)
 
 
-def test_once_it_has_started_what_a_request_has_computed_counts_not_what_is_cached() -> None:
+def test_once_it_has_started_what_a_request_has_computed_counts_not_what_is_cached():
     assert documented.computed_or_hit(CACHING, ONE._replace(pool=cached(12)), begun(16, 4)) == 4
 
 
 # --- who is asked ----------------------------------------------------------------------------
 
 
-def queue(*newcomers: Sequence) -> State:
+def queue(*newcomers):
     return ONE._replace(waiting=newcomers)
 
 
 @ALL
-def test_the_ongoing_prefill_is_the_only_candidate(revision: Revision) -> None:
+def test_the_ongoing_prefill_is_the_only_candidate(revision):
     ongoing = begun(20, 4)
     state = batch(OLD, ongoing, waiting=(waiting(3, name="next"),))
     assert revision.candidate(config(), revision, state) == ongoing
@@ -543,14 +522,14 @@ def test_the_ongoing_prefill_is_the_only_candidate(revision: Revision) -> None:
 
 
 @ALL
-def test_the_first_who_waits_is_asked_first(revision: Revision) -> None:
+def test_the_first_who_waits_is_asked_first(revision):
     state = queue(waiting(3, name="a"), waiting(3, name="b"))
     assert revision.candidate(config(), revision, state) == waiting(3, name="a")
     assert revision.candidate(config(), revision, ONE) is None
 
 
 @ALL
-def test_only_2_5_2_goes_on_to_those_behind_a_refused_one(revision: Revision) -> None:
+def test_only_2_5_2_goes_on_to_those_behind_a_refused_one(revision):
     """Beside a or b the old one decodes to its end at 16 or more, beside c to 12 at most."""
     tight = config(max_batch_tkv=31, pausing=False)
     state = queue(waiting(3, 28, "a"), waiting(4, 28, "b"), waiting(3, 2, "c"))
@@ -564,7 +543,7 @@ def test_only_2_5_2_goes_on_to_those_behind_a_refused_one(revision: Revision) ->
 
 
 @only("sound", "documented", "2.5.2")
-def test_a_lack_of_blocks_stops_the_queue_in_every_revision(revision: Revision) -> None:
+def test_a_lack_of_blocks_stops_the_queue_in_every_revision(revision):
     """Held and promised: 4 blocks of 6 (with the last token as well). 9 tokens need 3."""
     a, b = waiting(6, 4, "a"), waiting(3, 2, "b")
     state = batch(OLD._replace(blocks=(1, 2)), waiting=(a, b), pool=Pool(6, fresh=3))
@@ -599,16 +578,12 @@ def test_a_lack_of_blocks_stops_the_queue_in_every_revision(revision: Revision) 
         (1, 3, 3, 3),
     ],
 )
-def test_blocks_are_saved_by_whole_chunks_the_last_one_apart(
-    left_padding: int, hit: int, chunks: int, usable: int
-) -> None:
+def test_blocks_are_saved_by_whole_chunks_the_last_one_apart(left_padding, hit, chunks, usable):
     assert usable_blocks(left_padding, hit, chunks, chunk_blocks=2) == usable
 
 
 @given(st.integers(1, 4), st.data())
-def test_usable_blocks_are_those_of_the_chunks_that_need_not_run(
-    chunk_blocks: int, data: st.DataObject
-) -> None:
+def test_usable_blocks_are_those_of_the_chunks_that_need_not_run(chunk_blocks, data):
     chunks = data.draw(st.integers(1, 4))
     pad = data.draw(st.integers(0, chunk_blocks - 1))
     hit = data.draw(st.integers(0, chunks * chunk_blocks - pad))

@@ -1,7 +1,6 @@
 """What a step computes, in numbers: block 4, chunks of 8 unless a test says otherwise."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from schedproof.model.spyre import forward
 from schedproof.model.spyre.forward import Forward
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
-from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import Sequence, State
 
@@ -25,7 +23,7 @@ BY_THE_PAGE = only("sound", "documented")
 S = (("s", 40),)
 
 
-def chunks(revision: Revision, prompt: int) -> list[tuple[Forward, Sequence]]:
+def chunks(revision, prompt):
     """All chunks of a prompt that is alone: what was computed, and the request after it."""
     state = State(waiting=(waiting(prompt),))
     shown: list[tuple[Forward, Sequence]] = []
@@ -38,7 +36,7 @@ def chunks(revision: Revision, prompt: int) -> list[tuple[Forward, Sequence]]:
 
 
 @ALL
-def test_chunks_are_written_from_left_to_right_padding_to_no_block(revision: Revision) -> None:
+def test_chunks_are_written_from_left_to_right_padding_to_no_block(revision):
     """18 tokens are 5 blocks: one of padding, then 4, 8 and 6 tokens."""
     shown = chunks(revision, 18)
     assert [computed.scheduled for computed, _ in shown] == [{"new": 4}, {"new": 8}, {"new": 6}]
@@ -56,16 +54,14 @@ def test_chunks_are_written_from_left_to_right_padding_to_no_block(revision: Rev
     [(3, 3, [0, 1]), (4, 4, [0, 1]), (5, 5, [1, 2]), (8, 8, [1, 2])],
 )
 @ALL
-def test_a_short_prompt_is_one_chunk(
-    revision: Revision, prompt: int, scheduled: int, slots: list[int]
-) -> None:
+def test_a_short_prompt_is_one_chunk(revision, prompt, scheduled, slots):
     [(computed, one)] = chunks(revision, prompt)
     assert (computed.scheduled, computed.slot_blocks) == ({"new": scheduled}, {"new": slots})
     assert (one.computed, one.prefilled) == (prompt, True)
 
 
 @ALL
-def test_only_2_1_2_holds_blocks_for_the_padding_of_the_first_chunk(revision: Revision) -> None:
+def test_only_2_1_2_holds_blocks_for_the_padding_of_the_first_chunk(revision):
     """Blocks for 8 tokens, of which 4 are padding; with the second chunk the two agree again."""
     held = [one.blocks for _, one in chunks(revision, 18)]
     first = (1, 2) if revision is RELEASE_2_1_2 else (1,)
@@ -73,7 +69,7 @@ def test_only_2_1_2_holds_blocks_for_the_padding_of_the_first_chunk(revision: Re
 
 
 @ALL
-def test_a_chunk_moves_its_request_to_the_front_of_the_running(revision: Revision) -> None:
+def test_a_chunk_moves_its_request_to_the_front_of_the_running(revision):
     a, b = decoding("a", 5, 9), decoding("b", 3, 9)
     state = batch(a, b, waiting=(waiting(18), waiting(5, name="next")))
     after, _ = chunk(revision, state, state.waiting[0])
@@ -85,9 +81,7 @@ def test_a_chunk_moves_its_request_to_the_front_of_the_running(revision: Revisio
     assert ids(more.running) == ["new", "a", "b"]
 
 
-def after_hit(
-    revision: Revision, prompt: int, hit: int, chunk_size: int = 8
-) -> tuple[Forward, Sequence]:
+def after_hit(revision, prompt, hit, chunk_size=8):
     """The first chunk of a prompt whose first `hit` tokens are cached, in blocks 11, 12, ..."""
     numbers = range(1, hit // BLOCK + 1)
     names = {prefix(S, BLOCK * number): (10 + number,) for number in numbers}
@@ -115,14 +109,8 @@ def after_hit(
 )
 @BY_THE_PAGE
 def test_whole_cached_chunks_are_skipped_and_cached_blocks_are_not_written_to(
-    revision: Revision,
-    prompt: int,
-    hit: int,
-    scheduled: int,
-    slots: list[int],
-    blocks: tuple[int, ...],
-    end: int,
-) -> None:
+    revision, prompt, hit, scheduled, slots, blocks, end
+):
     computed, one = after_hit(revision, prompt, hit)
     assert computed.scheduled == {"new": scheduled}
     assert computed.slot_blocks == {"new": slots}
@@ -151,8 +139,8 @@ def test_whole_cached_chunks_are_skipped_and_cached_blocks_are_not_written_to(
     ],
 )
 def test_after_a_hit_within_a_chunk_releases_count_a_whole_chunk_more(
-    prompt: int, hit: int, chunk_size: int, by_the_page: int, at_2_1_2: int, at_2_5_2: int
-) -> None:
+    prompt, hit, chunk_size, by_the_page, at_2_1_2, at_2_5_2
+):
     counted = {SOUND: by_the_page, RELEASE_2_1_2: at_2_1_2, RELEASE_2_5_2: at_2_5_2}
     for revision, tokens in counted.items():
         computed, one = after_hit(revision, prompt, hit, chunk_size)
@@ -162,7 +150,7 @@ def test_after_a_hit_within_a_chunk_releases_count_a_whole_chunk_more(
         assert computed == after_hit(SOUND, prompt, hit, chunk_size)[0]._replace(tkv=computed.tkv)
 
 
-def test_without_a_hit_2_1_2_counts_and_holds_up_to_a_whole_first_chunk_of_the_prompt() -> None:
+def test_without_a_hit_2_1_2_counts_and_holds_up_to_a_whole_first_chunk_of_the_prompt():
     """Chunks of 16: 20 tokens behind 3 blocks of padding, 4 computed, 16 held."""
     for prompt, computed, blocks in ((20, 4, 4), (24, 8, 4), (14, 14, 4), (3, 3, 1)):
         _, one = after_hit(RELEASE_2_1_2, prompt, 0, chunk_size=16)
@@ -172,9 +160,7 @@ def test_without_a_hit_2_1_2_counts_and_holds_up_to_a_whole_first_chunk_of_the_p
 
 
 @only("2.1.2", "2.5.2")
-def test_later_chunks_count_on_from_there_and_end_where_they_would_without_a_hit(
-    revision: Revision,
-) -> None:
+def test_later_chunks_count_on_from_there_and_end_where_they_would_without_a_hit(revision):
     """28 tokens behind a block of padding: chunks end at 4, 12, 20 and 28. Of the second 4 are
     cached, and 4 too many are counted until the prompt ends."""
     limits = config(prefix_caching=True)
@@ -192,7 +178,7 @@ def test_later_chunks_count_on_from_there_and_end_where_they_would_without_a_hit
 
 
 @ALL
-def test_a_prefill_takes_cached_blocks_out_of_the_free_list(revision: Revision) -> None:
+def test_a_prefill_takes_cached_blocks_out_of_the_free_list(revision):
     names = {prefix(S, 4): (2,)}
     pool = Pool(4, (), 5, ((2, prefix(S, 4)), (1, None), (3, None)), names)
     newcomer = waiting(6, content=(("s", 6),))
@@ -207,7 +193,7 @@ OLD = decoding("old", 11, 9)
 
 
 @BY_THE_PAGE
-def test_by_the_page_a_chunk_has_the_tkv_of_the_decode_batch_it_leaves(revision: Revision) -> None:
+def test_by_the_page_a_chunk_has_the_tkv_of_the_decode_batch_it_leaves(revision):
     state = batch(OLD, tkv=40, runner_tkv=50)
     after, computed = chunk(revision, state, waiting(18))
     assert computed.tkv == 11
@@ -218,13 +204,13 @@ def test_by_the_page_a_chunk_has_the_tkv_of_the_decode_batch_it_leaves(revision:
     assert chunk(revision, State(), waiting(18))[1].tkv == 0
 
 
-def test_only_who_goes_by_the_reported_tkv_shows_it() -> None:
+def test_only_who_goes_by_the_reported_tkv_shows_it():
     state = batch(OLD, runner_tkv=13)
     assert chunk(SOUND, state, waiting(18))[1].tkv == 11
     assert chunk(STALE, state, waiting(18))[1].tkv == 13
 
 
-def test_a_decode_step_is_one_token_for_everyone_who_decodes() -> None:
+def test_a_decode_step_is_one_token_for_everyone_who_decodes():
     """To 9 tokens in 3 blocks and 3 in 1: two blocks of padding, tkv 8 + 3."""
     long = decoding("long", 8, 9, blocks=(1, 2))
     begun = waiting(20, name="begun", computed=4, blocks=(4,))
@@ -245,14 +231,14 @@ def test_a_decode_step_is_one_token_for_everyone_who_decodes() -> None:
     )
 
 
-def test_who_is_paused_gets_no_token() -> None:
+def test_who_is_paused_gets_no_token():
     state = State(running=(decoding("a", 5, 9),), paused=(decoding("b", 5, 9),))
     after, computed = forward.compute_decode(config(), state)
     assert computed.scheduled == {"a": 1}
     assert after.paused == state.paused
 
 
-def test_a_block_that_a_decode_step_fills_can_be_found_by_what_was_generated() -> None:
+def test_a_block_that_a_decode_step_fills_can_be_found_by_what_was_generated():
     """Prompt 7; the first generated token is computed now and fills the second block."""
     one = decoding("a", 7, 9, content=(("s", 7),), blocks=(1, 2), published=1)
     state = State(running=(one,), pool=Pool(fresh=3, cached={prefix(S, 4): (1,)}))
@@ -261,27 +247,25 @@ def test_a_block_that_a_decode_step_fills_can_be_found_by_what_was_generated() -
     assert after.pool.cached == {prefix(S, 4): (1,), (("s", 7), ("out:a", 1)): (2,)}
 
 
-def test_an_idle_step_forgets_the_tkv_of_the_scheduler_but_not_that_of_the_runner() -> None:
+def test_an_idle_step_forgets_the_tkv_of_the_scheduler_but_not_that_of_the_runner():
     state = State(last_step_was_prefill=True, tkv=9, runner_tkv=9, lost_blocks=2)
     after, computed = forward.compute_nothing(state, after_choice=False)
     assert after == State(last_step_was_prefill=False, tkv=0, runner_tkv=9, lost_blocks=2)
     assert computed == Forward({}, {}, {}, 0)
 
 
-def test_a_queue_without_a_request_keeps_the_others_in_order() -> None:
+def test_a_queue_without_a_request_keeps_the_others_in_order():
     queue = tuple(waiting(5, name=name) for name in "abc")
     assert ids(without(queue, "b")) == ["a", "c"]
     assert without(queue, "d") == queue
 
 
-def test_a_decode_step_asks_for_a_block_only_where_one_begins_or_fills_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_decode_step_asks_for_a_block_only_where_one_begins_or_fills_up(monkeypatch):
     """No request else has to: a step is taken as often as nothing else."""
     asked: list[int] = []
     held = forward.blocks.hold
 
-    def hold(*words: Any) -> Any:
+    def hold(*words):
         asked.append(words[2])
         return held(*words)
 

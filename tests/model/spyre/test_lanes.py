@@ -1,7 +1,5 @@
 """Lanes do what the reference model does, step by step."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
@@ -18,14 +16,14 @@ SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv":
 BUILTIN = ("late-arrivals-before-913.json", "late-arrivals-before-961.json")
 
 
-def request(prompt: int, max_tokens: int, **more: Any) -> Request:
+def request(prompt, max_tokens, **more):
     return Request(
         **{"id": "a", "arrival": 0, "prompt": (("a", prompt),), "max_tokens": max_tokens} | more
     )
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_step_is_that_of_the_reference_model(seed: int) -> None:
+def test_every_step_is_that_of_the_reference_model(seed):
     revision, formula, config = settings(seed)
     loads = loads_of(seed, config)
     rules = read_rules(revision, config, formula)
@@ -47,7 +45,7 @@ def test_every_step_is_that_of_the_reference_model(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60, 90))
-def test_runs_end_where_the_reference_model_ends(seed: int) -> None:
+def test_runs_end_where_the_reference_model_ends(seed):
     revision, formula, config = settings(seed)
     rules = read_rules(revision, config, formula)
     loads = loads_of(seed, config)
@@ -60,9 +58,7 @@ def test_runs_end_where_the_reference_model_ends(seed: int) -> None:
 
 @pytest.mark.parametrize("formula", [None, "1.10.0", "2.0.1", "2.1.0", "2.1.2"])
 @pytest.mark.parametrize("name", BUILTIN)
-def test_published_counterexamples_reach_the_volume_of_the_model(
-    name: str, formula: str | None
-) -> None:
+def test_published_counterexamples_reach_the_volume_of_the_model(name, formula):
     one = builtin_scenarios("spyre")[name]
     rules = read_rules("documented", one.config, formula)
     reported = run(rules, asked_by(rules, [one.requests]))
@@ -73,7 +69,7 @@ def test_published_counterexamples_reach_the_volume_of_the_model(
         assert reported.peak[0] > one.config["max_batch_tkv"]
 
 
-def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted() -> None:
+def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted():
     """The page's figure counts the last token, and rounds up: alone it would not fit."""
     config = {**SMALL, "max_model_len": 30, "max_batch_tkv": 30, "chunk_size": 4}
     rules = read_rules("documented", config, "document_figure")
@@ -82,7 +78,7 @@ def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted() -> None
     assert reported.peak.tolist() == [0, 5]
 
 
-def test_lanes_that_do_not_fit_at_once_are_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_that_do_not_fit_at_once_are_run_in_turns(monkeypatch):
     rules = read_rules("sound", SMALL)
     asked = asked_by(rules, [[request(prompt, 5)] for prompt in (1, 5, 9, 13, 17)])
     whole = run(rules, asked)
@@ -95,15 +91,15 @@ def test_lanes_that_do_not_fit_at_once_are_run_in_turns(monkeypatch: pytest.Monk
     ("revision", "own"),
     [("sound", "common_base"), ("documented", "document_realigned"), ("2.1.2", "2.1.2")],
 )
-def test_a_revision_admits_by_its_own_projection(revision: str, own: str) -> None:
+def test_a_revision_admits_by_its_own_projection(revision, own):
     assert read_rules(revision, SMALL).choices.formula is FORMULAS[own]
 
 
-def test_slack_is_added_to_a_formula() -> None:
+def test_slack_is_added_to_a_formula():
     assert read_rules("sound", SMALL, "2.1.0+7").choices.formula.slack == 7
 
 
-def test_no_lanes_and_no_requests_are_over_at_once() -> None:
+def test_no_lanes_and_no_requests_are_over_at_once():
     rules = read_rules("sound", SMALL)
     assert run(rules, asked_by(rules, [])).steps.size == 0
     assert run(rules, asked_by(rules, [[]])).steps.tolist() == [0]
@@ -119,9 +115,7 @@ def test_no_lanes_and_no_requests_are_over_at_once() -> None:
         ("sound", {}, "exact", "$.formula"),
     ],
 )
-def test_what_lanes_do_not_know_is_refused(
-    revision: str, changes: dict[str, Any], formula: str | None, path: str
-) -> None:
+def test_what_lanes_do_not_know_is_refused(revision, changes, formula, path):
     with pytest.raises(InputError) as refused:
         read_rules(revision, SMALL | changes, formula)
     assert refused.value.path == path
@@ -136,7 +130,7 @@ def test_what_lanes_do_not_know_is_refused(
         (request(4, 2, id="b"), "$.requests[1].id"),
     ],
 )
-def test_requests_that_lanes_cannot_run_are_refused(one: Request, path: str) -> None:
+def test_requests_that_lanes_cannot_run_are_refused(one, path):
     with pytest.raises(InputError) as refused:
         asked_by(read_rules("sound", SMALL), [[request(4, 2, id="b"), one]])
     assert refused.value.path == path

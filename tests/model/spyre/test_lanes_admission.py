@@ -33,7 +33,7 @@ class Case(NamedTuple):
     tkv: int
 
 
-def case(draw: random.Random, block: int) -> Case:
+def case(draw, block):
     rows = []
     for _ in range(ROWS):
         prompt, max_tokens = draw.randint(1, 5 * block), draw.randint(2, 5 * block + 2)
@@ -52,7 +52,7 @@ def case(draw: random.Random, block: int) -> Case:
     return Case(rows, members, newcomer, max_tkv(lengths, block) if lengths else 0)
 
 
-def on_rows(rules: Rules, cases: list[Case]) -> list[bool]:
+def on_rows(rules, cases):
     """What the lanes say, a lane a case."""
     table = np.array([one.rows for one in cases]).transpose(2, 1, 0)
     asked = np.zeros((4, ROWS, len(cases)), np.int64)
@@ -69,7 +69,7 @@ def on_rows(rules: Rules, cases: list[Case]) -> list[bool]:
     return verdicts
 
 
-def cases_of(name: str, block: int) -> list[Case]:
+def cases_of(name, block):
     draw = random.Random(f"{name} {block}")
     return [case(draw, block) for _ in range(CASES)]
 
@@ -77,9 +77,7 @@ def cases_of(name: str, block: int) -> list[Case]:
 @pytest.mark.parametrize("block", [1, 4, 64])
 @pytest.mark.parametrize("name", FORMULAS)
 @pytest.mark.parametrize("slack", [0, 3])
-def test_the_volume_is_that_of_the_formula_at_every_limit(
-    name: str, block: int, slack: int
-) -> None:
+def test_the_volume_is_that_of_the_formula_at_every_limit(name, block, slack):
     cases, projections = cases_of(name, block), []
     for one in cases:
         own, others, to_the_end = volumetric.FORMULAS[name](
@@ -104,7 +102,7 @@ def test_the_volume_is_that_of_the_formula_at_every_limit(
 
 
 @pytest.mark.parametrize("block", [1, 4, 64])
-def test_the_model_length_is_that_of_everyone_realigned(block: int) -> None:
+def test_the_model_length_is_that_of_everyone_realigned(block):
     cases, ends = cases_of("length", block), []
     for one in cases:
         width = max(one.tkv, one.newcomer.prompt) // block
@@ -117,7 +115,7 @@ def test_the_model_length_is_that_of_everyone_realigned(block: int) -> None:
         assert on_rows(rules._replace(max_model_len=length), cases) == expected, length
 
 
-def test_a_slot_is_free_below_max_num_seqs() -> None:
+def test_a_slot_is_free_below_max_num_seqs():
     cases = cases_of("slots", 4)
     sizes = [len(one.members) for one in cases]
     assert {2, 3, 4} <= set(sizes)

@@ -8,10 +8,9 @@ from schedproof.model.pool import Pool
 from schedproof.model.prefix import prefix
 from schedproof.model.spyre import documented, release_2_1_2
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
-from schedproof.model.spyre.revision import Revision
-from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.spyre.state import State
 
-from .build import BLOCK, Batch, batch, batches, chunk, config, decoding, only, waiting
+from .build import BLOCK, batch, batches, chunk, config, decoding, only, waiting
 
 OLD = decoding("old", 11, 9)
 CACHING = config(prefix_caching=True)
@@ -19,14 +18,14 @@ S = (("s", 40),)
 S4, S8 = prefix(S, 4), prefix(S, 8)
 
 
-def test_2_1_2_reserves_nothing() -> None:
+def test_2_1_2_reserves_nothing():
     state = batch(
         decoding("old", 5, 10, blocks=(1, 2)), waiting=(waiting(6, 4),), pool=Pool(2, fresh=3)
     )
     assert RELEASE_2_1_2.candidate(config(num_blocks=2), RELEASE_2_1_2, state) == waiting(6, 4)
 
 
-def test_without_a_promise_the_whole_prompt_must_fit_and_what_others_hold_of_it_is_there() -> None:
+def test_without_a_promise_the_whole_prompt_must_fit_and_what_others_hold_of_it_is_there():
     cached = {S4: (1,), S8: (2,)}
     newcomer = waiting(9, content=(("s", 9),))
     assert not release_2_1_2.fits_prompt(config(), State(pool=Pool(2)), newcomer)
@@ -53,9 +52,7 @@ def test_without_a_promise_the_whole_prompt_must_fit_and_what_others_hold_of_it_
         (12, (), 18),
     ],
 )
-def test_up_to_2_3_a_chunk_reports_the_old_tkv_until_the_last(
-    revision: Revision, computed: int, members: tuple[Sequence, ...], tkv: int
-) -> None:
+def test_up_to_2_3_a_chunk_reports_the_old_tkv_until_the_last(revision, computed, members, tkv):
     one = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
     state = State(running=members, tkv=7, runner_tkv=13)
     if computed:
@@ -77,14 +74,12 @@ def test_up_to_2_3_a_chunk_reports_the_old_tkv_until_the_last(
         (6, 2, 6),
     ],
 )
-def test_up_to_2_3_a_last_chunk_reports_the_batch_that_it_makes(
-    prompt: int, runner_tkv: int, tkv: int
-) -> None:
+def test_up_to_2_3_a_last_chunk_reports_the_batch_that_it_makes(prompt, runner_tkv, tkv):
     state = State(running=(decoding("old", 2, 9),), runner_tkv=runner_tkv)
     assert chunk(RELEASE_2_1_2, state, waiting(prompt))[1].tkv == tkv
 
 
-def test_up_to_2_3_a_first_chunk_counts_anew_whatever_is_cached() -> None:
+def test_up_to_2_3_a_first_chunk_counts_anew_whatever_is_cached():
     """Nothing decodes: 9 although 8 are found; not the 13 of before."""
     names = {prefix(S, 4): (1,), prefix(S, 8): (2,)}
     newcomer = waiting(9, content=(("s", 9),))
@@ -94,8 +89,6 @@ def test_up_to_2_3_a_first_chunk_counts_anew_whatever_is_cached() -> None:
 
 
 @given(batches(), st.integers(1, 500))
-def test_the_tkv_reported_after_a_last_chunk_is_that_of_the_batch_with_the_prompt(
-    batch: Batch, prompt: int
-) -> None:
+def test_the_tkv_reported_after_a_last_chunk_is_that_of_the_batch_with_the_prompt(batch, prompt):
     reported = release_2_1_2.tkv_after_last_chunk(prompt, documented.max_tkv(*batch), batch.block)
     assert reported == documented.max_tkv([*batch.lengths, prompt], batch.block)

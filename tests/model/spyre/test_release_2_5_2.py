@@ -17,8 +17,7 @@ from schedproof.model.spyre.release_2_5_2 import (
     fits_limit,
     pause_and_resume,
 )
-from schedproof.model.spyre.revision import Revision
-from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.spyre.state import State
 from schedproof.model.spyre.volumetric import Decoding, Newcomer, accepts, release_2_1_2
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -29,7 +28,7 @@ OLD = decoding("old", 5, 10)
 ONE = batch(OLD)
 
 
-def member(name: str, computed: int, generated: int = 1, paused_steps: int = 0) -> Sequence:
+def member(name, computed, generated=1, paused_steps=0):
     """A request that decodes or is paused: `computed` tokens, of which it generated all but one."""
     prompt = computed - generated + 1
     return waiting(prompt, 50, name)._replace(
@@ -50,9 +49,7 @@ def member(name: str, computed: int, generated: int = 1, paused_steps: int = 0) 
         ((8, 2, 6), 3 * 11),
     ],
 )
-def test_a_batch_fits_if_its_next_decode_step_is_within_the_limit(
-    computed: tuple[int, ...], volume: int
-) -> None:
+def test_a_batch_fits_if_its_next_decode_step_is_within_the_limit(computed, volume):
     members = [member(str(number), tokens) for number, tokens in enumerate(computed)]
     assert fits_limit(config(max_batch_tkv=max(volume, 1)), members)
     assert volume <= 1 or not fits_limit(config(max_batch_tkv=volume - 1), members)
@@ -69,14 +66,14 @@ CROWD = State(
 )
 
 
-def test_who_was_paused_longest_is_asked_first_then_who_has_generated_fewest() -> None:
+def test_who_was_paused_longest_is_asked_first_then_who_has_generated_fewest():
     assert ids(fairness_order(config(), CROWD)) == [
         *("twice", "once", "once, more"),
         *("few", "as few", "many"),
     ]
 
 
-def test_with_long_output_priority_who_has_generated_most_is_asked_first() -> None:
+def test_with_long_output_priority_who_has_generated_most_is_asked_first():
     """Still after requests that were paused longer; equals keep their order."""
     assert ids(fairness_order(config(long_output_priority=True), CROWD)) == [
         *("twice", "once, more", "once"),
@@ -84,24 +81,24 @@ def test_with_long_output_priority_who_has_generated_most_is_asked_first() -> No
     ]
 
 
-def test_among_equals_the_paused_come_before_those_who_run() -> None:
+def test_among_equals_the_paused_come_before_those_who_run():
     state = State(running=(member("runs", 9),), paused=(member("paused", 9),))
     assert ids(fairness_order(config(), state)) == ["paused", "runs"]
 
 
-def test_nobody_is_paused_while_all_fit() -> None:
+def test_nobody_is_paused_while_all_fit():
     state = State(running=(member("a", 9, 2), member("b", 9, 1)))
     assert pause_and_resume(config(max_batch_tkv=20), state) == state
     assert pause_and_resume(config(max_batch_tkv=20), State()) == State()
 
 
-def test_whoever_stays_or_returns_has_no_paused_step() -> None:
+def test_whoever_stays_or_returns_has_no_paused_step():
     stays, returns = member("a", 9, 1, 3), member("b", 9, 1, 2)
     after = pause_and_resume(config(), State(running=(stays,), paused=(returns,)))
     assert after == State(running=(member("a", 9), member("b", 9)))
 
 
-def test_who_does_not_fit_is_paused_and_counts_the_steps() -> None:
+def test_who_does_not_fit_is_paused_and_counts_the_steps():
     """Two reach 10, three 30. The one that generated most is asked last."""
     a, b, c = member("a", 9, 3), member("b", 9, 1), member("c", 9, 2)
     tight = config(max_batch_tkv=29)
@@ -115,7 +112,7 @@ def test_who_does_not_fit_is_paused_and_counts_the_steps() -> None:
     assert third == State(running=(b, c), paused=(a._replace(paused_steps=1),))
 
 
-def test_paused_on_and_on_a_request_counts_on() -> None:
+def test_paused_on_and_on_a_request_counts_on():
     """Room for one only: the two that were paused take turns before the third."""
     names = ("a", "b", "c")
     state = State(running=tuple(member(name, 9, number) for number, name in enumerate(names, 1)))
@@ -132,14 +129,14 @@ def test_paused_on_and_on_a_request_counts_on() -> None:
     ]
 
 
-def test_one_who_does_not_fit_does_not_stop_those_behind() -> None:
+def test_one_who_does_not_fit_does_not_stop_those_behind():
     """Beside the first (9) the second (17) would reach 18; the third does not widen the batch."""
     first, long, third = member("first", 9, 1), member("long", 17, 2), member("third", 5, 3)
     state = pause_and_resume(config(max_batch_tkv=30), State(running=(first, long, third)))
     assert state == State(running=(first, third), paused=(long._replace(paused_steps=1),))
 
 
-def test_who_stays_keeps_its_place_and_who_returns_goes_to_the_end() -> None:
+def test_who_stays_keeps_its_place_and_who_returns_goes_to_the_end():
     """In the order in which they were asked; a request that prefills is not asked at all."""
     prefills = waiting(20, name="prefills", computed=4)
     a, b = member("a", 5, 4), member("b", 5, 1)
@@ -161,9 +158,7 @@ def test_who_stays_keeps_its_place_and_who_returns_goes_to_the_end() -> None:
     st.integers(0, 6),
     st.integers(24, 120),
 )
-def test_who_stays_is_within_the_limit_and_nobody_else_would_be(
-    sizes: list[tuple[int, int]], decoding: int, limit: int
-) -> None:
+def test_who_stays_is_within_the_limit_and_nobody_else_would_be(sizes, decoding, limit):
     """No request paused fits beside all requests that were asked before and stay; a request
     stays."""
     all_requests = [member(str(n), length, 1, age) for n, (length, age) in enumerate(sizes)]
@@ -172,7 +167,7 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(
     asked = ids(fairness_order(config(), before))
     length = {one.id: one.computed + 1 for one in all_requests}
 
-    def volume(names: list[str]) -> int:
+    def volume(names):
         return len(names) * max_tkv([length[name] for name in names], BLOCK)
 
     kept = ids(after.running)
@@ -187,20 +182,20 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(
 
 
 @ALL
-def test_only_2_5_2_forgets_who_is_paused_when_nobody_runs(revision: Revision) -> None:
+def test_only_2_5_2_forgets_who_is_paused_when_nobody_runs(revision):
     forgets = revision is RELEASE_2_5_2
     state = State(paused=(OLD,))
     assert documented.may_prefill(config(), revision, state, waiting(3)) is forgets
 
 
-def test_2_5_2_has_no_max_model_length_constraint() -> None:
+def test_2_5_2_has_no_max_model_length_constraint():
     limits = config(max_model_len=26, chunk_size=16, pausing=False)
     assert documented.may_prefill(limits, RELEASE_2_5_2, ONE, waiting(16))
     kept = replace(RELEASE_2_5_2, fits_model_length=documented.fits_model_length)
     assert not documented.may_prefill(limits, kept, ONE, waiting(16))
 
 
-def test_while_it_pauses_2_5_2_asks_only_for_room_in_the_decode_batch() -> None:
+def test_while_it_pauses_2_5_2_asks_only_for_room_in_the_decode_batch():
     tight = {"max_batch_tkv": 1, "max_model_len": 1}
     assert documented.may_prefill(config(**tight), RELEASE_2_5_2, ONE, waiting(3, 4))
     off = config(**tight, pausing=False)
@@ -209,7 +204,7 @@ def test_while_it_pauses_2_5_2_asks_only_for_room_in_the_decode_batch() -> None:
     assert not documented.satisfies_last_chunk(full, RELEASE_2_5_2, ONE, waiting(3, 4))
 
 
-def test_a_lack_of_blocks_behind_a_skipped_one_stops_the_queue_as_well() -> None:
+def test_a_lack_of_blocks_behind_a_skipped_one_stops_the_queue_as_well():
     """2 blocks held and 2 promised, of 14: enough for the 31 tokens of a, which is refused for
     its volume, and for c, but not for the 51 of b."""
     limits = config(num_blocks=14, max_batch_tkv=31, pausing=False)
@@ -222,9 +217,7 @@ def test_a_lack_of_blocks_behind_a_skipped_one_stops_the_queue_as_well() -> None
 
 @only("2.5.2")
 @pytest.mark.parametrize("computed", [0, 4, 12])
-def test_from_2_4_on_a_chunk_reports_the_length_of_its_prompt(
-    revision: Revision, computed: int
-) -> None:
+def test_from_2_4_on_a_chunk_reports_the_length_of_its_prompt(revision, computed):
     one = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
     state = State(running=(decoding("old", 30, 9),), tkv=30, runner_tkv=30)
     after, shown = chunk(revision, state, one)
@@ -243,7 +236,7 @@ CONFIG = {
 }
 
 
-def request(name: str, arrival: int, prompt: int, max_tokens: int) -> Request:
+def request(name, arrival, prompt, max_tokens):
     return Request(
         id=name,
         arrival=arrival,
@@ -253,7 +246,7 @@ def request(name: str, arrival: int, prompt: int, max_tokens: int) -> Request:
     )
 
 
-def test_2_5_2_without_pausing_admits_by_a_tkv_below_that_of_a_member_and_then_pauses() -> None:
+def test_2_5_2_without_pausing_admits_by_a_tkv_below_that_of_a_member_and_then_pauses():
     requests = (request("r0", 2, 20, 16), request("r1", 2, 4, 23), request("r2", 4, 11, 28))
     scenario = Scenario(system="spyre", revision="2.5.2", config=CONFIG, requests=requests)
     steps = []
@@ -264,7 +257,7 @@ def test_2_5_2_without_pausing_admits_by_a_tkv_below_that_of_a_member_and_then_p
     assert steps[20].paused == ("r0",)
 
 
-def test_the_formula_with_the_current_tkv_refuses_it() -> None:
+def test_the_formula_with_the_current_tkv_refuses_it():
     batch = [Decoding(20, 15, 20), Decoding(4, 22, 20)]
     accepted = {
         tkv: accepts(release_2_1_2(tkv, batch, Newcomer(11, 28), 4), LIMIT) for tkv in (4, 20)

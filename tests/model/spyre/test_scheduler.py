@@ -14,10 +14,8 @@ from schedproof.model.spyre import forward, scheduler
 from schedproof.model.spyre.documented import chunk_count
 from schedproof.model.spyre.forward import Forward
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
-from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import Decision, State
-from schedproof.model.target import ModelTarget
 
 from ...golden_tables import Arrival, add, play, started
 from .build import ALL, EACH, batch, config, decoding, ids, waiting
@@ -25,22 +23,20 @@ from .build import ALL, EACH, batch, config, decoding, ids, waiting
 # Of runs: lengths so small that every limit binds now and then.
 TIGHT = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 128}
 NO_PAUSING = pytest.mark.parametrize("revision", ["sound", "documented", "2.1.2"])
-BY_THE_PAGE = pytest.mark.parametrize("revision", ["sound", "documented"])
 CACHING = config(prefix_caching=True)
 S = (("s", 40),)
 
 # Whole runs are long examples.
 HALF = settings(max_examples=settings().max_examples // 2)
-Steps = list[dict[str, Any]]
 
 
-def test_who_arrives_waits_behind_the_others() -> None:
+def test_who_arrives_waits_behind_the_others():
     state = scheduler.arrive(State(waiting=(waiting(5, name="a"),)), waiting(3, name="b"))
     assert ids(state.waiting) == ["a", "b"]
 
 
 @ALL
-def test_aborting_a_stranger_changes_nothing(revision: Revision) -> None:
+def test_aborting_a_stranger_changes_nothing(revision):
     state = batch(decoding("a", 5, 9))
     assert scheduler.abort(config(), revision, state, "b") == state
 
@@ -48,9 +44,7 @@ def test_aborting_a_stranger_changes_nothing(revision: Revision) -> None:
 @ALL
 @pytest.mark.parametrize("place", ["waiting", "running", "paused"])
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_aborted_request_is_gone_from_its_queue_and_reported(
-    revision: Revision, place: str, inside: bool
-) -> None:
+def test_an_aborted_request_is_gone_from_its_queue_and_reported(revision, place, inside):
     queue = tuple(waiting(5, name=name) for name in "abc")
     state = State(aborted=("x",))._replace(**{place: queue})
     after = scheduler.abort(config(), revision, state, "b", inside=inside)
@@ -59,7 +53,7 @@ def test_an_aborted_request_is_gone_from_its_queue_and_reported(
     )
 
 
-def test_the_blocks_of_an_aborted_request_are_free_those_that_others_hold_apart() -> None:
+def test_the_blocks_of_an_aborted_request_are_free_those_that_others_hold_apart():
     cached = {prefix(S, 4): (1,), prefix(S, 8): (2,)}
     one = decoding("a", 8, 9, content=(("s", 8),), blocks=(1, 2, 3), published=2)
     state = State(
@@ -74,8 +68,8 @@ def test_the_blocks_of_an_aborted_request_are_free_those_that_others_hold_apart(
     [(RELEASE_2_5_2, False, 7 + 2), (RELEASE_2_5_2, True, 7), (SOUND, False, 7)],
 )
 def test_between_two_steps_2_5_2_loses_what_it_promised_to_an_aborted_request(
-    revision: Revision, inside: bool, lost: int
-) -> None:
+    revision, inside, lost
+):
     """5 + 12 tokens: 5 blocks, 3 of them held. 7 were lost before."""
     one = decoding("a", 5, 11, blocks=(1, 2, 3))
     for state in (State(running=(one,)), State(paused=(one,))):
@@ -84,21 +78,19 @@ def test_between_two_steps_2_5_2_loses_what_it_promised_to_an_aborted_request(
         assert after.lost_blocks == lost
 
 
-def test_what_is_lost_is_every_block_promised_and_not_held() -> None:
+def test_what_is_lost_is_every_block_promised_and_not_held():
     """5 + 12 tokens: 5 blocks, 1 of them held."""
     state = State(running=(decoding("a", 5, 11, blocks=(1,)),))
     assert scheduler.abort(config(), RELEASE_2_5_2, state, "a").lost_blocks == 4
 
 
-def test_nothing_is_lost_with_a_request_that_was_promised_nothing_yet() -> None:
+def test_nothing_is_lost_with_a_request_that_was_promised_nothing_yet():
     state = State(waiting=(waiting(5, 12, "a"),), lost_blocks=7)
     assert scheduler.abort(config(), RELEASE_2_5_2, state, "a").lost_blocks == 7
 
 
 @ALL
-def test_a_prefill_goes_before_a_decode_step_and_a_decode_step_before_nothing(
-    revision: Revision,
-) -> None:
+def test_a_prefill_goes_before_a_decode_step_and_a_decode_step_before_nothing(revision):
     state = batch(decoding("a", 5, 9), waiting=(waiting(3),))
     newcomer = state.waiting[0]
     decided = revision.decide(config(), revision, state)
@@ -112,7 +104,7 @@ def test_a_prefill_goes_before_a_decode_step_and_a_decode_step_before_nothing(
 
 
 @ALL
-def test_who_is_paused_is_settled_in_every_step_that_is_no_prefill(revision: Revision) -> None:
+def test_who_is_paused_is_settled_in_every_step_that_is_no_prefill(revision):
     """6 tokens each: two fit into 13. No request is asked in a prefill step."""
     a, b, c = (decoding(name, 5, 9) for name in "abc")
     tight = config(max_batch_tkv=13)
@@ -127,11 +119,11 @@ def test_who_is_paused_is_settled_in_every_step_that_is_no_prefill(revision: Rev
     assert revision.decide(config(max_batch_tkv=1), revision, prefills)[0] == prefills
 
 
-def test_a_step_that_does_nothing_does_so_to_nobody() -> None:
+def test_a_step_that_does_nothing_does_so_to_nobody():
     assert Decision("idle") == Decision("idle", ())
 
 
-def test_what_was_decided_is_computed_and_nothing_else() -> None:
+def test_what_was_decided_is_computed_and_nothing_else():
     one = waiting(5)
     state = State(waiting=(one,), running=(decoding("a", 5, 9),), tkv=9, runner_tkv=9)
     prefill = scheduler.compute(config(), SOUND, state, Decision("prefill", (one,)))
@@ -142,14 +134,12 @@ def test_what_was_decided_is_computed_and_nothing_else() -> None:
     assert idle == (State(runner_tkv=9), Forward({}, {}, {}, 0))
 
 
-def completed(
-    state: State, *scheduled: str, **changes: Any
-) -> tuple[State, dict[str, int], dict[str, str]]:
+def completed(state, *scheduled, **changes):
     computed = Forward(dict.fromkeys(scheduled, 1), {}, {}, 0)
     return scheduler.complete(config(**changes), SOUND, state, computed)
 
 
-def test_whoever_was_computed_and_is_through_its_prompt_emits_a_token() -> None:
+def test_whoever_was_computed_and_is_through_its_prompt_emits_a_token():
     begun = waiting(20, name="begun", computed=12)
     last_chunk = waiting(5, 3, "last chunk", computed=5)
     computed, spared = decoding("computed", 5, 9), decoding("spared", 5, 9)
@@ -165,9 +155,7 @@ def test_whoever_was_computed_and_is_through_its_prompt_emits_a_token() -> None:
     ("output_len", "max_tokens", "finished"),
     [(2, 2, {"a": "length"}), (2, 3, {"a": "eos"}), (3, 3, {}), (3, 4, {})],
 )
-def test_a_request_finishes_with_its_last_token(
-    output_len: int, max_tokens: int, finished: dict[str, str]
-) -> None:
+def test_a_request_finishes_with_its_last_token(output_len, max_tokens, finished):
     one = decoding("a", 5, 9, max_tokens=max_tokens, output_len=output_len, blocks=(2, 1))
     after, emitted, why = completed(batch(one, decoding("b", 5, 9)), "a")
     assert (emitted, why) == ({"a": 1}, finished)
@@ -175,12 +163,12 @@ def test_a_request_finishes_with_its_last_token(
     assert after.pool == (Pool(head=(1, 2)) if finished else Pool())
 
 
-def test_a_first_token_may_be_the_last() -> None:
+def test_a_first_token_may_be_the_last():
     state = State(running=(waiting(5, 1, "a", computed=5),))
     assert completed(state, "a")[1:] == ({"a": 1}, {"a": "length"})
 
 
-def test_aborts_are_reported_once_before_those_who_finish() -> None:
+def test_aborts_are_reported_once_before_those_who_finish():
     state = batch(decoding("a", 5, 1), aborted=("y", "x"))
     after, _, finished = completed(state, "a")
     assert list(finished.items()) == [("y", "aborted"), ("x", "aborted"), ("a", "length")]
@@ -188,9 +176,7 @@ def test_aborts_are_reported_once_before_those_who_finish() -> None:
     assert completed(after)[2] == {}
 
 
-def test_of_those_who_finish_together_the_first_gives_back_first_and_the_last_what_they_share() -> (
-    None
-):
+def test_of_those_who_finish_together_the_first_gives_back_first_and_the_last_what_they_share():
     cached = {prefix(S, 4): (1,)}
     a = decoding("a", 5, 1, content=S, blocks=(1, 2), published=1)
     b = decoding("b", 5, 1, content=S, blocks=(1, 3), published=1)
@@ -199,7 +185,7 @@ def test_of_those_who_finish_together_the_first_gives_back_first_and_the_last_wh
     assert after == State(pool=Pool(None, (3, 2), 4, ((1, prefix(S, 4)),), cached))
 
 
-def test_a_step_shows_the_state_after_it() -> None:
+def test_a_step_shows_the_state_after_it():
     limits = config(prefix_caching=True, num_blocks=20, max_batch_tkv=13)
     a = decoding("a", 5, 9, content=S, blocks=(1, 2), published=1, prefix_hit=4)
     b = decoding("b", 5, 9, content=S, blocks=(1, 3), published=1)
@@ -228,7 +214,7 @@ def test_a_step_shows_the_state_after_it() -> None:
     }
 
 
-def test_a_prefill_step_shows_who_prefills_until_its_last_chunk() -> None:
+def test_a_prefill_step_shows_who_prefills_until_its_last_chunk():
     state, first = scheduler.step(config(), SOUND, State(waiting=(waiting(12),)))
     assert (first["kind"], first["prefilling"], first["running"]) == ("prefill", ["new"], ["new"])
     assert (first["tkv"], first["emitted"], first["computed"]) == (None, {}, {"new": 4})
@@ -238,7 +224,7 @@ def test_a_prefill_step_shows_who_prefills_until_its_last_chunk() -> None:
 
 
 @ALL
-def test_an_idle_step_shows_nothing(revision: Revision) -> None:
+def test_an_idle_step_shows_nothing(revision):
     seen = scheduler.step(config(), revision, State(tkv=5))[1]
     assert (seen["kind"], seen["tkv"]) == ("idle", None)
     assert not any(seen[key] for key in seen.keys() - {"kind"})
@@ -250,7 +236,7 @@ class Run(NamedTuple):
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw):
     block = draw(st.sampled_from((2, 4)))
     length = 8 * block + draw(st.integers(0, 1))
     limits = {
@@ -272,7 +258,7 @@ def runs(draw: st.DrawFn) -> Run:
 
 
 @st.composite
-def sharing(draw: st.DrawFn) -> Run:
+def sharing(draw):
     """A run with prefix caching: prompts begin alike, or go on from what an earlier one said."""
     run = draw(runs())
     arrivals: list[Arrival] = []
@@ -288,15 +274,15 @@ def sharing(draw: st.DrawFn) -> Run:
     return Run(run.config | {"prefix_caching": True}, arrivals)
 
 
-def steps_of(revision: str, run: Run, **changes: Any) -> Steps:
+def steps_of(revision, run, **changes):
     return list(play(started(revision, **run.config, **changes), run.arrivals))
 
 
 @EACH
-def test_everyone_is_served_first_come_first_served_to_the_last_token(revision: str) -> None:
+def test_everyone_is_served_first_come_first_served_to_the_last_token(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         steps = steps_of(revision, run)
         prefills = [
             name for seen in steps if seen["kind"] == "prefill" for name in seen["scheduled"]
@@ -312,7 +298,7 @@ def test_everyone_is_served_first_come_first_served_to_the_last_token(revision: 
     check()
 
 
-def running_after(before: dict[str, Any], seen: dict[str, Any]) -> list[str]:
+def running_after(before, seen):
     """The running queue by what was scheduled: who prefills goes to the front, in a decode step
     to the end; who returns from a pause comes behind requests that stayed."""
     old, ongoing, computed = before["running"], before["prefilling"], list(seen["scheduled"])
@@ -324,10 +310,10 @@ def running_after(before: dict[str, Any], seen: dict[str, Any]) -> list[str]:
 
 
 @EACH
-def test_a_step_is_one_chunk_or_one_token_for_all_that_decode(revision: str) -> None:
+def test_a_step_is_one_chunk_or_one_token_for_all_that_decode(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         before: dict[str, Any] = {"running": [], "prefilling": [], "paused": [], "kind": "idle"}
         for seen in steps_of(revision, run):
             seen.setdefault("paused", [])
@@ -351,12 +337,12 @@ def test_a_step_is_one_chunk_or_one_token_for_all_that_decode(revision: str) -> 
 
 
 @pytest.mark.parametrize("revision", ["sound", "documented", "2.5.2"])
-def test_no_step_is_idle_while_requests_are_pending(revision: str) -> None:
+def test_no_step_is_idle_while_requests_are_pending(revision):
     """2.1.2 idles by a stale tkv, see below."""
 
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         pending: set[str] = set()
         for number, seen in enumerate(steps_of(revision, run)):
             pending |= {one.id for one in run.arrivals if one.step == number}
@@ -367,10 +353,10 @@ def test_no_step_is_idle_while_requests_are_pending(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", ["sound", "2.1.2", "2.5.2"])
-def test_batch_times_tkv_never_exceeds_the_limit(revision: str) -> None:
+def test_batch_times_tkv_never_exceeds_the_limit(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         for seen in steps_of(revision, run):
             if seen["kind"] == "decode":
                 assert len(seen["scheduled"]) * seen["tkv"] <= run.config["max_batch_tkv"]
@@ -379,10 +365,10 @@ def test_batch_times_tkv_never_exceeds_the_limit(revision: str) -> None:
 
 
 @EACH
-def test_a_block_belongs_to_one_request_and_holds_what_is_computed(revision: str) -> None:
+def test_a_block_belongs_to_one_request_and_holds_what_is_computed(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         prompts = {one.id: one.prompt for one in run.arrivals}
         for seen in steps_of(revision, run):
             held = Counter(block for blocks in seen["blocks"].values() for block in blocks)
@@ -398,7 +384,7 @@ def test_a_block_belongs_to_one_request_and_holds_what_is_computed(revision: str
     check()
 
 
-def token(one: Arrival, position: int) -> tuple[str, int]:
+def token(one, position):
     """Stream and number of a token, of the prompt or of what is generated after it."""
     for stream, length in (*one.content, (f"out:{one.id}", one.max_tokens)):
         if position < length:
@@ -408,13 +394,13 @@ def token(one: Arrival, position: int) -> tuple[str, int]:
 
 
 @EACH
-def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(revision: str) -> None:
+def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(revision):
     """The cache as memory: each forward writes its tokens to the blocks that it names, and 0 stands
     exactly where it has none to write. Shared and handed out again, a block is never mistaken."""
 
     @HALF
     @given(sharing(), st.integers(0, 3))
-    def check(run: Run, spare: int) -> None:
+    def check(run, spare):
         block = run.config["block_size"]
         requests = {one.id: one for one in run.arrivals}
         longest = max(one.prompt + one.max_tokens for one in run.arrivals)
@@ -444,19 +430,19 @@ def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(rev
     check()
 
 
-def common_prefix_len(one: list[tuple[str, int]], other: list[tuple[str, int]]) -> int:
+def common_prefix_len(one, other):
     """Tokens with which both begin."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 @EACH
-def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revision: str) -> None:
+def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revision):
     """In a pool that never hands a block out again, a request that computed it and whenever."""
 
     @HALF
     @given(sharing())
-    def check(run: Run) -> None:
+    def check(run):
         block = run.config["block_size"]
         requests = {one.id: one for one in run.arrivals}
         # What was computed of each request.
@@ -477,10 +463,10 @@ def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revisi
 
 
 @pytest.mark.parametrize("revision", ["sound", "documented", "2.5.2"])
-def test_a_bounded_pool_is_never_promised_twice_and_whole_again_at_the_end(revision: str) -> None:
+def test_a_bounded_pool_is_never_promised_twice_and_whole_again_at_the_end(revision):
     @HALF
     @given(runs() | sharing(), st.integers(0, 12))
-    def check(run: Run, spare: int) -> None:
+    def check(run, spare):
         # 2.5.2 wants a block for the last token, and a pool for a request of full length.
         ends = [run.config["max_model_len"], *(one.prompt + one.max_tokens for one in run.arrivals)]
         if revision != "2.5.2":
@@ -500,7 +486,7 @@ def test_a_bounded_pool_is_never_promised_twice_and_whole_again_at_the_end(revis
 THREE = [Arrival(0, "a", 6, 6), Arrival(0, "b", 18, 4), Arrival(1, "c", 3, 5)]
 
 
-def aborted_at(target: ModelTarget, name: str, number: int, inside: bool) -> Steps:
+def aborted_at(target, name, number, inside):
     """THREE on `target`, one request aborted before or inside step `number`."""
     steps = []
     for step in range(40):
@@ -516,9 +502,7 @@ def aborted_at(target: ModelTarget, name: str, number: int, inside: bool) -> Ste
 @EACH
 @pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_an_abort_at_any_point_removes_the_request_and_nothing_else(
-    name: str, inside: bool, revision: str
-) -> None:
+def test_an_abort_at_any_point_removes_the_request_and_nothing_else(name, inside, revision):
     """Waiting, between two chunks, in its last chunk, decoding, in its last step, finished."""
     free = steps_of(revision, Run(TIGHT, THREE))
     ends = next(number for number, seen in enumerate(free) if name in seen["finished"])
@@ -543,7 +527,7 @@ def test_an_abort_at_any_point_removes_the_request_and_nothing_else(
         assert (steps[-1]["free_blocks"], steps[-1]["kind"]) == (64, "idle")
 
 
-def test_an_abort_inside_lets_the_computation_run_but_not_the_token_out() -> None:
+def test_an_abort_inside_lets_the_computation_run_but_not_the_token_out():
     target = started("sound", **TIGHT)
     add(target, Arrival(0, "a", 6, 6))
     target.step()
@@ -554,7 +538,7 @@ def test_an_abort_inside_lets_the_computation_run_but_not_the_token_out() -> Non
 
 
 @EACH
-def test_several_may_be_aborted_inside_the_same_step(revision: str) -> None:
+def test_several_may_be_aborted_inside_the_same_step(revision):
     target = started(revision, **TIGHT)
     for one in THREE:
         add(target, one)
@@ -566,7 +550,7 @@ def test_several_may_be_aborted_inside_the_same_step(revision: str) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
-def test_blocks_of_an_aborted_request_are_handed_out_again(inside: bool) -> None:
+def test_blocks_of_an_aborted_request_are_handed_out_again(inside):
     target = started("sound", **TIGHT, num_blocks=3)
     for name in "abcd":
         add(target, Arrival(0, name, 6, 6))
@@ -576,7 +560,7 @@ def test_blocks_of_an_aborted_request_are_handed_out_again(inside: bool) -> None
 
 
 @EACH
-def test_a_request_that_fits_max_model_len_exactly_runs_to_its_end(revision: str) -> None:
+def test_a_request_that_fits_max_model_len_exactly_runs_to_its_end(revision):
     target = started(revision, **(TIGHT | {"max_batch_tkv": 32}))
     steps = list(play(target, [Arrival(0, "a", 20, 13)]))
     assert steps[-1]["finished"] == {"a": "length"}
@@ -587,7 +571,7 @@ def test_a_request_that_fits_max_model_len_exactly_runs_to_its_end(revision: str
     )
 
 
-def test_2_5_2_never_starts_what_fills_the_smallest_pool_that_it_takes() -> None:
+def test_2_5_2_never_starts_what_fills_the_smallest_pool_that_it_takes():
     """Its reservation counts the last token: 20 + 13 tokens are 9 blocks of the 8 that 32 fill."""
     target = started("2.5.2", **TIGHT, num_blocks=8)
     add(target, Arrival(0, "a", 20, 13))
@@ -600,7 +584,7 @@ def test_2_5_2_never_starts_what_fills_the_smallest_pool_that_it_takes() -> None
 
 
 @EACH
-def test_with_one_slot_requests_run_one_after_the_other(revision: str) -> None:
+def test_with_one_slot_requests_run_one_after_the_other(revision):
     steps = steps_of(revision, Run(TIGHT | {"max_num_seqs": 1}, THREE))
     order = [name for seen in steps for name in seen["scheduled"]]
     assert list(dict.fromkeys(order)) == ["a", "b", "c"]
@@ -608,7 +592,7 @@ def test_with_one_slot_requests_run_one_after_the_other(revision: str) -> None:
 
 
 @EACH
-def test_without_interleaving_the_chunks_of_a_prompt_run_without_a_pause(revision: str) -> None:
+def test_without_interleaving_the_chunks_of_a_prompt_run_without_a_pause(revision):
     steps = steps_of(revision, Run(TIGHT | {"interleave": False}, THREE[:2]))
     assert [seen["kind"] for seen in steps][:5] == ["prefill"] * 4 + ["decode"]
     steps = steps_of(revision, Run(TIGHT, THREE[:2]))
@@ -616,7 +600,7 @@ def test_without_interleaving_the_chunks_of_a_prompt_run_without_a_pause(revisio
 
 
 @NO_PAUSING
-def test_only_2_1_2_idles_a_step_by_a_stale_tkv_while_a_request_waits(revision: str) -> None:
+def test_only_2_1_2_idles_a_step_by_a_stale_tkv_while_a_request_waits(revision):
     """The long request finishes in step 7. For 2.1.2 the last reported tkv (22) still counts it:
     the last chunk of the other would end at 20 + 2 + 19 = 41 > 32. So nothing runs in step 8; the
     idle step resets the tkv, and step 9 does what step 8 should have done.
@@ -631,7 +615,7 @@ def test_only_2_1_2_idles_a_step_by_a_stale_tkv_while_a_request_waits(revision: 
     assert (resumes["kind"], resumes["scheduled"]) == ("prefill", {"short": 2})
 
 
-def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs() -> None:
+def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs():
     """Two in their second block have a volume of 14 and more, of 13."""
     limits = TIGHT | {"max_batch_tkv": 13}
     arrivals = [Arrival(0, "a", 5, 4), Arrival(0, "b", 5, 4), Arrival(3, "c", 3, 2)]
@@ -653,7 +637,7 @@ def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs() 
     ]
 
 
-def test_2_1_2_chooses_a_prompt_without_room_and_idles_every_second_step() -> None:
+def test_2_1_2_chooses_a_prompt_without_room_and_idles_every_second_step():
     """Prompts of 3 and 2 blocks, a pool of 4: the second one waits until the first has left."""
     target = started("2.1.2", **TIGHT, num_blocks=4)
     steps = list(play(target, [Arrival(0, "a", 9, 4), Arrival(0, "b", 8, 1)]))
@@ -662,7 +646,7 @@ def test_2_1_2_chooses_a_prompt_without_room_and_idles_every_second_step() -> No
     assert all(one["tkv"] is None for one in steps if one["kind"] == "idle")
 
 
-def test_without_interleaving_2_1_2_idles_for_ever() -> None:
+def test_without_interleaving_2_1_2_idles_for_ever():
     target = started("2.1.2", **TIGHT, num_blocks=4, interleave=False)
     for arrival in (Arrival(0, "a", 9, 4), Arrival(0, "b", 8, 1)):
         add(target, arrival)
@@ -670,7 +654,7 @@ def test_without_interleaving_2_1_2_idles_for_ever() -> None:
     assert kinds == ["prefill"] * 2 + ["idle"] * 18
 
 
-def test_2_1_2_ends_where_a_request_that_decodes_finds_no_block() -> None:
+def test_2_1_2_ends_where_a_request_that_decodes_finds_no_block():
     target = started("2.1.2", **TIGHT, num_blocks=5)
     for arrival in (Arrival(0, "a", 8, 4), Arrival(0, "b", 8, 4)):
         add(target, arrival)

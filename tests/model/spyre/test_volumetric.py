@@ -1,7 +1,7 @@
 """The volumetric check: hand-computed numbers, soundness by brute force, published faults."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import Phase, find, given, settings
@@ -52,36 +52,34 @@ WIDE_PROMPT = (3, [Decoding(3, 2, 3, 1)], Newcomer(9, 2))
         ("common_base", Projection(16, [16, 16]), Projection(12, [12])),
     ],
 )
-def test_formulas_on_numbers_computed_by_hand(
-    formula: str, wide_batch: Projection, wide_prompt: Projection
-) -> None:
+def test_formulas_on_numbers_computed_by_hand(formula, wide_batch, wide_prompt):
     assert FORMULAS[formula](*WIDE_BATCH, 4) == wide_batch
     assert FORMULAS[formula](*WIDE_PROMPT, 4) == wide_prompt
 
 
-def test_the_figure_counts_the_last_token_of_who_decodes() -> None:
+def test_the_figure_counts_the_last_token_of_who_decodes():
     # 4 tokens and one make two blocks of 4; a prompt of four blocks pads them with two.
     batch = (4, [Decoding(4, 5, 4)], Newcomer(13, 2))
     assert FORMULAS["document_figure"](*batch, 4) == Projection(16, [18], True)
 
 
 @pytest.mark.parametrize(("remaining", "tkv"), [(2, 16), (3, 20), (6, 20), (7, 24)])
-def test_the_figure_counts_the_last_token_of_the_newcomer(remaining: int, tkv: int) -> None:
+def test_the_figure_counts_the_last_token_of_the_newcomer(remaining, tkv):
     # A prompt of 13: with 2 steps and the last token it has 16, which is whole blocks of 4.
     newcomer = Newcomer(13, remaining + 1)
     assert FORMULAS["document_figure"](4, [], newcomer, 4).newcomer == tkv
 
 
-def test_a_member_s_prompt_is_left_out_where_no_formula_asks_for_it() -> None:
+def test_a_member_s_prompt_is_left_out_where_no_formula_asks_for_it():
     assert Decoding(10, 5, 10) == (10, 5, 10, 0)
 
 
 @pytest.mark.parametrize("name", ["2.1.0+", "2.1.0+x", "2.1.0+²", "2.1.3", "+1", "2.1.0+-1"])
-def test_a_name_that_means_nothing_is_no_formula(name: str) -> None:
+def test_a_name_that_means_nothing_is_no_formula(name):
     assert formula_named(name) is None
 
 
-def test_slack_gives_everyone_as_many_tokens_more() -> None:
+def test_slack_gives_everyone_as_many_tokens_more():
     assert formula_named("2.1.0+3")(*WIDE_BATCH, 4) == Projection(19, [19, 19])  # type: ignore[misc]
     assert formula_named("2.1.0") is FORMULAS["2.1.0"]
 
@@ -100,7 +98,7 @@ def test_slack_gives_everyone_as_many_tokens_more() -> None:
         (Projection(25, [], True), 25),
     ],
 )
-def test_the_walk_shrinks_the_batch_as_members_end(projection: Projection, min_limit: int) -> None:
+def test_the_walk_shrinks_the_batch_as_members_end(projection, min_limit):
     assert accepts(projection, min_limit)
     assert min_limit == 0 or not accepts(projection, min_limit - 1)
 
@@ -113,7 +111,7 @@ class Join(NamedTuple):
     gone: int
     block: int
 
-    def projection(self, formula: str) -> Projection:
+    def projection(self, formula):
         lengths = [computed for computed, _ in self.members]
         tkvs = request_tkvs(lengths, self.block)
         members = [Decoding(*one, own) for one, own in zip(self.members, tkvs, strict=True)]
@@ -121,7 +119,7 @@ class Join(NamedTuple):
         reported = max_tkv(lengths + [self.gone] * (self.gone > 0), self.block)
         return FORMULAS[formula](reported, members, self.newcomer, self.block)
 
-    def volumes(self) -> list[int]:
+    def volumes(self):
         """Batch x tkv of every decode step that the newcomer shares, no request stopping early."""
         all_requests = [*self.members, (self.newcomer.prompt, self.newcomer.remaining)]
         batches = (
@@ -132,7 +130,7 @@ class Join(NamedTuple):
 
 
 @st.composite
-def joins(draw: st.DrawFn, block: int, stale: bool = True) -> Join:
+def joins(draw, block, stale=True):
     tokens = st.integers(1, 4 * block) | st.integers(1, 4).map(lambda blocks: blocks * block)
     members = draw(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5))
     newcomer = Newcomer(draw(tokens), draw(tokens))
@@ -141,11 +139,11 @@ def joins(draw: st.DrawFn, block: int, stale: bool = True) -> Join:
 
 @pytest.mark.parametrize("block", [4, 64])
 @pytest.mark.parametrize("formula", SOUND)
-def test_sound_formulas_never_underestimate_the_peak(formula: str, block: int) -> None:
+def test_sound_formulas_never_underestimate_the_peak(formula, block):
     """Peak against estimate, not against a limit: a limit that binds is rarely met."""
 
     @given(joins(block))
-    def check(join: Join) -> None:
+    def check(join):
         projection = join.projection(formula)
         peak = max(join.volumes(), default=0)
         assert peak == 0 or not accepts(projection, peak - 1)
@@ -161,8 +159,8 @@ def test_sound_formulas_never_underestimate_the_peak(formula: str, block: int) -
         *((formula, 64) for formula in UNSOUND if formula != "2.1.0"),
     ],
 )
-def test_unsound_formulas_have_a_counterexample(formula: str, block: int) -> None:
-    def underestimated(join: Join) -> bool:
+def test_unsound_formulas_have_a_counterexample(formula, block):
+    def underestimated(join):
         return max(join.volumes(), default=1) > 1 and accepts(
             join.projection(formula), max(join.volumes()) - 1
         )
@@ -173,9 +171,9 @@ def test_unsound_formulas_have_a_counterexample(formula: str, block: int) -> Non
 
 
 @pytest.mark.parametrize("block", [4, 64])
-def test_volume_is_monotone_in_the_members_early_eos_never_hurts(block: int) -> None:
+def test_volume_is_monotone_in_the_members_early_eos_never_hurts(block):
     @given(joins(block), st.data())
-    def check(join: Join, data: st.DataObject) -> None:
+    def check(join, data):
         early = [
             (computed, data.draw(st.integers(0, remaining))) for computed, remaining in join.members
         ]
@@ -212,13 +210,7 @@ LITERAL = [*(Arrival(0, str(n), 100, 2000) for n in range(31)), Arrival(0, "31",
         ("1.10.0", SHORT_2_1_0, (502, 131075), 131075),
     ],
 )
-def test_counterexamples_at_production_scale(
-    formula: str,
-    arrivals: list[Arrival],
-    first_over: tuple[int, int],
-    stated: int,
-    start_revision: Any,
-) -> None:
+def test_counterexamples_at_production_scale(formula, arrivals, first_over, stated, start_revision):
     """Block 64, chunk 512, limit 131072, from an empty system, no request stops early. Steps from
     0."""
     target = start_revision(replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula])))
@@ -238,9 +230,7 @@ def test_counterexamples_at_production_scale(
         ("1.10.0", 6, [Arrival(0, "0", 1, 3), Arrival(0, "1", 1, 2)], 8),
     ],
 )
-def test_smallest_counterexamples(
-    formula: str, limit: int, arrivals: list[Arrival], volume: int, start_revision: Any
-) -> None:
+def test_smallest_counterexamples(formula, limit, arrivals, volume, start_revision):
     """Block 2, chunk 2."""
     config = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, "max_batch_tkv": limit}
     revision = replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula]))
@@ -250,15 +240,13 @@ def test_smallest_counterexamples(
 
 @pytest.mark.parametrize("arrivals", [SHORT_2_0_1, SHORT_2_1_0])
 @pytest.mark.parametrize("formula", SOUND)
-def test_sound_formulas_keep_the_limit_where_others_do_not(
-    formula: str, arrivals: list[Arrival], start_revision: Any
-) -> None:
+def test_sound_formulas_keep_the_limit_where_others_do_not(formula, arrivals, start_revision):
     target = start_revision(replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula])))
     assert all(volume <= 131072 for _, volume in volumes_of(target, arrivals))
 
 
 @pytest.mark.parametrize("formula", ["2.0.1", "common_base"])
-def test_the_rest_of_a_run_is_what_the_scheduler_does(formula: str, start_revision: Any) -> None:
+def test_the_rest_of_a_run_is_what_the_scheduler_does(formula, start_revision):
     """A guard of `volumes_of`: the same run, played to its end."""
     revision = replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula]))
     steps = enumerate(play(start_revision(revision), SHORT_2_0_1))
@@ -270,7 +258,7 @@ def test_the_rest_of_a_run_is_what_the_scheduler_does(formula: str, start_revisi
     assert volumes_of(start_revision(revision), SHORT_2_0_1) == played
 
 
-def volumes_of(target: Any, arrivals: list[Arrival], block: int = 64) -> list[tuple[int, int]]:
+def volumes_of(target, arrivals, block=64):
     """Each decode step of a run with its batch x tkv.
 
     Once every request has joined nothing is left to decide, and 26 000 steps follow from the
@@ -293,14 +281,14 @@ def volumes_of(target: Any, arrivals: list[Arrival], block: int = 64) -> list[tu
     return volumes
 
 
-def test_round_up() -> None:
+def test_round_up():
     assert [volumetric.round_up(tokens, 4) for tokens in (0, 1, 4, 5)] == [0, 4, 4, 8]
 
 
 @given(st.integers(2, 64), st.integers(0, 5), st.integers(0, 5), st.data())
 def test_realigned_is_the_true_tkv_of_a_member_that_does_not_end_on_a_border(
-    block: int, own: int, wider: int, data: st.DataObject
-) -> None:
+    block, own, wider, data
+):
     length = own * block + data.draw(st.integers(1, block - 1))
     width = own + wider
     widest = width * block + data.draw(st.integers(1, block))
@@ -312,7 +300,7 @@ def test_realigned_is_the_true_tkv_of_a_member_that_does_not_end_on_a_border(
 
 @pytest.mark.parametrize(("tokens", "position"), [(63, 191), (64, 128), (65, 129), (128, 128)])
 def test_realigned_places_a_member_on_a_border_in_the_block_as_if_it_had_no_token_there(
-    tokens: int, position: int
-) -> None:
+    tokens, position
+):
     """The releases' border case: `realigned` gives 128 where the tkv is 192."""
     assert volumetric.realigned(tokens, 2, 64) == position

@@ -1,7 +1,5 @@
 """Parked requests: when one is parked, holds blocks, lands, joins and leaves."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -20,7 +18,7 @@ SMALL = {
 }
 
 
-def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+def run(steps, *asked, **more):
     """The first steps of requests that arrive together."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, **more})["ok"]
@@ -29,26 +27,26 @@ def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[dict[str, Any]]
     return [target.step()["step"] for _ in range(steps)]
 
 
-def request(name: str, prompt: int, tokens: int = 2, **more: Any) -> dict[str, Any]:
+def request(name, prompt, tokens=2, **more):
     return {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens, **more}
 
 
-def loaded(name: str, prompt: int, external: int, steps: int = 0, **more: Any) -> dict[str, Any]:
+def loaded(name, prompt, external, steps=0, **more):
     return request(name, prompt, external_tokens=external, load_steps=steps, **more)
 
 
-def scheduled(steps: list[dict[str, Any]]) -> list[dict[str, int]]:
+def scheduled(steps):
     return [one["scheduled"] for one in steps]
 
 
-def test_without_a_connector_the_key_is_absent_and_nothing_is_parked() -> None:
+def test_without_a_connector_the_key_is_absent_and_nothing_is_parked():
     assert read_config({"kv_connector": False}, "documented") == read_config({}, "documented")
     [first] = run(1, loaded("a", 8, 8), kv_connector=False)
     assert first["scheduled"] == {"a": 8}
     assert "parked" not in first
 
 
-def test_drafts_are_computed_after_a_load() -> None:
+def test_drafts_are_computed_after_a_load():
     """With lookahead a parked request begins only where its first step has a block for it."""
     eagle = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2}
     one = loaded("a", 8, 8) | {"accepted": [1]}
@@ -62,7 +60,7 @@ def test_drafts_are_computed_after_a_load() -> None:
         assert (after is not None) is fits
 
 
-def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits() -> None:
+def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits():
     """Its only token is to be computed, and no other one needs to be."""
     asked = [request("b", 4, 20), loaded("a", 1, 1)]
     seen = run(3, *asked, max_num_seqs=1)
@@ -78,16 +76,14 @@ def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits() -
     ("external", "hit", "tokens"),
     [(0, (), 0), (3, (), 0), (4, (), 4), (9, (), 8), (10, (), 10), (8, (1,), 4), (4, (1,), 0)],
 )
-def test_whole_blocks_are_offered_or_all_behind_what_is_cached(
-    external: int, hit: tuple[int, ...], tokens: int
-) -> None:
+def test_whole_blocks_are_offered_or_all_behind_what_is_cached(external, hit, tokens):
     assert connector.offered(config(), waiting(10, external=external), hit) == tokens
     again = waiting(10, external=external, was_loaded=True)
     assert connector.offered(config(), again, hit) == 0
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_a_parked_request_joins_when_its_load_has_landed(steps: int) -> None:
+def test_a_parked_request_joins_when_its_load_has_landed(steps):
     seen = run(steps + 3, loaded("a", 10, 8, steps))
     parked, last = seen[: steps + 1], seen[steps + 1]
     assert [one["parked"] for one in parked] == [["a"]] * (steps + 1)
@@ -97,17 +93,17 @@ def test_a_parked_request_joins_when_its_load_has_landed(steps: int) -> None:
     assert seen[-1]["finished"] == {"a": "length"}
 
 
-def test_of_a_prompt_that_is_loaded_whole_the_last_token_is_computed() -> None:
+def test_of_a_prompt_that_is_loaded_whole_the_last_token_is_computed():
     assert scheduled(run(3, loaded("a", 8, 8))) == [{}, {"a": 1}, {"a": 1}]
 
 
-def test_others_run_while_one_is_loaded() -> None:
+def test_others_run_while_one_is_loaded():
     seen = run(3, loaded("a", 8, 8, 1), request("b", 4))
     assert scheduled(seen) == [{"b": 4}, {"b": 1}, {"a": 1}]
     assert [one["waiting"] for one in seen] == [["a"], ["a"], []]
 
 
-def test_loaded_blocks_are_found_by_others_once_they_have_landed() -> None:
+def test_loaded_blocks_are_found_by_others_once_they_have_landed():
     asked = [loaded("a", 9, 8, 1), {**request("b", 9), "prompt": [["a", 9]]}]
     seen = run(3, *asked, enable_prefix_caching=True, max_num_batched_tokens=2, num_blocks=20)
     assert seen[1]["scheduled"] == {"b": 2}
@@ -115,7 +111,7 @@ def test_loaded_blocks_are_found_by_others_once_they_have_landed() -> None:
     assert late[2]["prefix_hit"] == {"a": 8}
 
 
-def test_who_holds_blocks_goes_before_the_more_important() -> None:
+def test_who_holds_blocks_goes_before_the_more_important():
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, "policy": "priority"})["ok"]
     assert target.add(loaded("a", 8, 8, priority=5))["ok"]
@@ -124,7 +120,7 @@ def test_who_holds_blocks_goes_before_the_more_important() -> None:
     assert list(target.step()["step"]["scheduled"].items()) == [("a", 1), ("b", 7)]
 
 
-def test_no_load_takes_what_a_parked_request_needs() -> None:
+def test_no_load_takes_what_a_parked_request_needs():
     """Of 8 blocks r0 holds 2 and needs 3 more; r1 wants 4."""
     seen = run(3, loaded("r0", 17, 8, 1), loaded("r1", 16, 16), num_blocks=8)
     assert seen[0]["parked"] == ["r0"]
@@ -132,7 +128,7 @@ def test_no_load_takes_what_a_parked_request_needs() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(inside: bool) -> None:
+def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(inside):
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
     assert target.add(loaded("a", 8, 8, 3))["ok"]
@@ -145,7 +141,7 @@ def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(inside: bool) -> 
     assert seen[-1]["blocks"] == {}
 
 
-def test_a_request_that_has_landed_gives_its_blocks_back_at_once() -> None:
+def test_a_request_that_has_landed_gives_its_blocks_back_at_once():
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, "max_num_seqs": 1})["ok"]
     for one in (loaded("a", 8, 8), request("b", 4, 9)):
@@ -155,7 +151,7 @@ def test_a_request_that_has_landed_gives_its_blocks_back_at_once() -> None:
     assert "a" not in target.step()["step"]["blocks"]
 
 
-def test_parking_needs_room_for_all_that_is_known() -> None:
+def test_parking_needs_room_for_all_that_is_known():
     """Also where an admission needs room for its first chunk only: it cannot be preempted."""
     one = waiting(12, external=8, load_steps=2)
     for whole, free, fits in (
@@ -177,14 +173,14 @@ def test_parking_needs_room_for_all_that_is_known() -> None:
 @pytest.mark.parametrize(
     ("fails_at", "computes"), [(None, 1), (8, 1), (7, 4), (4, 4), (3, 8), (0, 8)]
 )
-def test_what_has_failed_is_computed(fails_at: int | None, computes: int) -> None:
+def test_what_has_failed_is_computed(fails_at, computes):
     """Two blocks of four are loaded; a block that failed in part is computed whole."""
     seen = run(2, loaded("a", 8, 8, load_fails_at=fails_at))
     assert scheduled(seen) == [{}, {"a": computes}]
     assert len(seen[1]["blocks"]["a"]) == 2
 
 
-def test_of_a_load_that_failed_from_the_start_no_block_is_kept() -> None:
+def test_of_a_load_that_failed_from_the_start_no_block_is_kept():
     """b runs, and leaves too few blocks for a to begin anew."""
     asked = [request("b", 4, 20), loaded("a", 16, 16, load_fails_at=0)]
     seen = run(3, *asked, num_blocks=8, watermark=0.4)
@@ -197,8 +193,8 @@ def test_of_a_load_that_failed_from_the_start_no_block_is_kept() -> None:
     ("fails_at", "load_steps", "ends_in"), [(6, 0, 0), (0, 2, 2), (8, 1, None), (None, 1, None)]
 )
 def test_a_request_whose_load_has_failed_ends_where_the_policy_says_so(
-    fails_at: int | None, load_steps: int, ends_in: int | None
-) -> None:
+    fails_at, load_steps, ends_in
+):
     """It keeps no block, and is not sent; a load of which every token is right has not failed."""
     one = loaded("a", 8, 8, load_steps, load_fails_at=fails_at, send_steps=3)
     seen = run(6, one, kv_load_failure_policy="fail")
@@ -211,7 +207,7 @@ def test_a_request_whose_load_has_failed_ends_where_the_policy_says_so(
         assert [said["finished"] for said in seen if said["finished"]] == [{"a": "length"}]
 
 
-def test_without_a_word_what_has_failed_is_computed() -> None:
+def test_without_a_word_what_has_failed_is_computed():
     plain = read_config({"kv_connector": True}, "documented")
     asked = {"kv_connector": True, "kv_load_failure_policy": "recompute"}
     assert read_config(asked, "documented") == plain
@@ -219,20 +215,20 @@ def test_without_a_word_what_has_failed_is_computed() -> None:
         read_config({**asked, "kv_load_failure_policy": "ignore"}, "documented")
 
 
-def test_while_an_answer_is_deferred_others_go() -> None:
+def test_while_an_answer_is_deferred_others_go():
     seen = run(4, loaded("a", 8, 8, load_deferrals=2), request("b", 4))
     assert [one["parked"] for one in seen] == [[], [], ["a"], []]
     assert scheduled(seen) == [{"b": 4}, {"b": 1}, {}, {"a": 1}]
 
 
 @pytest.mark.parametrize(("steps", "held"), [(None, 0), (0, 1), (2, 3)])
-def test_blocks_of_a_request_that_has_ended_are_sent(steps: int | None, held: int) -> None:
+def test_blocks_of_a_request_that_has_ended_are_sent(steps, held):
     seen = run(6, request("a", 8, 1, send_steps=steps))
     assert seen[0]["finished"] == {"a": "length"}
     assert [one["free_blocks"] for one in seen] == [6] * held + [8] * (6 - held)
 
 
-def test_a_client_that_gives_up_is_sent_nothing() -> None:
+def test_a_client_that_gives_up_is_sent_nothing():
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
     assert target.add(request("a", 8, 9, send_steps=5))["ok"]
@@ -245,7 +241,7 @@ AHEAD = {"async_scheduling": True}
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(inside: bool) -> None:
+def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(inside):
     """a is computed in step 0, and also in step 1 if the abort comes inside it."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, **AHEAD})["ok"]
@@ -263,7 +259,7 @@ def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(ins
     )
 
 
-def test_without_a_connector_they_are_free_at_once() -> None:
+def test_without_a_connector_they_are_free_at_once():
     flights: tuple[Flight, ...] = ({"a": Coming(0)},)
     assert connector.written_still(flights, decoding("a", 5, 1))
     assert not connector.written_still((), decoding("a", 5, 1))
@@ -274,7 +270,7 @@ def test_without_a_connector_they_are_free_at_once() -> None:
     assert [free_blocks(one.pool) for one in (kept, freed)] == [7, 8]
 
 
-def test_no_request_is_preempted_whose_blocks_would_have_to_wait() -> None:
+def test_no_request_is_preempted_whose_blocks_would_have_to_wait():
     """a and b hold two blocks of four each; the fifth of either must wait until both decisions
     have completed that compute b."""
     asked = [request("a", 7, 9), request("b", 7, 9)]
@@ -285,7 +281,7 @@ def test_no_request_is_preempted_whose_blocks_would_have_to_wait() -> None:
     assert seen[3]["scheduled"] == {"a": 1}
 
 
-def test_a_load_goes_on_where_the_worker_reports() -> None:
+def test_a_load_goes_on_where_the_worker_reports():
     """The first decision of two on their way brings no report."""
     seen = run(4, request("b", 4, 9), loaded("a", 8, 8, 1), **AHEAD)
     assert [one["parked"] for one in seen] == [["a"], ["a"], ["a"], []]

@@ -1,7 +1,5 @@
 """Parts of prompts that an encoder computes: within budget and room, kept, dropped, shared."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -14,16 +12,15 @@ SMALL = {
     **{"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 32},
     **{"num_blocks": 8, "enable_prefix_caching": False, "reserve_full_isl": False},
 }
-Step = dict[str, Any]
 
 
-def target(**more: Any) -> ModelTarget:
+def target(**more):
     there = ModelTarget()
     assert there.start("vllm", "documented", {**SMALL, **ENCODER, **more})["ok"]
     return there
 
 
-def request(name: str, *prompt: tuple[str, int], tokens: int = 1, **more: Any) -> dict[str, Any]:
+def request(name, *prompt, tokens=1, **more):
     """A request; segments whose names are in upper case come from the encoder."""
     inputs = [number for number, (stream, _) in enumerate(prompt) if stream.isupper()]
     segments = [list(segment) for segment in prompt]
@@ -31,7 +28,7 @@ def request(name: str, *prompt: tuple[str, int], tokens: int = 1, **more: Any) -
     return asked | ({"encoder_inputs": inputs} if inputs else {})
 
 
-def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[Step]:
+def run(steps, *asked, **more):
     """The first steps of requests that arrive together."""
     there = target(**more)
     for one in asked:
@@ -39,17 +36,17 @@ def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[Step]:
     return [there.step()["step"] for _ in range(steps)]
 
 
-def column(steps: list[Step], field: str) -> list[Any]:
+def column(steps, field):
     return [step[field] for step in steps]
 
 
-def test_a_request_stops_at_an_input_that_the_budget_has_no_room_for() -> None:
+def test_a_request_stops_at_an_input_that_the_budget_has_no_room_for():
     seen = run(3, request("a", ("a", 2), ("X", 3), ("b", 1), ("Y", 2)))
     assert column(seen, "scheduled") == [{"a": 6}, {"a": 2}, {}]
     assert column(seen, "encoder_inputs") == [{"a": [1]}, {"a": [3]}, {}]
 
 
-def test_an_output_is_kept_for_others_and_computed_once() -> None:
+def test_an_output_is_kept_for_others_and_computed_once():
     seen = run(1, request("a", ("X", 4)), request("b", ("X", 4)))
     assert column(seen, "scheduled") == [{"a": 4, "b": 4}]
     assert column(seen, "encoder_inputs") == [{"a": [0]}]
@@ -57,14 +54,14 @@ def test_an_output_is_kept_for_others_and_computed_once() -> None:
     assert column(twice, "encoder_inputs") == [{"a": [0]}]
 
 
-def test_the_output_that_was_not_needed_for_longest_is_dropped_first() -> None:
+def test_the_output_that_was_not_needed_for_longest_is_dropped_first():
     prompt = (("X", 4), ("Y", 4), ("Z", 4), ("X", 4))
     seen = run(4, request("a", *prompt), encoder_cache_size=8)
     assert column(seen, "encoder_inputs") == [{"a": [0]}, {"a": [1]}, {"a": [2]}, {"a": [3]}]
     assert column(seen, "encoder_dropped") == [[], [], ["X"], ["Y"]]
 
 
-def test_what_a_request_needs_still_is_not_dropped_and_others_wait_or_pass() -> None:
+def test_what_a_request_needs_still_is_not_dropped_and_others_wait_or_pass():
     slow = request("a", ("X", 4), tokens=1)
     waits, passes = request("b", ("Y", 4)), request("c", ("c", 2))
     keys = {"encoder_cache_size": 4, "max_num_encoder_input_tokens": 8, "max_num_seqs": 3}
@@ -74,13 +71,13 @@ def test_what_a_request_needs_still_is_not_dropped_and_others_wait_or_pass() -> 
     assert seen[2]["scheduled"] == {"b": 3}
 
 
-def test_without_room_for_its_first_token_a_running_request_is_passed_over() -> None:
+def test_without_room_for_its_first_token_a_running_request_is_passed_over():
     first, second = request("a", ("X", 4), ("Y", 4)), request("b", ("b", 2), tokens=3)
     seen = run(2, first, second)
     assert column(seen, "scheduled") == [{"a": 4, "b": 2}, {"a": 4, "b": 1}]
 
 
-def test_a_preempted_request_gives_back_what_was_not_computed_yet() -> None:
+def test_a_preempted_request_gives_back_what_was_not_computed_yet():
     """gate/corpus/builtin/vllm/preempted-before-its-input-is-encoded.json, four times as small."""
     there = target(
         **{"num_blocks": 5, "max_num_batched_tokens": 8, "policy": "priority"},
@@ -98,7 +95,7 @@ def test_a_preempted_request_gives_back_what_was_not_computed_yet() -> None:
     ]
 
 
-def test_another_request_that_counts_on_a_victims_input_has_it_computed() -> None:
+def test_another_request_that_counts_on_a_victims_input_has_it_computed():
     there = target(
         **{"num_blocks": 5, "max_num_batched_tokens": 16, "policy": "priority", "max_num_seqs": 3},
         encoder_cache_size=16,
@@ -112,14 +109,14 @@ def test_another_request_that_counts_on_a_victims_input_has_it_computed() -> Non
     assert "c" in seen["scheduled"]
 
 
-def test_steps_in_flight_keep_what_they_read() -> None:
+def test_steps_in_flight_keep_what_they_read():
     keys = {"async_scheduling": True, "max_num_batched_tokens": 4, "encoder_cache_size": 4}
     seen = run(6, request("a", ("X", 4), ("Y", 4)), **keys)
     assert column(seen, "scheduled") == [{"a": 4}, {}, {"a": 4}, {}, {}, {}]
     assert column(seen, "encoder_dropped")[2] == ["X"]
 
 
-def test_an_abort_and_an_end_let_go_of_the_outputs() -> None:
+def test_an_abort_and_an_end_let_go_of_the_outputs():
     there = target(encoder_cache_size=4, max_num_batched_tokens=4)
     assert there.add(request("a", ("X", 4), ("a", 8)))["ok"]
     assert there.add(request("b", ("Y", 4)))["ok"]
@@ -129,7 +126,7 @@ def test_an_abort_and_an_end_let_go_of_the_outputs() -> None:
     assert (seen["encoder_inputs"], seen["encoder_dropped"]) == ({"b": [0]}, ["X"])
 
 
-def test_an_input_that_no_step_can_compute_is_refused_at_the_door() -> None:
+def test_an_input_that_no_step_can_compute_is_refused_at_the_door():
     refused = target().add(request("a", ("X", 5)))
     assert refused["error"] == "rejected"
     assert refused["message"] == (
@@ -151,9 +148,7 @@ def test_an_input_that_no_step_can_compute_is_refused_at_the_door() -> None:
         ),
     ],
 )
-def test_half_an_encoder_and_a_drafter_that_reads_ahead_are_refused(
-    keys: dict[str, Any], words: str
-) -> None:
+def test_half_an_encoder_and_a_drafter_that_reads_ahead_are_refused(keys, words):
     with pytest.raises(InputError) as error:
         read_config(keys, "documented")
     assert str(error.value).startswith(words)
@@ -168,9 +163,7 @@ def test_half_an_encoder_and_a_drafter_that_reads_ahead_are_refused(
         ([[("x", 4)], [("x", 4)]], [(), (0,)], "$.requests[0].prompt[0]: 'x' is an encoder"),
     ],
 )
-def test_inputs_that_contradict_the_prompts_are_no_scenario(
-    prompts: Any, inputs: Any, words: str
-) -> None:
+def test_inputs_that_contradict_the_prompts_are_no_scenario(prompts, inputs, words):
     requests = tuple(
         Request(id=f"r{n}", arrival=0, prompt=tuple(one), max_tokens=1, encoder_inputs=its)
         for n, (one, its) in enumerate(zip(prompts, inputs, strict=True))

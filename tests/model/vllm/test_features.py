@@ -27,7 +27,7 @@ FEATURES: dict[ModuleType, tuple[dict[str, Any], dict[str, Any]]] = {
 ALSO = {connector: (in_flight,)}
 
 
-def run(config: dict[str, Any], more: dict[str, Any]) -> list[dict[str, Any]]:
+def run(config, more):
     """Three requests for a pool that has room for two, with aborts before and inside a step."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **config})["ok"]
@@ -44,13 +44,13 @@ def run(config: dict[str, Any], more: dict[str, Any]) -> list[dict[str, Any]]:
     return steps
 
 
-def entered(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[str]:
+def entered(monkeypatch, module):
     """The functions of a module that are called from now on."""
     calls: list[str] = []
     for name, function in vars(module).copy().items():
         if inspect.isfunction(function) and function.__module__ == module.__name__:
 
-            def noted(*args: Any, name: str = name, function: Any = function) -> Any:
+            def noted(*args, name=name, function=function):
                 calls.append(name)
                 return function(*args)
 
@@ -59,9 +59,7 @@ def entered(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
-def test_without_features_no_file_of_one_is_entered(
-    policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_features_no_file_of_one_is_entered(policy, monkeypatch):
     calls = [entered(monkeypatch, module) for module in FEATURES]
     steps = run({"policy": policy}, {})
     assert any(one["preempted"] for one in steps)
@@ -70,9 +68,7 @@ def test_without_features_no_file_of_one_is_entered(
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda module: module.__name__.split(".")[-1])
-def test_a_feature_enters_its_own_file_only(
-    feature: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_feature_enters_its_own_file_only(feature, monkeypatch):
     calls = {module: entered(monkeypatch, module) for module in FEATURES}
     run(*FEATURES[feature])
     used = {module for module in FEATURES if calls[module]}

@@ -1,7 +1,5 @@
 """Decisions on their way: what is promised, what completes when, and who is passed over."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -9,7 +7,7 @@ from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import in_flight, scheduler
-from schedproof.model.vllm.config import VllmConfig, read_config
+from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.model import make_model
 from schedproof.model.vllm.state import Coming, State
 
@@ -21,11 +19,11 @@ LONG = {"pipeline_parallel_size": 3}
 SMALL = {"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 8, "max_model_len": 32}
 
 
-def of(**more: Any) -> VllmConfig:
+def of(**more):
     return config(**more)
 
 
-def run(steps: int, *prompts: int, tokens: int = 3, **more: Any) -> list[dict[str, Any]]:
+def run(steps, *prompts, tokens=3, **more):
     """The first steps of requests a, b, ... that arrive together."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **more})["ok"]
@@ -38,11 +36,11 @@ def run(steps: int, *prompts: int, tokens: int = 3, **more: Any) -> list[dict[st
 @pytest.mark.parametrize(
     ("keys", "depth"), [({}, 1), (AHEAD, 2), (PIPELINE, 2), (LONG, 3), (AHEAD | LONG, 3)]
 )
-def test_so_many_decisions_are_on_their_way_at_most(keys: dict[str, Any], depth: int) -> None:
+def test_so_many_decisions_are_on_their_way_at_most(keys, depth):
     assert read_config(keys, "documented").depth == depth
 
 
-def test_keys_that_say_nothing_are_absent() -> None:
+def test_keys_that_say_nothing_are_absent():
     nothing = {"async_scheduling": False, "pipeline_parallel_size": 1, "early_completions": 0}
     read = read_config(nothing, "documented")
     assert read == read_config({}, "documented")
@@ -62,33 +60,33 @@ def test_keys_that_say_nothing_are_absent() -> None:
         ({"pipeline_parallel_size": 0}, "$.config.pipeline_parallel_size: 0: Expected `int` >= 1"),
     ],
 )
-def test_what_is_not_modelled_is_refused_with_its_path(values: dict[str, Any], says: str) -> None:
+def test_what_is_not_modelled_is_refused_with_its_path(values, says):
     with pytest.raises(InputError) as caught:
         read_config(values, "documented")
     assert str(caught.value).startswith(says)
 
 
-def test_without_the_keys_a_step_completes_at_once_and_shows_no_place() -> None:
+def test_without_the_keys_a_step_completes_at_once_and_shows_no_place():
     steps = run(3, 6)
     assert [one["emitted"] for one in steps] == [{"a": 1}] * 3
     assert all("emitted_at" not in one for one in steps)
 
 
-def test_a_step_is_decided_while_the_one_before_it_is_computed() -> None:
+def test_a_step_is_decided_while_the_one_before_it_is_computed():
     steps = run(4, 6, **AHEAD)
     assert [one["scheduled"] for one in steps] == [{"a": 6}, {"a": 1}, {"a": 1}, {}]
     assert [one["emitted_at"] for one in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 2}]
     assert steps[-1]["finished"] == {"a": "length"}
 
 
-def test_in_a_pipeline_a_request_waits_for_its_token_and_others_take_the_turn() -> None:
+def test_in_a_pipeline_a_request_waits_for_its_token_and_others_take_the_turn():
     steps = run(7, 6, 6, **PIPELINE)
     decided = [list(one["scheduled"]) for one in steps]
     assert decided == [["a", "b"], ["b"], ["a"], ["b"], ["a"], ["b"], []]
     assert [list(one["emitted"]) for one in steps] == [[], ["a"], ["b"], ["a"], ["b"], ["a"], ["b"]]
 
 
-def test_a_token_that_ends_a_request_makes_the_step_ahead_of_it_vain() -> None:
+def test_a_token_that_ends_a_request_makes_the_step_ahead_of_it_vain():
     target = ModelTarget()
     target.start("vllm", "documented", {**SMALL, **AHEAD})
     target.add({"id": "a", "prompt": [["a", 3]], "max_tokens": 5, "output_len": 2})
@@ -99,7 +97,7 @@ def test_a_token_that_ends_a_request_makes_the_step_ahead_of_it_vain() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_token_of_a_request_that_was_aborted_does_not_come(inside: bool) -> None:
+def test_a_token_of_a_request_that_was_aborted_does_not_come(inside):
     target = ModelTarget()
     target.start("vllm", "documented", {**SMALL, **AHEAD})
     target.add({"id": "a", "prompt": [["a", 3]], "max_tokens": 5})
@@ -109,14 +107,14 @@ def test_a_token_of_a_request_that_was_aborted_does_not_come(inside: bool) -> No
     assert (seen["emitted"], seen["finished"]) == ({}, {"a": "aborted"})
 
 
-def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays_on_its_way() -> None:
+def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays_on_its_way():
     steps = run(6, 6, tokens=5, early_completions=2, **AHEAD)
     assert [one["scheduled"] for one in steps] == [{"a": 6}, *4 * [{"a": 1}], {}]
     places = [one["emitted_at"] for one in steps]
     assert places == [{"a": 0}, {"a": 1}, {}, {"a": 2}, {"a": 3}, {"a": 4}]
 
 
-def test_a_worker_that_was_waited_for_is_fast_anew() -> None:
+def test_a_worker_that_was_waited_for_is_fast_anew():
     steps = run(8, 6, 6, tokens=9, early_completions=1, pipeline_parallel_size=3)
     on_their_way, left = [], 0
     for one in steps:
@@ -125,7 +123,7 @@ def test_a_worker_that_was_waited_for_is_fast_anew() -> None:
     assert on_their_way == [0, 1, 0, 0, 1, 0, 0, 1]
 
 
-def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided() -> None:
+def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided():
     first, second = {"a": Coming(0)}, {"a": Coming(1)}
     one, two = State(in_flight=(first,)), State(in_flight=(first, second))
     assert in_flight.arrived(of(**PIPELINE), two, True) == (State(in_flight=(second,)), first)
@@ -134,7 +132,7 @@ def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided() -
     assert in_flight.arrived(of(**PIPELINE), State(), False) == (State(), {})
 
 
-def test_a_decision_completes_early_so_many_times_in_a_row() -> None:
+def test_a_decision_completes_early_so_many_times_in_a_row():
     of_fast = of(early_completions=2, **LONG)
     state, done = State(), []
     for place in range(6):
@@ -146,7 +144,7 @@ def test_a_decision_completes_early_so_many_times_in_a_row() -> None:
     assert (len(state.in_flight), state.early) == (2, 0)
 
 
-def test_a_token_is_promised_of_what_computes_all_that_is_known() -> None:
+def test_a_token_is_promised_of_what_computes_all_that_is_known():
     chunk = waiting(9, name="chunk", computed=8)
     last = waiting(8, name="last", computed=8)
     ahead = decoding("ahead", 6, promised=1)._replace(computed=8)
@@ -158,7 +156,7 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known() -> None:
     assert [one.promised for one in after] == [0, 1, 2]
 
 
-def test_a_decision_is_in_flight_until_it_completes() -> None:
+def test_a_decision_is_in_flight_until_it_completes():
     state, _ = scheduler.step(of(**AHEAD), State(waiting=(waiting(4, name="a"),)))
     assert state.in_flight == ({"a": Coming(0)},)
     state, _ = scheduler.step(of(), State(waiting=(waiting(4, name="a"),)))
@@ -175,19 +173,17 @@ def test_a_decision_is_in_flight_until_it_completes() -> None:
         (PIPELINE, 1, 1, True),
     ],
 )
-def test_what_has_nothing_to_compute_is_passed_over(
-    keys: dict[str, Any], promised: int, generated: int, passed: bool
-) -> None:
+def test_what_has_nothing_to_compute_is_passed_over(keys, promised, generated, passed):
     one = waiting(4, 3, promised=promised, generated=generated)
     assert (scheduler.behind(of(**keys), one) == 0) == passed
 
 
-def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption() -> None:
+def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption():
     assert in_flight.delivered(waiting(4, promised=2), Coming(0)).promised == 1
     assert in_flight.delivered(waiting(4), Coming(0)).promised == 0
 
 
-def test_a_block_is_found_as_soon_as_its_last_token_is_known() -> None:
+def test_a_block_is_found_as_soon_as_its_last_token_is_known():
     one = decoding("a", 4, 1, 2, promised=1)._replace(computed=5)
     kept, pool = in_flight.publish(of(enable_prefix_caching=True, **AHEAD), Pool(), one)
     assert (kept.published, list(pool.cached.values())) == (1, [(1,)])
@@ -196,7 +192,7 @@ def test_a_block_is_found_as_soon_as_its_last_token_is_known() -> None:
     assert (kept.published, pool) == (0, Pool())
 
 
-def test_a_preempted_request_is_set_aside_while_it_is_computed_and_others_go() -> None:
+def test_a_preempted_request_is_set_aside_while_it_is_computed_and_others_go():
     again, other = waiting(4, name="again"), waiting(4, name="other")
     state = State(waiting=(again, other), in_flight=({"again": Coming(0)},))
     plan = scheduler.schedule(of(**LONG), state)
@@ -208,7 +204,7 @@ def test_a_preempted_request_is_set_aside_while_it_is_computed_and_others_go() -
 DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
 
 
-def test_drafts_are_computed_ahead_and_those_that_were_wrong_are_taken_back() -> None:
+def test_drafts_are_computed_ahead_and_those_that_were_wrong_are_taken_back():
     target = ModelTarget()
     target.start("vllm", "documented", {**SMALL, **AHEAD, **DRAFTS})
     target.add({"id": "a", "prompt": [["a", 6]], "max_tokens": 6, "accepted": [1, 2]})
@@ -219,7 +215,7 @@ def test_drafts_are_computed_ahead_and_those_that_were_wrong_are_taken_back() ->
     assert [one["computed"].get("a") for one in steps] == [6, 9, 11, None, None]
 
 
-def test_where_all_positions_may_be_taken_a_request_waits_for_what_is_on_its_way() -> None:
+def test_where_all_positions_may_be_taken_a_request_waits_for_what_is_on_its_way():
     keys = {**SMALL, **AHEAD, **DRAFTS, "max_model_len": 11}
     target = ModelTarget()
     target.start("vllm", "documented", keys)
@@ -228,7 +224,7 @@ def test_where_all_positions_may_be_taken_a_request_waits_for_what_is_on_its_way
     assert scheduled == [{"a": 6}, {"a": 3}, {"a": 1}, {"a": 2}, {}, {"a": 1}]
 
 
-def test_a_request_by_itself_may_need_blocks_for_the_drafts_of_two_decisions() -> None:
+def test_a_request_by_itself_may_need_blocks_for_the_drafts_of_two_decisions():
     model = make_model("documented", {**SMALL, **DRAFTS, "num_blocks": 3})
     ahead = make_model("documented", {**SMALL, **AHEAD, **DRAFTS, "num_blocks": 3})
     request = Request(id="a", arrival=0, prompt=(("a", 6),), max_tokens=3)

@@ -4,7 +4,7 @@ import pytest
 
 from schedproof.model.pool import Pool
 from schedproof.model.vllm import scheduler
-from schedproof.model.vllm.state import Sequence, State
+from schedproof.model.vllm.state import State
 
 from .build import config, decoding, pool, waiting
 
@@ -20,14 +20,12 @@ from .build import config, decoding, pool, waiting
         ((waiting(40, name="a", computed=4, blocks=(1,)), decoding("b", 5, 2, 3)), "prefill"),
     ],
 )
-def test_a_step_is_of_the_kind_of_those_who_compute(
-    members: tuple[Sequence, ...], kind: str
-) -> None:
+def test_a_step_is_of_the_kind_of_those_who_compute(members, kind):
     state = State(running=members, pool=pool(None, 3))
     assert scheduler.step(config(), state)[1]["kind"] == kind
 
 
-def test_a_step_shows_the_state_after_it() -> None:
+def test_a_step_shows_the_state_after_it():
     limits = config(enable_prefix_caching=True, num_blocks=20, max_num_seqs=3)
     a = decoding("a", 5, 1, 2, content=(("s", 5),), published=1)
     b = decoding("b", 5, 1, 3, content=(("s", 5),), published=1, prefix_hit=4)
@@ -53,7 +51,7 @@ def test_a_step_shows_the_state_after_it() -> None:
     }
 
 
-def test_an_idle_step_shows_nothing() -> None:
+def test_an_idle_step_shows_nothing():
     seen = scheduler.step(config(), State())[1]
     assert seen["kind"] == "idle"
     assert not any(seen[key] for key in seen.keys() - {"kind"})

@@ -17,19 +17,19 @@ SAME: dict[str, Any] = {
 }
 
 
-def step(**changes: Any) -> Step:
+def step(**changes):
     return Step(**(SAME | changes))
 
 
-def between(**changes: Any) -> Any:
+def between(**changes):
     return of_steps(3, step(), step(**changes))
 
 
-def test_steps_that_are_alike_have_no_difference() -> None:
+def test_steps_that_are_alike_have_no_difference():
     assert between() is None
 
 
-def test_a_field_that_one_does_not_show_is_no_difference() -> None:
+def test_a_field_that_one_does_not_show_is_no_difference():
     assert between(computed=None, free_blocks=None) is None
 
 
@@ -46,44 +46,42 @@ def test_a_field_that_one_does_not_show_is_no_difference() -> None:
         ({"free_blocks": 6}, "bookkeeping", "free_blocks: 7 on A, 6 on B"),
     ],
 )
-def test_a_difference_has_the_class_of_its_field(
-    changes: dict[str, Any], kind: str, words: str
-) -> None:
+def test_a_difference_has_the_class_of_its_field(changes, kind, words):
     found = between(**changes)
     assert (found.kind, found.step) == (kind, 3)
     assert found.words[0].startswith(words)
 
 
-def test_the_gravest_class_names_the_step_and_every_field_is_kept() -> None:
+def test_the_gravest_class_names_the_step_and_every_field_is_kept():
     found = between(scheduled={"a": 1}, tkv=5, free_blocks=6)
     assert found.kind == "decision"
     assert [one.field for one in found.fields] == ["scheduled", "tkv", "free_blocks"]
     assert found.message == "scheduled: b 1 only on A"
 
 
-def test_differences_of_one_shape_differ_in_numbers_and_names_only() -> None:
+def test_differences_of_one_shape_differ_in_numbers_and_names_only():
     first = between(scheduled={"a": 1}, waiting=("b", "c", "d"))
     second = of_steps(8, step(scheduled={"x": 3, "y": 1}), step(scheduled={"y": 1}))
     assert second is not None
     assert first.shape == second.shape == "decision: which are scheduled"
 
 
-def test_other_tokens_for_the_same_requests_are_another_shape() -> None:
+def test_other_tokens_for_the_same_requests_are_another_shape():
     assert between(scheduled={"a": 1, "b": 2}).shape == "decision: how many are scheduled"
 
 
-def test_a_difference_of_the_queues_alone_is_called_after_them() -> None:
+def test_a_difference_of_the_queues_alone_is_called_after_them():
     assert between(waiting=("c",)).shape == "decision: waiting"
 
 
-def test_crashes_with_the_same_words_but_other_requests_are_one_shape() -> None:
+def test_crashes_with_the_same_words_but_other_requests_are_one_shape():
     first = of_answers(CRASH, 1, "A: the scheduler raised at 'step': r1 has 3 blocks", ["r1"])
     second = of_answers(CRASH, 9, "A: the scheduler raised at 'step': r2 has 12 blocks", ["r2"])
     other = of_answers(CRASH, 1, "B: the scheduler raised at 'step': r1 has 3 blocks", ["r1"])
     assert first.shape == second.shape != other.shape
 
 
-def test_long_lists_of_blocks_are_cut_for_a_reader() -> None:
+def test_long_lists_of_blocks_are_cut_for_a_reader():
     blocks = {"a": tuple(range(1, 200))}
     found = of_steps(0, step(blocks=blocks), step(blocks={"a": (1,)}))
     assert found is not None

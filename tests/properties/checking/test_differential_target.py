@@ -1,16 +1,13 @@
 """Two targets in the place of one: what is passed on, what is a difference, what is counted."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.faults import TargetBroken, TargetHung
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
-from schedproof.properties.checking.difference import Difference
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.differential_target import Pair, Side
-from schedproof.properties.checking.replay import Outcome, replay
+from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 
@@ -20,11 +17,11 @@ SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv":
 class Bent(ModelTarget):
     """The model, bent in its answers where a test says."""
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, **changes):
         super().__init__()
         self._changes = changes
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         for name, change in self._changes.items():
             reply["step"][name] = change(reply["step"][name])
@@ -34,7 +31,7 @@ class Bent(ModelTarget):
 class Raises(ModelTarget):
     """Crashes with two requests in the batch."""
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         if len(reply["step"]["running"]) > 1:
             raise KeyError("two")
@@ -42,34 +39,34 @@ class Raises(ModelTarget):
 
 
 class Hangs(ModelTarget):
-    def step(self) -> Reply:
+    def step(self):
         raise TargetHung("step", 0.5)
 
 
 class Choosy(ModelTarget):
-    def add(self, request: Any) -> Reply:
+    def add(self, request):
         if request["id"] == "b":
             return {"ok": False, "error": "rejected", "message": "not b"}
         return super().add(request)
 
 
 class NeverAborts(ModelTarget):
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+    def abort(self, id, inside=False):  # noqa: A002
         return {"ok": False, "error": "unsupported", "message": "no aborts"}
 
 
 class NoPools(ModelTarget):
-    def start(self, system: str, revision: str, config: Any) -> Reply:
+    def start(self, system, revision, config):
         if config["num_blocks"] is not None:
             return {"ok": False, "error": "config", "message": "$.config.num_blocks: no pools"}
         return super().start(system, revision, config)
 
 
-def pair(first: Any, second: Any, system: str = "spyre", revision: str = "sound") -> Pair:
+def pair(first, second, system="spyre", revision="sound"):
     return Pair(Side(first, system, revision), Side(second, system, revision))
 
 
-def scenario(**changes: Any) -> Scenario:
+def scenario(**changes):
     requests = tuple(
         Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=4, **changes) for name in "ab"
     )
@@ -77,11 +74,11 @@ def scenario(**changes: Any) -> Scenario:
     return Scenario(system="spyre", revision="sound", config=config, requests=requests)
 
 
-def ran(two: Pair, **changes: Any) -> Outcome:
+def ran(two, **changes):
     return replay(two, scenario(**changes), ())
 
 
-def difference(first: Any, second: Any) -> Difference:
+def difference(first, second):
     two = pair(first, second)
     outcome = ran(two)
     assert two.difference is not None
@@ -89,7 +86,7 @@ def difference(first: Any, second: Any) -> Difference:
     return two.difference
 
 
-def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_counted() -> None:
+def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_counted():
     two = pair(ModelTarget(), ModelTarget())
     outcome = ran(two, output_len=2)
     assert outcome.finished
@@ -108,18 +105,16 @@ def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_count
         ({"computed": lambda tokens: dict.fromkeys(tokens, 1)}, "bookkeeping"),
     ],
 )
-def test_what_one_shows_otherwise_is_a_difference_of_its_class(
-    bent: dict[str, Any], kind: str
-) -> None:
+def test_what_one_shows_otherwise_is_a_difference_of_its_class(bent, kind):
     assert difference(ModelTarget(), Bent(**bent)).kind == kind
     assert difference(Bent(**bent), ModelTarget()).kind == kind
 
 
-def test_other_block_numbers_are_no_difference() -> None:
-    def renamed(blocks: dict[str, Any]) -> dict[str, Any]:
+def test_other_block_numbers_are_no_difference():
+    def renamed(blocks):
         return {name: [100 - number for number in own] for name, own in blocks.items()}
 
-    def renamed_slots(blocks: dict[str, Any]) -> dict[str, Any]:
+    def renamed_slots(blocks):
         return {name: [n and 100 - n for n in own] for name, own in blocks.items()}
 
     two = pair(ModelTarget(), Bent(blocks=renamed, slot_blocks=renamed_slots))
@@ -127,14 +122,14 @@ def test_other_block_numbers_are_no_difference() -> None:
     assert two.difference is None
 
 
-def test_a_crash_of_one_is_a_difference_with_its_traceback() -> None:
+def test_a_crash_of_one_is_a_difference_with_its_traceback():
     found = difference(ModelTarget(), Raises())
     assert found.kind == "crash"
     assert found.message == "B: the scheduler raised at 'step': KeyError: 'two'"
     assert "Traceback" in found.details
 
 
-def test_a_crash_of_both_is_none() -> None:
+def test_a_crash_of_both_is_none():
     two = pair(Raises(), Raises())
     outcome = ran(two)
     assert two.difference is None
@@ -142,13 +137,13 @@ def test_a_crash_of_both_is_none() -> None:
     assert two.coverage.both_failed == 1
 
 
-def test_a_hang_of_one_is_a_difference_of_its_own_class() -> None:
+def test_a_hang_of_one_is_a_difference_of_its_own_class():
     found = difference(Hangs(), ModelTarget())
     assert found.kind == "hang"
     assert found.message == "A: target hung: no reply to 'step' within 0.5 s"
 
 
-def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_none() -> None:
+def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_none():
     found = difference(ModelTarget(), Choosy())
     assert (found.kind, found.message) == ("refusal", "B refuses b: not b")
     both = pair(Choosy(), Choosy())
@@ -156,7 +151,7 @@ def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_
     assert both.difference is None
 
 
-def test_nobody_is_aborted_where_one_cannot() -> None:
+def test_nobody_is_aborted_where_one_cannot():
     for two in (pair(ModelTarget(), NeverAborts()), pair(NeverAborts(), ModelTarget())):
         outcome = ran(two, abort_at=1)
         assert outcome.finished
@@ -168,28 +163,28 @@ def test_nobody_is_aborted_where_one_cannot() -> None:
 class ReportsUnknownAborts(ModelTarget):
     """Reports an abort of an id that it does not know, too; the protocol says nothing of that."""
 
-    def start(self, system: str, revision: str, config: Any) -> Reply:
+    def start(self, system, revision, config):
         self._ids: set[str] = set()
         self._strangers: dict[str, str] = {}
         return super().start(system, revision, config)
 
-    def add(self, request: Any) -> Reply:
+    def add(self, request):
         self._ids.add(request["id"])
         return super().add(request)
 
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+    def abort(self, id, inside=False):  # noqa: A002
         if id not in self._ids:
             self._strangers[id] = "aborted"
         return super().abort(id, inside)
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         reply["step"]["finished"] |= self._strangers
         self._strangers = {}
         return reply
 
 
-def test_what_a_target_makes_of_an_unknown_id_is_no_difference() -> None:
+def test_what_a_target_makes_of_an_unknown_id_is_no_difference():
     two = pair(ModelTarget(), ReportsUnknownAborts())
     ran(two, abort_at=1)
     assert two.difference is None
@@ -197,14 +192,14 @@ def test_what_a_target_makes_of_an_unknown_id_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_both_abort_where_both_can(inside: bool) -> None:
+def test_both_abort_where_both_can(inside):
     two = pair(ModelTarget(), ModelTarget())
     ran(two, abort_at=1, abort_inside=inside)
     assert two.difference is None
     assert two.coverage.events["abort"] == 2
 
 
-def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_not() -> None:
+def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_not():
     config = full_config("spyre", "sound", SMALL | {"num_blocks": 64})
     one, both = pair(ModelTarget(), NoPools()), pair(NoPools(), NoPools())
     for two in (one, both):
@@ -215,9 +210,9 @@ def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_no
     assert both.refused == {}
 
 
-def test_fields_that_only_one_shows_are_not_compared() -> None:
+def test_fields_that_only_one_shows_are_not_compared():
     class ShowsNoTkv(Bent):
-        def start(self, system: str, revision: str, config: Any) -> Reply:
+        def start(self, system, revision, config):
             reply = super().start(system, revision, config)
             return reply | {"observes": [name for name in reply["observes"] if name != "tkv"]}
 
@@ -227,11 +222,11 @@ def test_fields_that_only_one_shows_are_not_compared() -> None:
     assert "tkv" not in two.coverage.fields
 
 
-def test_a_harmless_difference_that_is_tolerated_does_not_hide_what_follows() -> None:
+def test_a_harmless_difference_that_is_tolerated_does_not_hide_what_follows():
     class First(Bent):
         steps = 0
 
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             self.steps += 1
             if self.steps > 3:
@@ -247,13 +242,13 @@ def test_a_harmless_difference_that_is_tolerated_does_not_hide_what_follows() ->
     assert two.earlier.step == 0
 
 
-def test_a_target_that_is_none_is_neither_a_difference_nor_a_pass() -> None:
+def test_a_target_that_is_none_is_neither_a_difference_nor_a_pass():
     with pytest.raises(TargetBroken):
         ran(pair(ModelTarget(), Bent(kind=lambda kind: "nonsense")))
 
 
 @pytest.mark.slow
-def test_the_machine_searches_a_pair_as_it_does_a_target() -> None:
+def test_the_machine_searches_a_pair_as_it_does_a_target():
     two = pair(ModelTarget(), ModelTarget("2.1.0"), "spyre", "sound")
     search = Search(SearchOptions(two, "spyre", "sound", (), "small"))
     assert any(run_search(search, 100, seed, 20) for seed in range(4))
@@ -265,11 +260,11 @@ def test_the_machine_searches_a_pair_as_it_does_a_target() -> None:
     assert two.difference.shape == broken.rule
 
 
-def test_values_that_are_fixed_are_in_every_configuration() -> None:
+def test_values_that_are_fixed_are_in_every_configuration():
     seen = []
 
     class Notes(ModelTarget):
-        def start(self, system: str, revision: str, config: Any) -> Reply:
+        def start(self, system, revision, config):
             seen.append(config["prefix_caching"])
             return super().start(system, revision, config)
 

@@ -1,13 +1,12 @@
 """What a target does not show is not judged: a correct one that hides fields is never accused."""
 
 import random
-from typing import Any
 
 import pytest
 
-from schedproof.model.observation import FIELDS, REQUIRED, Step
+from schedproof.model.observation import FIELDS, REQUIRED
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.target import ModelTarget, Reply, Target
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
@@ -24,14 +23,14 @@ SOUND = (
 OPTIONAL = sorted(FIELDS - REQUIRED)
 
 
-def hiding(hidden: frozenset[str]) -> Target:
+def hiding(hidden):
     class Hides(ModelTarget):
-        def start(self, system: str, revision: str, config: Any) -> Reply:
+        def start(self, system, revision, config):
             started = super().start(system, revision, config)
             observes = [field for field in started["observes"] if field not in hidden]
             return {**started, "observes": observes, "name": "a scheduler of a user"}
 
-        def step(self) -> Reply:
+        def step(self):
             step = super().step()["step"]
             return {
                 "ok": True,
@@ -41,7 +40,7 @@ def hiding(hidden: frozenset[str]) -> Target:
     return Hides()
 
 
-def accused(system: str, revision: str, hidden: frozenset[str], examples: int = 20) -> str | None:
+def accused(system, revision, hidden, examples=20):
     """The first broken rule and its message."""
     rules = [rule for rule in load(system) if rule.checked]
     search = Search(SearchOptions(hiding(hidden), system, revision, rules, "small"))
@@ -52,33 +51,27 @@ def accused(system: str, revision: str, hidden: frozenset[str], examples: int = 
 
 
 @pytest.mark.parametrize(("system", "revision"), SOUND)
-def test_a_target_that_shows_only_what_is_scheduled_is_not_accused(
-    system: str, revision: str
-) -> None:
+def test_a_target_that_shows_only_what_is_scheduled_is_not_accused(system, revision):
     assert accused(system, revision, frozenset(OPTIONAL)) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("field", OPTIONAL)
 @pytest.mark.parametrize(("system", "revision"), SOUND)
-def test_a_target_that_hides_one_field_is_not_accused(
-    system: str, revision: str, field: str
-) -> None:
+def test_a_target_that_hides_one_field_is_not_accused(system, revision, field):
     assert accused(system, revision, frozenset((field,)), examples=10) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("system", "revision"), SOUND)
-def test_a_target_that_hides_any_fields_is_not_accused(
-    system: str, revision: str, seed: int
-) -> None:
+def test_a_target_that_hides_any_fields_is_not_accused(system, revision, seed):
     chance = random.Random(seed)
     hidden = frozenset(chance.sample(OPTIONAL, chance.randint(2, len(OPTIONAL) - 1)))
     assert accused(system, revision, hidden, examples=10) is None
 
 
-def test_one_that_found_cached_what_it_could_load_does_not_seem_to_start_anew() -> None:
+def test_one_that_found_cached_what_it_could_load_does_not_seem_to_start_anew():
     """Where it is not shown which requests run, each that is scheduled may have been admitted."""
     loaded, finds = (
         Request(id=name, arrival=at, prompt=(("p", 32),), max_tokens=5, external_tokens=tokens)
@@ -88,7 +81,7 @@ def test_one_that_found_cached_what_it_could_load_does_not_seem_to_start_anew() 
     rules = [rule for rule in load("vllm") if rule.id == "V1-R27"]
     hits = []
 
-    def watch(_: int, step: Step) -> None:
+    def watch(_, step):
         hits.append((step.prefix_hit or {}).get("finds"))
 
     outcome = replay(hiding(frozenset({"running"})), scenario, rules, watch)

@@ -67,31 +67,31 @@ OTHERWISE: dict[str, Any] = {
 }
 
 
-def test_every_field_is_compared() -> None:
+def test_every_field_is_compared():
     assert set(COMPARED) == OTHERWISE.keys() == FIELDS
 
 
-def test_who_is_not_listed_has_nothing_and_the_order_of_the_preempted_does_not_matter() -> None:
+def test_who_is_not_listed_has_nothing_and_the_order_of_the_preempted_does_not_matter():
     one = replace(WHOLE, preempted=("a", "b"), prefix_hit={"b": 4, "a": 0}, computed={"a": 9})
     other = replace(WHOLE, preempted=("b", "a"), computed={"a": 9, "b": 0})
     assert differences(one, other) == []
 
 
 @pytest.mark.parametrize("field", COMPARED)
-def test_a_field_that_differs_is_named_and_no_other(field: str) -> None:
+def test_a_field_that_differs_is_named_and_no_other(field):
     assert differences(WHOLE, WHOLE) == []
     [line] = differences(replace(WHOLE, **{field: OTHERWISE[field]}), WHOLE)
     assert line.startswith(f"{field}: target ")
 
 
 @pytest.mark.parametrize("field", sorted(set(COMPARED) - REQUIRED - {"tkv"}))
-def test_a_field_that_one_of_them_does_not_show_is_not_compared(field: str) -> None:
+def test_a_field_that_one_of_them_does_not_show_is_not_compared(field):
     without = replace(WHOLE, **{field: None})
     assert differences(without, replace(WHOLE, **{field: OTHERWISE[field]})) == []
     assert differences(replace(WHOLE, **{field: OTHERWISE[field]}), without) == []
 
 
-def test_both_sides_are_told_in_a_line_each() -> None:
+def test_both_sides_are_told_in_a_line_each():
     other = replace(WHOLE, waiting=("c",), computed={"a": 9})
     assert differences(other, WHOLE) == [
         "waiting: target [c], model [c, d]",
@@ -109,19 +109,17 @@ def test_both_sides_are_told_in_a_line_each() -> None:
         (idle(tkv=0), idle(), True),
     ],
 )
-def test_no_tkv_is_zero_and_that_of_an_idle_step_says_nothing(
-    seen: Step, model: Step, same: bool
-) -> None:
+def test_no_tkv_is_zero_and_that_of_an_idle_step_says_nothing(seen, model, same):
     assert (differences(seen, model) == []) == same
     assert (differences(model, seen) == []) == same
 
 
-def padded(step: Step) -> Step:
+def padded(step):
     """The same step of a scheduler that pads: there block 0 is the padding."""
     return replace(step, left_pad_blocks={})
 
 
-def holding(slots: dict[str, tuple[int, ...]] | None = None, **blocks: tuple[int, ...]) -> Step:
+def holding(slots=None, **blocks):
     return decode(*blocks, blocks=blocks, slot_blocks=slots)
 
 
@@ -136,12 +134,12 @@ def holding(slots: dict[str, tuple[int, ...]] | None = None, **blocks: tuple[int
     ],
     ids=["shared", "written", "padding", "order of requests", "written by who has left"],
 )
-def test_blocks_that_differ_in_their_numbers_only_are_the_same(seen: Step, model: Step) -> None:
+def test_blocks_that_differ_in_their_numbers_only_are_the_same(seen, model):
     found = [line for line in differences(seen, model) if "blocks" in line]
     assert found == []
 
 
-def test_where_no_step_pads_a_block_may_be_named_0() -> None:
+def test_where_no_step_pads_a_block_may_be_named_0():
     model = replace(WHOLE, left_pad_blocks=None, slot_blocks=None)
     seen = replace(model, blocks={"a": (0, 1, 2), "b": (0, 3)})
     assert differences(seen, model) == []
@@ -167,9 +165,7 @@ def test_where_no_step_pads_a_block_may_be_named_0() -> None:
         *("another request's", "another of its own", "not written", "none_there's"),
     ],
 )
-def test_blocks_that_differ_by_more_than_names_are_told_apart(
-    seen: Step, model: Step, field: str
-) -> None:
+def test_blocks_that_differ_by_more_than_names_are_told_apart(seen, model, field):
     found = [line.partition(":")[0] for line in differences(seen, model)]
     assert [name for name in found if name != "scheduled"] == [field]
 
@@ -180,12 +176,10 @@ REQUESTS = st.dictionaries(
 
 
 @given(REQUESTS, REQUESTS, st.permutations(range(1, 7)))
-def test_any_renaming_that_leaves_the_padding_alone_changes_nothing(
-    blocks: dict[str, tuple[int, ...]], slots: dict[str, tuple[int, ...]], names: list[int]
-) -> None:
+def test_any_renaming_that_leaves_the_padding_alone_changes_nothing(blocks, slots, names):
     renamed = dict(enumerate(names, 1)) | {0: 0}
 
-    def under_new_names(held: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    def under_new_names(held):
         return {one: tuple(renamed[block] for block in own) for one, own in held.items()}
 
     model = decode("a", blocks=blocks, slot_blocks=slots)
@@ -194,9 +188,7 @@ def test_any_renaming_that_leaves_the_padding_alone_changes_nothing(
 
 
 @given(REQUESTS, st.data())
-def test_two_blocks_under_one_name_are_told_apart(
-    blocks: dict[str, tuple[int, ...]], data: st.DataObject
-) -> None:
+def test_two_blocks_under_one_name_are_told_apart(blocks, data):
     used = sorted({block for own in blocks.values() for block in own})
     assume(len(used) > 1)
     one, other, *_ = data.draw(st.permutations(used))
@@ -209,7 +201,7 @@ def test_two_blocks_under_one_name_are_told_apart(
 
 
 @pytest.mark.parametrize("hidden", sorted(FIELDS - REQUIRED))
-def test_what_a_target_does_not_show_is_taken_from_its_model_too(hidden: str) -> None:
+def test_what_a_target_does_not_show_is_taken_from_its_model_too(hidden):
     observes = FIELDS - {hidden}
     model = shown(WHOLE, observes)
     assert getattr(model, hidden) is None
@@ -217,27 +209,27 @@ def test_what_a_target_does_not_show_is_taken_from_its_model_too(hidden: str) ->
     assert shown(WHOLE, FIELDS) == WHOLE
 
 
-def test_who_shows_where_is_written_but_not_who_holds_it_is_compared_by_names_of_the_step() -> None:
+def test_who_shows_where_is_written_but_not_who_holds_it_is_compared_by_names_of_the_step():
     model = shown(holding({"a": (2,)}, a=(1, 2)), FIELDS - {"blocks"})
     assert differences(decode("a", slot_blocks={"a": (9,)}), model) == []
     assert differences(decode("a", slot_blocks={"a": (0,)}), model) != []
 
 
-def answer(step: Step) -> dict[str, Any]:
+def answer(step):
     """The observation as a target answers it."""
     reported: dict[str, Any] = msgspec.to_builtins(step)
     return reported
 
 
 @pytest.mark.parametrize("field", OTHERWISE)
-def test_whatever_differs_is_not_equal_at_sight(field: str) -> None:
+def test_whatever_differs_is_not_equal_at_sight(field):
     other = replace(WHOLE, **{field: OTHERWISE[field]})
     assert differences(other, WHOLE) != []
     assert not equal_at_sight(answer(other), answer(WHOLE))
     assert not equal_at_sight(answer(WHOLE), answer(other))
 
 
-def test_a_tkv_that_only_one_of_them_shows_is_not_equal_at_sight() -> None:
+def test_a_tkv_that_only_one_of_them_shows_is_not_equal_at_sight():
     hidden = replace(WHOLE, tkv=None)
     assert differences(hidden, WHOLE) != []
     assert not equal_at_sight(answer(hidden), answer(WHOLE))
@@ -245,7 +237,7 @@ def test_a_tkv_that_only_one_of_them_shows_is_not_equal_at_sight() -> None:
 
 
 @given(st.sets(st.sampled_from(sorted(FIELDS - REQUIRED - {"tkv"}))))
-def test_what_is_equal_at_sight_differs_in_nothing(hidden: set[str]) -> None:
+def test_what_is_equal_at_sight_differs_in_nothing(hidden):
     partly = replace(WHOLE, **dict.fromkeys(hidden))
     for one, other in ((partly, WHOLE), (WHOLE, partly)):
         assert equal_at_sight(answer(one), answer(other))

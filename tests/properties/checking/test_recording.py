@@ -1,15 +1,13 @@
 """What a target answered, given again."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.faults import TargetCrashed, TargetDied, TargetHung, TargetTooLarge
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.differential_target import Pair, Side
-from schedproof.properties.checking.recording import Answer, Recorded, Recorder, RecordError
+from schedproof.properties.checking.recording import Recorded, Recorder, RecordError
 from schedproof.properties.checking.replay import replay
 
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
@@ -18,12 +16,12 @@ SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv":
 class Fails(ModelTarget):
     """Does not take a second step."""
 
-    def __init__(self, fault: Exception) -> None:
+    def __init__(self, fault):
         super().__init__()
         self._fault = fault
         self._steps = 0
 
-    def step(self) -> Reply:
+    def step(self):
         self._steps += 1
         if self._steps > 1:
             raise self._fault
@@ -31,11 +29,11 @@ class Fails(ModelTarget):
 
 
 class NeverAborts(ModelTarget):
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+    def abort(self, id, inside=False):  # noqa: A002
         return {"ok": False, "error": "unsupported", "message": "no aborts"}
 
 
-def scenario(**changes: Any) -> Scenario:
+def scenario(**changes):
     requests = tuple(
         Request(id=name, arrival=at, prompt=((name, length),), max_tokens=4, **changes)
         for name, at, length in (("a", 0, 9), ("b", 2, 3), ("long", 2, 300))
@@ -44,13 +42,13 @@ def scenario(**changes: Any) -> Scenario:
     return Scenario(system="spyre", revision="sound", config=config, requests=requests)
 
 
-def recorded(target: Any, **changes: Any) -> list[Answer]:
+def recorded(target, **changes):
     recorder = Recorder(target)
     replay(recorder, scenario(**changes), ())
     return recorder.answers
 
 
-def beside(answers: list[Answer], target: Any, **changes: Any) -> Pair:
+def beside(answers, target, **changes):
     sides = (Side(Recorded(answers), "spyre", "sound"), Side(target, "spyre", "sound"))
     pair = Pair(*sides)
     replay(pair, scenario(**changes), ())
@@ -58,14 +56,14 @@ def beside(answers: list[Answer], target: Any, **changes: Any) -> Pair:
 
 
 @pytest.mark.parametrize("changes", [{}, {"abort_at": 3}, {"abort_at": 3, "abort_inside": True}])
-def test_a_recorded_target_stands_in_for_itself(changes: dict[str, Any]) -> None:
+def test_a_recorded_target_stands_in_for_itself(changes):
     answers = recorded(ModelTarget(), **changes)
     pair = beside(answers, ModelTarget(), **changes)
     assert pair.difference is None
     assert pair.coverage.steps == sum(op == "step" for op, _ in answers)
 
 
-def test_what_decides_otherwise_later_is_seen() -> None:
+def test_what_decides_otherwise_later_is_seen():
     answers = recorded(ModelTarget())
     answers[-1][1]["step"]["scheduled"] = {"b": 2}
     found = beside(answers, ModelTarget()).difference
@@ -82,7 +80,7 @@ def test_what_decides_otherwise_later_is_seen() -> None:
         (TargetHung("step", 3.0), "hang"),
     ],
 )
-def test_crashes_and_hangs_are_recorded_too(fault: Exception, kind: str) -> None:
+def test_crashes_and_hangs_are_recorded_too(fault, kind):
     answers = recorded(Fails(fault))
     found = beside(answers, ModelTarget()).difference
     assert found is not None
@@ -91,7 +89,7 @@ def test_crashes_and_hangs_are_recorded_too(fault: Exception, kind: str) -> None
     assert beside(answers, Fails(fault)).difference is None
 
 
-def test_one_that_could_not_abort_is_compared_without_aborts() -> None:
+def test_one_that_could_not_abort_is_compared_without_aborts():
     answers = recorded(NeverAborts(), abort_at=3)
     pair = beside(answers, ModelTarget(), abort_at=3)
     assert pair.difference is None
@@ -108,7 +106,7 @@ def test_one_that_could_not_abort_is_compared_without_aborts() -> None:
         (lambda answers: answers[-1][1]["step"].pop("kind"), "field kind is promised"),
     ],
 )
-def test_answers_that_do_not_fit_are_an_error_with_their_place(damage: Any, message: str) -> None:
+def test_answers_that_do_not_fit_are_an_error_with_their_place(damage, message):
     answers = recorded(ModelTarget())
     damage(answers)
     with pytest.raises(RecordError) as error:

@@ -1,6 +1,5 @@
 """Replay: the order of events, where a run ends, and what was expected of it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,20 +7,20 @@ import pytest
 from schedproof.model.errors import InputError
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Expectation, Request, Scenario
-from schedproof.model.target import ModelTarget, Reply
-from schedproof.properties.checking.replay import Outcome, replay
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
 
 RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
 
-def request(name: str, arrival: int = 0, **changes: Any) -> Request:
+def request(name, arrival=0, **changes):
     values: dict[str, Any] = {"prompt": ((name, 5),), "max_tokens": 4} | changes
     return Request(id=name, arrival=arrival, **values)
 
 
-def scenario(*requests: Request, **expect: Any) -> Scenario:
+def scenario(*requests, **expect):
     return Scenario(
         system="spyre",
         revision="sound",
@@ -34,19 +33,19 @@ def scenario(*requests: Request, **expect: Any) -> Scenario:
 class Recorder(ModelTarget):
     """The model, and what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.asked: list[str] = []
 
-    def add(self, request: Mapping[str, Any]) -> Reply:
+    def add(self, request):
         self.asked.append(f"add {request['id']}")
         return super().add(request)
 
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+    def abort(self, id, inside=False):  # noqa: A002
         self.asked.append(f"abort {id}{' inside' * inside}")
         return super().abort(id, inside)
 
-    def step(self) -> Reply:
+    def step(self):
         self.asked.append("step")
         return super().step()
 
@@ -54,18 +53,18 @@ class Recorder(ModelTarget):
 class Ghost(ModelTarget):
     """Shows a request that no request sent, once three tokens are computed in a step's decode."""
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         if reply["step"]["kind"] == "decode":
             reply["step"]["waiting"] = ["ghost"]
         return reply
 
 
-def run(*requests: Request, target: Any = None, **expect: Any) -> Outcome:
+def run(*requests, target=None, **expect):
     return replay(target or ModelTarget(), scenario(*requests, **expect), RULES)
 
 
-def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step() -> None:
+def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step():
     target = Recorder()
     outcome = run(
         request("b", 1, abort_at=2, abort_inside=True),
@@ -79,41 +78,41 @@ def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step() ->
     ]
 
 
-def test_a_request_that_is_rejected_is_not_aborted() -> None:
+def test_a_request_that_is_rejected_is_not_aborted():
     target = Recorder()
     long = request("long", prompt=(("long", 99),), abort_at=1)
     assert run(request("a"), long, target=target).finished
     assert not any(word.startswith("abort") for word in target.asked)
 
 
-def test_a_run_goes_on_to_the_last_event_though_nobody_is_there() -> None:
+def test_a_run_goes_on_to_the_last_event_though_nobody_is_there():
     outcome = run(request("a", 4))
     assert outcome.finished
     assert outcome.steps > 4
     assert outcome.exercised["ALL-R01"] == outcome.steps - 4
 
 
-def test_every_step_is_shown_in_order() -> None:
+def test_every_step_is_shown_in_order():
     seen: list[tuple[int, Step]] = []
     outcome = replay(ModelTarget(), scenario(), RULES, lambda number, s: seen.append((number, s)))
     assert [number for number, _ in seen] == list(range(outcome.steps))
 
 
-def test_the_first_broken_step_ends_a_run() -> None:
+def test_the_first_broken_step_ends_a_run():
     outcome = run(target=Ghost())
     assert outcome.broken[0].rule == "ALL-R03"
     assert outcome.broken[0].step == outcome.steps - 1 == 1
     assert not outcome.finished
 
 
-def test_a_run_is_cut_after_the_last_step_asked_for() -> None:
+def test_a_run_is_cut_after_the_last_step_asked_for():
     outcome = replay(ModelTarget(), scenario(), RULES, last_step=1)
     assert (outcome.steps, outcome.finished, outcome.broken) == (2, False, [])
 
 
-def test_a_target_that_never_ends_is_left_though_no_rule_is_checked() -> None:
+def test_a_target_that_never_ends_is_left_though_no_rule_is_checked():
     class Idler(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = ModelTarget.step(self)
             empty = {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
             return {"ok": True, "step": reply["step"] | empty}
@@ -135,18 +134,16 @@ def test_a_target_that_never_ends_is_left_though_no_rule_is_checked() -> None:
         (True, {"violates": ("ALL-R03", "SPY-R07")}, ["ALL-R03 broke, expected ALL-R03, SPY-R07"]),
     ],
 )
-def test_exactly_the_rules_named_must_break_first(
-    broken: bool, expect: dict[str, Any], unmet: list[str]
-) -> None:
+def test_exactly_the_rules_named_must_break_first(broken, expect, unmet):
     assert run(target=Ghost() if broken else ModelTarget(), **expect).unmet == unmet
 
 
-def test_an_expected_rule_that_is_not_checked_is_not_missed() -> None:
+def test_an_expected_rule_that_is_not_checked_is_not_missed():
     expected = scenario(violates=("SPY-R07",))
     assert replay(ModelTarget(), expected, select(RULES, ["ALL-R03"])).unmet == []
 
 
-def test_listed_steps_are_compared_on_the_fields_that_they_give() -> None:
+def test_listed_steps_are_compared_on_the_fields_that_they_give():
     steps = (
         {"step": 0, "kind": "prefill", "blocks": {"a": [1, 2]}, "running": ["a"]},
         {"step": 1, "kind": "prefill", "running": [], "paused": ["a"]},
@@ -161,7 +158,7 @@ def test_listed_steps_are_compared_on_the_fields_that_they_give() -> None:
     ]
 
 
-def test_a_field_that_no_step_has_is_refused_before_anything_runs() -> None:
+def test_a_field_that_no_step_has_is_refused_before_anything_runs():
     target = Recorder()
     with pytest.raises(InputError, match=r"^\$\.expect\.steps\[0\]\.tkvs: unknown field; valid"):
         run(target=target, steps=({"step": 0, "tkvs": 1},))
@@ -178,7 +175,7 @@ FAR = {
 
 
 @pytest.mark.parametrize("system", FAR)
-def test_idle_steps_that_are_left_out_change_nothing(system: str) -> None:
+def test_idle_steps_that_are_left_out_change_nothing(system):
     requests = (request("a"), request("b", 40), request("c", 41, abort_at=90), request("d", 120))
     run = Scenario(
         system=system,
@@ -190,7 +187,7 @@ def test_idle_steps_that_are_left_out_change_nothing(system: str) -> None:
     seen: tuple[dict[int, Step], ...] = ({}, {})
     gaps: list[tuple[int, int]] = []
 
-    def skipped(first: int, last: int) -> None:
+    def skipped(first, last):
         gaps.append((first, last))
 
     whole = replay(ModelTarget(), run, load(system), seen[0].__setitem__)
@@ -205,6 +202,6 @@ def test_idle_steps_that_are_left_out_change_nothing(system: str) -> None:
     assert {*busy} == {rule for rule, times in whole.exercised.items() if times}
 
 
-def test_no_step_of_a_target_that_is_no_model_is_left_out() -> None:
+def test_no_step_of_a_target_that_is_no_model_is_left_out():
     run = scenario(request("a"), request("b", 40))
     assert replay(Recorder(), run, RULES, skipped=pytest.fail).steps > 40

@@ -14,7 +14,7 @@ from schedproof.model.faults import (
 )
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.session import CONTEXT_STEPS, Session
 from schedproof.spec.catalogue import load
 
@@ -22,23 +22,23 @@ RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
 
-def session(target: Any, revision: str = "sound", **changes: Any) -> Session:
+def session(target, revision="sound", **changes):
     config = full_config("spyre", revision, SMALL | changes)
     return Session(target, "spyre", revision, config, RULES)
 
 
-def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
+def request(name, prompt=5, max_tokens=4):
     return Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=max_tokens)
 
 
-def run_out(run: Session) -> list[Any]:
+def run_out(run):
     broken = []
     while run.unfinished and not broken:
         broken = run.step()
     return broken
 
 
-def test_a_run_of_the_sound_model_breaks_nothing() -> None:
+def test_a_run_of_the_sound_model_breaks_nothing():
     run = session(ModelTarget())
     assert run.add(request("a")) == []
     assert run.add(request("b", 9)) == []
@@ -47,14 +47,14 @@ def test_a_run_of_the_sound_model_breaks_nothing() -> None:
     assert (run.started.name, run.started.version) == ("schedproof model of spyre", "sound")
 
 
-def test_a_request_that_is_rejected_is_no_part_of_the_run() -> None:
+def test_a_request_that_is_rejected_is_no_part_of_the_run():
     run = session(ModelTarget())
     assert run.add(request("long", 100)) == []
     assert "beyond max_model_len (32)" in run.rejected["long"]
     assert not run.unfinished
 
 
-def test_only_the_last_steps_are_kept() -> None:
+def test_only_the_last_steps_are_kept():
     run = session(ModelTarget())
     run.add(request("a", max_tokens=20))
     run_out(run)
@@ -74,14 +74,12 @@ def test_only_the_last_steps_are_kept() -> None:
     ],
     ids=["exception", "crash", "death", "hang"],
 )
-def test_a_crash_or_hang_in_any_operation_breaks_its_rule(
-    op: str, fault: Exception, rule: str, details: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_or_hang_in_any_operation_breaks_its_rule(op, fault, rule, details, monkeypatch):
     target = ModelTarget()
     run = session(target)
     run.add(request("a"))
 
-    def fail(*_: Any) -> Reply:
+    def fail(*_):
         raise fault
 
     monkeypatch.setattr(target, op, fail)
@@ -96,9 +94,9 @@ def test_a_crash_or_hang_in_any_operation_breaks_its_rule(
     assert run.monitor.exercised[rule] == 1
 
 
-def test_a_step_that_is_no_observation_is_a_fault_of_the_target() -> None:
+def test_a_step_that_is_no_observation_is_a_fault_of_the_target():
     class Broken(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             return {"ok": True, "step": {"kind": "idle"}}
 
     run = session(Broken())
@@ -106,15 +104,15 @@ def test_a_step_that_is_no_observation_is_a_fault_of_the_target() -> None:
         run.step()
 
 
-def test_a_refused_configuration_is_no_session() -> None:
+def test_a_refused_configuration_is_no_session():
     with pytest.raises(ConfigRefused, match="7 cannot hold a request of max_model_len tokens"):
         session(ModelTarget(), "2.5.2", num_blocks=7)
     assert session(ModelTarget(), "2.5.2", num_blocks=8).started.version == "2.5.2"
 
 
-def test_a_target_that_cannot_abort_goes_on_without() -> None:
+def test_a_target_that_cannot_abort_goes_on_without():
     class NoAbort(ModelTarget):
-        def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        def abort(self, id, inside=False):  # noqa: A002
             return {"ok": False, "error": "unsupported", "message": "cannot"}
 
     run = session(NoAbort())
@@ -126,7 +124,7 @@ def test_a_target_that_cannot_abort_goes_on_without() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_abort_is_passed_on_and_must_be_reported(inside: bool) -> None:
+def test_an_abort_is_passed_on_and_must_be_reported(inside):
     run = session(ModelTarget())
     run.add(request("a"))
     run.add(request("b"))
@@ -135,13 +133,13 @@ def test_an_abort_is_passed_on_and_must_be_reported(inside: bool) -> None:
     assert run.recent[-1][1].finished == {"a": "aborted"}
 
 
-def test_lockstep_names_the_fields_that_differ_from_the_release() -> None:
+def test_lockstep_names_the_fields_that_differ_from_the_release():
     class SoundInstead(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return super().start(system, "sound", config)
 
     class Bends(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             reply["step"]["computed"] = {}
             return reply
@@ -158,15 +156,13 @@ def test_lockstep_names_the_fields_that_differ_from_the_release() -> None:
 
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
 @pytest.mark.parametrize("hidden", ["tkv", "blocks", "slot_blocks", "waiting", "computed"])
-def test_what_a_release_does_not_show_is_no_difference_from_its_model(
-    hidden: str, revision: str
-) -> None:
+def test_what_a_release_does_not_show_is_no_difference_from_its_model(hidden, revision):
     class Shy(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             reply = super().start(system, revision, config)
             return reply | {"observes": [name for name in reply["observes"] if name != hidden]}
 
-        def step(self) -> Reply:
+        def step(self):
             step = super().step()["step"]
             return {"ok": True, "step": {key: step[key] for key in step if key != hidden}}
 
@@ -178,9 +174,9 @@ def test_what_a_release_does_not_show_is_no_difference_from_its_model(
 
 
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
-def test_a_release_may_number_its_blocks_as_it_likes(revision: str) -> None:
+def test_a_release_may_number_its_blocks_as_it_likes(revision):
     class Renumbers(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             step = super().step()["step"]
             for field in ("blocks", "slot_blocks"):
                 step[field] = {
@@ -196,9 +192,9 @@ def test_a_release_may_number_its_blocks_as_it_likes(revision: str) -> None:
     assert run.monitor.exercised["ALL-R07"] == run.monitor.history.step
 
 
-def test_a_release_that_takes_a_request_beyond_a_limit_is_no_longer_compared() -> None:
+def test_a_release_that_takes_a_request_beyond_a_limit_is_no_longer_compared():
     class TakesAll(ModelTarget):
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             return {"ok": True}
 
     run = session(TakesAll(), "2.1.2")
@@ -209,11 +205,11 @@ def test_a_release_that_takes_a_request_beyond_a_limit_is_no_longer_compared() -
 
 
 @pytest.mark.parametrize(("drafts", "told"), [(0, False), (2, True)])
-def test_only_a_target_with_drafts_is_told_how_many_are_right(drafts: int, told: bool) -> None:
+def test_only_a_target_with_drafts_is_told_how_many_are_right(drafts, told):
     asked: list[Mapping[str, Any]] = []
 
     class Listens(ModelTarget):
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             asked.append(request)
             return super().add(request)
 

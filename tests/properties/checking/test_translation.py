@@ -1,7 +1,5 @@
 """A configuration of one system in the terms of another."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -17,11 +15,11 @@ VLLM, SIM = ("vllm", "documented"), ("llmservingsim", "head")
 NANO, SPYRE = ("nano_vllm", "0.2.0"), ("spyre", "sound")
 
 
-def config(system: str, revision: str, **values: Any) -> dict[str, Any]:
+def config(system, revision, **values):
     return full_config(system, revision, values)
 
 
-def test_what_both_have_is_passed_on_and_the_rest_is_without_effect() -> None:
+def test_what_both_have_is_passed_on_and_the_rest_is_without_effect():
     given = config(*VLLM, block_size=4, num_blocks=9, enable_prefix_caching=False)
     asked = translated(given, *VLLM, *SIM)
     assert (asked["block_size"], asked["num_blocks"]) == (4, 9)
@@ -30,12 +28,12 @@ def test_what_both_have_is_passed_on_and_the_rest_is_without_effect() -> None:
     assert "max_model_len" not in asked
 
 
-def test_the_other_way_round_no_length_is_in_the_way() -> None:
+def test_the_other_way_round_no_length_is_in_the_way():
     asked = translated(config(*SIM, max_num_seqs=4), *SIM, *VLLM)
     assert asked == config(*VLLM, max_num_seqs=4, max_model_len=LONG)
 
 
-def test_nano_vllm_always_caches_and_cuts_prompts() -> None:
+def test_nano_vllm_always_caches_and_cuts_prompts():
     asked = translated(config(*NANO), *NANO, *VLLM)
     assert asked["enable_prefix_caching"]
     assert asked["enable_chunked_prefill"]
@@ -44,12 +42,12 @@ def test_nano_vllm_always_caches_and_cuts_prompts() -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [("policy", "priority"), ("watermark", 0.1), ("reserve_full_isl", False)]
 )
-def test_a_key_that_has_an_effect_which_the_other_lacks_is_an_error(key: str, value: Any) -> None:
+def test_a_key_that_has_an_effect_which_the_other_lacks_is_an_error(key, value):
     with pytest.raises(InputError, match=rf"\$\.config\.{key}: .* means nothing to llmservingsim"):
         translated(config(*VLLM, **{key: value}), *VLLM, *SIM)
 
 
-def test_what_must_be_fixed_is_what_the_other_lacks() -> None:
+def test_what_must_be_fixed_is_what_the_other_lacks():
     assert fixed_for(*VLLM, *SIM) == {
         "async_scheduling": False,
         "num_lookahead_tokens": 0,
@@ -68,12 +66,12 @@ def test_what_must_be_fixed_is_what_the_other_lacks() -> None:
 
 
 @pytest.mark.parametrize("pair", [(SPYRE, VLLM), (VLLM, SPYRE), (NANO, SPYRE)])
-def test_spyre_has_no_configuration_in_common_with_the_others(pair: Any) -> None:
+def test_spyre_has_no_configuration_in_common_with_the_others(pair):
     with pytest.raises(InputError, match="have no configuration in common"):
         fixed_for(*pair[0], *pair[1])
 
 
-def test_a_key_that_is_fixed_at_what_it_is_without_a_word_says_nothing() -> None:
+def test_a_key_that_is_fixed_at_what_it_is_without_a_word_says_nothing():
     assert (
         optional_in_effect(*VLLM, {"kv_connector": False, "num_speculative_tokens": 0})
         == frozenset()

@@ -1,14 +1,10 @@
 """Explaining: which model a recorded run matches, how far, and what it would have done."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schedproof.model.observation import Step
 from schedproof.model.replies import read_started, read_step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
@@ -17,10 +13,8 @@ from schedproof.properties.explanations.lockstep import AHEAD, MAX_BRANCHES, Exp
 
 from ..build import SMALL
 
-Change = Callable[[int, Step], Step]
 
-
-def request(name: str, prompt: int = 12, tokens: int = 6, **changes: Any) -> Request:
+def request(name, prompt=12, tokens=6, **changes):
     values = {"prompt": ((name, prompt),), "max_tokens": tokens, "arrival": 0} | changes
     return Request(id=name, **values)
 
@@ -30,12 +24,12 @@ class Recording:
 
     def __init__(
         self,
-        revision: str = "sound",
-        held_to: str = "sound",
-        system: str = "spyre",
-        change: Change = lambda number, step: step,
-        **config: Any,
-    ) -> None:
+        revision="sound",
+        held_to="sound",
+        system="spyre",
+        change=lambda number, step: step,
+        **config,
+    ):
         small = SMALL if system == "spyre" else {}
         values = full_config(system, revision, small | config)
         self.target = ModelTarget()
@@ -44,26 +38,26 @@ class Recording:
         self.change = change
         self.number = 0
 
-    def add(self, one: Request, *, open_ended: bool = False) -> None:
+    def add(self, one, *, open_ended=False):
         assert self.target.add(one.for_target())["ok"]
         reported = replace(one, output_len=None) if open_ended else one
         self.explainer.accept(reported, open_ended=open_ended)
 
-    def abort(self, name: str, inside: bool, *, said: bool | None = None) -> None:
+    def abort(self, name, inside, *, said=None):
         self.target.abort(name, inside)
         self.explainer.abort(name, inside if said is None else said)
 
-    def steps(self, count: int) -> None:
+    def steps(self, count):
         for _ in range(count):
             seen = read_step(self.target.step(), self.started.observes)
             self.explainer.observe(self.change(self.number, seen))
             self.number += 1
 
-    def matched(self) -> dict[str, int]:
+    def matched(self):
         return {one.revision: one.matched for one in self.explainer.matches}
 
 
-def three_requests(recording: Recording, *, open_ended: bool = False) -> None:
+def three_requests(recording, *, open_ended=False):
     recording.add(request("a", 12, 6), open_ended=open_ended)
     recording.steps(1)
     recording.add(request("b", 5, 9, output_len=3), open_ended=open_ended)
@@ -81,8 +75,8 @@ def three_requests(recording: Recording, *, open_ended: bool = False) -> None:
     ],
 )
 def test_a_run_of_a_model_matches_it_whole_even_if_nobody_says_where_requests_end(
-    system: str, revision: str, open_ended: bool
-) -> None:
+    system, revision, open_ended
+):
     recording = Recording(revision, revision, system)
     three_requests(recording, open_ended=open_ended)
     match = recording.explainer.match_of(revision)
@@ -90,7 +84,7 @@ def test_a_run_of_a_model_matches_it_whole_even_if_nobody_says_where_requests_en
     assert (match.matched, match.departed) == (23, None)
 
 
-def test_the_revision_that_decides_so_is_recognised() -> None:
+def test_the_revision_that_decides_so_is_recognised():
     recording = Recording("2.5.2", "sound", max_batch_tkv=64)
     for name in "abcd":
         recording.add(request(name, 12, 30))
@@ -102,8 +96,8 @@ def test_the_revision_that_decides_so_is_recognised() -> None:
     assert recording.explainer.matches[0].revision == "sound"
 
 
-def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_done() -> None:
-    def bend(number: int, step: Step) -> Step:
+def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_done():
+    def bend(number, step):
         return replace(step, tkv=(step.tkv or 0) + 1) if number == 4 else step
 
     recording, right = Recording(change=bend), Recording()
@@ -120,7 +114,7 @@ def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_d
     assert not right.explainer.over
 
 
-def test_a_request_that_the_model_refuses_ends_the_match() -> None:
+def test_a_request_that_the_model_refuses_ends_the_match():
     recording = Recording()
     recording.steps(2)
     recording.explainer.accept(request("long", 90))
@@ -133,7 +127,7 @@ def test_a_request_that_the_model_refuses_ends_the_match() -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("said", [False, True])
-def test_an_abort_may_have_been_inside_the_step_or_before_it(inside: bool, said: bool) -> None:
+def test_an_abort_may_have_been_inside_the_step_or_before_it(inside, said):
     recording = Recording()
     for name in "abc":
         recording.add(request(name))
@@ -148,7 +142,7 @@ def test_an_abort_may_have_been_inside_the_step_or_before_it(inside: bool, said:
     assert len(match.branches) == 1
 
 
-def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many() -> None:
+def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many():
     recording = Recording(max_num_seqs=32)
     recording.abort("none_there", False)
     match = recording.explainer.match_of("sound")
@@ -163,8 +157,8 @@ def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many
     assert (match.matched, match.departed) == (3, None)
 
 
-def test_the_last_token_that_is_allowed_may_be_an_eos() -> None:
-    def say_eos(number: int, step: Step) -> Step:
+def test_the_last_token_that_is_allowed_may_be_an_eos():
+    def say_eos(number, step):
         return replace(step, finished=dict.fromkeys(step.finished or {}, "eos"))
 
     known, unknown = Recording(change=say_eos), Recording(change=say_eos)
@@ -174,7 +168,7 @@ def test_the_last_token_that_is_allowed_may_be_an_eos() -> None:
     assert (known.matched()["sound"], unknown.matched()["sound"]) == (2, 4)
 
 
-def test_a_revision_without_the_configuration_is_named_with_the_reason() -> None:
+def test_a_revision_without_the_configuration_is_named_with_the_reason():
     recording = Recording("2.5.2", "2.5.2", long_output_priority=True)
     assert recording.matched() == {"2.5.2": 0}
     assert recording.explainer.unfit.keys() == {"sound", "documented", "2.1.2"}
@@ -187,9 +181,7 @@ def test_a_revision_without_the_configuration_is_named_with_the_reason() -> None
     st.integers(0, 30),
     st.booleans(),
 )
-def test_every_run_of_a_model_matches_it_whole(
-    shapes: list[tuple[int, int, int]], revision: str, gives_up: int, inside: bool
-) -> None:
+def test_every_run_of_a_model_matches_it_whole(shapes, revision, gives_up, inside):
     recording = Recording(revision, "sound", max_batch_tkv=96)
     for number, (prompt, tokens, wait) in enumerate(shapes):
         recording.add(request(f"r{number}", prompt, tokens), open_ended=bool(number % 2))

@@ -13,17 +13,16 @@ from schedproof.properties.history.content import (
 
 from ..build import decoding, waiting
 
-Content = tuple[tuple[str, int], ...]
 SEGMENTS = st.tuples(st.sampled_from(("a", "b", "out:a")), st.integers(1, 5))
 CONTENTS = st.lists(SEGMENTS, max_size=4).map(tuple)
 
 
-def tokens(content: Content) -> list[tuple[str, int]]:
+def tokens(content):
     """Every token by itself: its stream, and its place there (each segment begins its stream)."""
     return [(stream, place) for stream, length in content for place in range(length)]
 
 
-def common_tokens(one: Content, other: Content) -> int:
+def common_tokens(one, other):
     count = 0
     for mine, yours in zip(tokens(one), tokens(other), strict=False):
         if mine != yours:
@@ -45,34 +44,30 @@ def common_tokens(one: Content, other: Content) -> int:
         ((("a", 4), ("a", 4)), (("a", 8),), 4),
     ],
 )
-def test_contents_share_what_their_first_segments_agree_on(
-    one: Content, other: Content, shared: int
-) -> None:
+def test_contents_share_what_their_first_segments_agree_on(one, other, shared):
     assert common_prefix_len(one, other) == common_prefix_len(other, one) == shared
 
 
 @given(CONTENTS, CONTENTS)
-def test_segments_share_as_many_tokens_as_their_tokens_one_by_one(
-    one: Content, other: Content
-) -> None:
+def test_segments_share_as_many_tokens_as_their_tokens_one_by_one(one, other):
     assert (
         common_prefix_len(one, other) == common_prefix_len(other, one) == common_tokens(one, other)
     )
 
 
 @given(CONTENTS)
-def test_a_content_has_everything_in_common_with_itself(content: Content) -> None:
+def test_a_content_has_everything_in_common_with_itself(content):
     assert common_prefix_len(content, content) == sum(length for _, length in content)
 
 
-def test_a_request_has_said_its_prompt_and_what_it_generated() -> None:
+def test_a_request_has_said_its_prompt_and_what_it_generated():
     one = waiting("r1", 6, content=(("r0", 4), ("r1", 2)))
     assert known_tokens(one) == (("r0", 4), ("r1", 2))
     one.emitted = 3
     assert known_tokens(one) == (("r0", 4), ("r1", 2), ("out:r1", 3))
 
 
-def test_a_prompt_may_go_on_with_what_another_generated() -> None:
+def test_a_prompt_may_go_on_with_what_another_generated():
     earlier = decoding("r0", 6, emitted=3)
     again = waiting("r1", 8, content=(("r0", 6), ("out:r0", 2)))
     assert common_prefix_len(again.content, known_tokens(earlier)) == 8
@@ -94,9 +89,7 @@ SAYS = (("s", 12),)
         ({"over": 7, "prefix_hit": 8}, 8, 8),
     ],
 )
-def test_what_one_that_runs_holds_is_found_unless_another_filled_it_since(
-    gone: dict[str, int], found: int, shared: int
-) -> None:
+def test_what_one_that_runs_holds_is_found_unless_another_filled_it_since(gone, found, shared):
     holder = decoding("a", 12, content=SAYS, began=5)
     earlier = decoding("b", 12, content=SAYS, ended="eos", **gone)
     one = waiting("c", 12, content=SAYS)
@@ -106,7 +99,7 @@ def test_what_one_that_runs_holds_is_found_unless_another_filled_it_since(
     assert surely_shared(one, [holder], [earlier, holder, one], 4) == shared
 
 
-def test_of_one_that_was_preempted_nothing_is_sure() -> None:
+def test_of_one_that_was_preempted_nothing_is_sure():
     holder, one = decoding("a", 12, content=SAYS, began=5), waiting("c", 12, content=SAYS)
     one.preemptions = 1
     assert surely_found(one, [holder], [holder, one], 4) == 0

@@ -48,7 +48,7 @@ LOADS = st.lists(
 )
 
 
-def judged(system: str, loads: list[tuple[int, int, int, int, int]]) -> list[Monitor]:
+def judged(system, loads):
     """Two monitors of one run, the second of which forgets; both say the same of every step."""
     revision, config = REVISIONS[system], full_config(system, REVISIONS[system], SMALL[system])
     assert features_of(system).may_forget(config)
@@ -80,16 +80,14 @@ def judged(system: str, loads: list[tuple[int, int, int, int, int]]) -> list[Mon
 
 
 @given(LOADS, st.sampled_from(["vllm", "spyre"]))
-def test_forgetting_what_no_block_holds_changes_no_verdict(
-    loads: list[tuple[int, int, int, int, int]], system: str
-) -> None:
+def test_forgetting_what_no_block_holds_changes_no_verdict(loads, system):
     remembers, forgets = judged(system, loads)
     assert forgets.history.requests.keys() <= remembers.history.requests.keys()
     assert forgets.history.arrived == remembers.history.arrived
 
 
 @pytest.mark.parametrize("system", ["vllm", "spyre"])
-def test_of_a_long_run_no_more_is_remembered_than_blocks_can_hold(system: str) -> None:
+def test_of_a_long_run_no_more_is_remembered_than_blocks_can_hold(system):
     loads = [(number % 3, 1 + number % 12, number % 9, 1 + number % 6, 6) for number in range(150)]
     remembers, forgets = judged(system, loads)
     assert len(remembers.history.requests) == 150
@@ -98,7 +96,7 @@ def test_of_a_long_run_no_more_is_remembered_than_blocks_can_hold(system: str) -
     assert forgets.exercised["ALL-R08"] > 20
 
 
-def test_a_cache_that_is_not_followed_lets_nothing_be_forgotten() -> None:
+def test_a_cache_that_is_not_followed_lets_nothing_be_forgotten():
     config = full_config("vllm", "documented", SMALL["vllm"])
     monitor = Monitor([], {}, config, revision="documented", system="vllm")
     monitor.history.forgets = True

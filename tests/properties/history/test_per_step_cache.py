@@ -1,7 +1,5 @@
 """An answer is kept as long as it holds."""
 
-from collections.abc import Callable
-
 import pytest
 
 from schedproof.model.observation import Step
@@ -14,28 +12,28 @@ CONFIG = full_config("vllm", "documented", {})
 IDLE = Step(kind="idle", scheduled={})
 
 
-def book() -> RunHistory:
+def book():
     history = RunHistory(CONFIG, "documented", "vllm")
     for name in ("a", "b"):
         history.accept(request(name))
     return history
 
 
-def request(name: str) -> Request:
+def request(name):
     return Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=3)
 
 
 @once
-def live(history: RunHistory) -> list[str]:
+def live(history):
     return list(history.live)
 
 
 @once
-def kind(history: RunHistory, step: Step) -> str:
+def kind(history, step):
     return f"{step.kind} after {history.step}"
 
 
-def test_an_answer_is_worked_out_once_between_two_changes() -> None:
+def test_an_answer_is_worked_out_once_between_two_changes():
     history = book()
     assert live(history) == ["a", "b"]
     assert live(history) is live(history)
@@ -51,7 +49,7 @@ def test_an_answer_is_worked_out_once_between_two_changes() -> None:
     ],
     ids=["arrival", "abort", "abort inside", "step"],
 )
-def test_whatever_is_booked_ends_it(change: Callable[[RunHistory], None]) -> None:
+def test_whatever_is_booked_ends_it(change):
     history = book()
     before = live(history)
     change(history)
@@ -59,7 +57,7 @@ def test_whatever_is_booked_ends_it(change: Callable[[RunHistory], None]) -> Non
     assert live(history) == list(history.live)
 
 
-def test_of_another_step_the_answer_is_another() -> None:
+def test_of_another_step_the_answer_is_another():
     history = book()
     assert kind(history, IDLE) == "idle after 0"
     decode = Step(kind="decode", scheduled={"a": 1})
@@ -68,7 +66,7 @@ def test_of_another_step_the_answer_is_another() -> None:
     assert kind(history, decode) == "decode after 1"
 
 
-def test_two_histories_have_answers_of_their_own() -> None:
+def test_two_histories_have_answers_of_their_own():
     first, second = book(), book()
     live(first)
     second.accept(request("c"))
@@ -76,9 +74,9 @@ def test_two_histories_have_answers_of_their_own() -> None:
     assert live(first) == ["a", "b"]
 
 
-def test_nothing_but_the_answer_is_kept_of_an_error() -> None:
+def test_nothing_but_the_answer_is_kept_of_an_error():
     @once
-    def fails(history: RunHistory) -> None:
+    def fails(history):
         raise KeyError(history.step)
 
     history = book()
@@ -88,7 +86,7 @@ def test_nothing_but_the_answer_is_kept_of_an_error() -> None:
     assert history.answers == {}
 
 
-def test_with_another_configuration_the_answer_is_another() -> None:
+def test_with_another_configuration_the_answer_is_another():
     history = book()
     before = live(history)
     history.config = {**CONFIG}

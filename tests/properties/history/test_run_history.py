@@ -27,32 +27,32 @@ CONFIG = full_config(
 )
 
 
-def history(*requests: Request) -> RunHistory:
+def history(*requests):
     book = RunHistory(CONFIG, "sound", "spyre")
     for one in requests:
         book.accept(one)
     return book
 
 
-def request(name: str, prompt: int = 12, max_tokens: int = 3, output_len: int = 2) -> Request:
+def request(name, prompt=12, max_tokens=3, output_len=2):
     return Request(
         id=name, arrival=0, prompt=((name, prompt),), max_tokens=max_tokens, output_len=output_len
     )
 
 
-def ids(accounts: list[Any]) -> list[str]:
+def ids(accounts):
     return [one.id for one in accounts]
 
 
-def phases(book: RunHistory) -> tuple[list[str], list[str], list[str]]:
+def phases(book):
     return ids(book.unstarted()), ids(book.ongoing()), ids(book.decoding())
 
 
-def prefill(name: str, tokens: int, **fields: Any) -> Step:
+def prefill(name, tokens, **fields):
     return Step(kind="prefill", scheduled={name: tokens}, **fields)
 
 
-def test_a_request_goes_from_unstarted_over_ongoing_to_decoding() -> None:
+def test_a_request_goes_from_unstarted_over_ongoing_to_decoding():
     book = history(request("a"), request("b"))
     assert phases(book) == (["a", "b"], [], [])
     book.observe(prefill("a", 8))
@@ -64,7 +64,7 @@ def test_a_request_goes_from_unstarted_over_ongoing_to_decoding() -> None:
     assert book.last_was_prefill
 
 
-def test_members_are_sorted_by_what_was_computed_before_the_step() -> None:
+def test_members_are_sorted_by_what_was_computed_before_the_step():
     book = history(request("a", 8), request("b", 8))
     book.observe(prefill("a", 8, emitted={}, finished={}))
     mixed = Step(kind="mixed", scheduled={"a": 1, "b": 8, "stranger": 1}, emitted={}, finished={})
@@ -74,7 +74,7 @@ def test_members_are_sorted_by_what_was_computed_before_the_step() -> None:
     assert ids(book.decode_members(mixed)) == ["a", "b"]
 
 
-def test_a_finished_request_leaves_with_its_reason() -> None:
+def test_a_finished_request_leaves_with_its_reason():
     book = history(request("a", 8))
     book.observe(prefill("a", 8, emitted={"a": 1}, finished={"a": "eos"}))
     assert not book.live
@@ -84,7 +84,7 @@ def test_a_finished_request_leaves_with_its_reason() -> None:
     assert (book.step, book.busy_steps) == (2, 1)
 
 
-def test_without_emitted_and_finished_the_end_follows_from_what_was_scheduled() -> None:
+def test_without_emitted_and_finished_the_end_follows_from_what_was_scheduled():
     book = history(request("a", 8))  # two tokens to generate
     book.observe(prefill("a", 8))
     assert (book.requests["a"].emitted, list(book.live)) == (1, ["a"])
@@ -93,7 +93,7 @@ def test_without_emitted_and_finished_the_end_follows_from_what_was_scheduled() 
     assert book.requests["a"].ended == "eos"
 
 
-def test_an_abort_before_a_step_ends_a_request_at_once_and_is_to_be_reported() -> None:
+def test_an_abort_before_a_step_ends_a_request_at_once_and_is_to_be_reported():
     book = history(request("a"), request("b"))
     book.abort("a", inside=False)
     assert (list(book.live), book.aborts_to_report) == (["b"], {"a"})
@@ -101,7 +101,7 @@ def test_an_abort_before_a_step_ends_a_request_at_once_and_is_to_be_reported() -
     assert book.aborts_to_report == set()
 
 
-def test_an_abort_inside_a_step_ends_a_request_with_that_step() -> None:
+def test_an_abort_inside_a_step_ends_a_request_with_that_step():
     book = history(request("a"), request("b"))
     book.abort("a", inside=True)
     assert list(book.live) == ["a", "b"]
@@ -110,7 +110,7 @@ def test_an_abort_inside_a_step_ends_a_request_with_that_step() -> None:
     assert book.requests["a"].ended == "aborted"
 
 
-def test_an_abort_of_the_unknown_or_the_finished_changes_nothing() -> None:
+def test_an_abort_of_the_unknown_or_the_finished_changes_nothing():
     book = history(request("a", 8))
     book.abort("none_there", inside=False)
     book.observe(prefill("a", 8, finished={"a": "eos"}))
@@ -118,14 +118,14 @@ def test_an_abort_of_the_unknown_or_the_finished_changes_nothing() -> None:
     assert (book.aborts_to_report, book.aborts_inside) == (set(), set())
 
 
-def test_work_is_every_chunk_twice_and_every_token() -> None:
+def test_work_is_every_chunk_twice_and_every_token():
     book = history(request("a", 12, 3), request("b", 8, 1, 1))
     assert book.work == (2 * 2 + 3) + (2 * 1 + 1)
     book.observe(prefill("a", 8))
     assert alone(CONFIG, book.requests["a"]) == 2 * 1 + 3
 
 
-def test_first_in_line_is_the_oldest_that_has_not_started() -> None:
+def test_first_in_line_is_the_oldest_that_has_not_started():
     book = history(request("a"), request("b"))
     assert book.first_in_line is not None
     assert book.first_in_line[:2] == ("a", 0)
@@ -135,7 +135,7 @@ def test_first_in_line_is_the_oldest_that_has_not_started() -> None:
     assert book.first_in_line is None
 
 
-def test_the_allowance_of_the_first_in_line_stays_while_it_waits() -> None:
+def test_the_allowance_of_the_first_in_line_stays_while_it_waits():
     book = history(request("a"), request("b"))
     book.observe(prefill("a", 8))
     noted = book.first_in_line
@@ -144,7 +144,7 @@ def test_the_allowance_of_the_first_in_line_stays_while_it_waits() -> None:
     assert book.first_in_line == noted
 
 
-def test_a_copied_account_has_everything_and_goes_on_by_itself() -> None:
+def test_a_copied_account_has_everything_and_goes_on_by_itself():
     values: Any = {one.name: number for number, one in enumerate(fields(RequestHistory))}
     account = RequestHistory(**values)
     other = copy(account)
@@ -153,7 +153,7 @@ def test_a_copied_account_has_everything_and_goes_on_by_itself() -> None:
     assert account == RequestHistory(**values)
 
 
-def test_who_has_ended_and_holds_nothing_is_forgotten_where_that_is_asked_for() -> None:
+def test_who_has_ended_and_holds_nothing_is_forgotten_where_that_is_asked_for():
     book = history(request("a", 8), request("b"), request("c"))
     book.forgets = True
     book.abort("b", inside=False)
@@ -170,7 +170,7 @@ def test_who_has_ended_and_holds_nothing_is_forgotten_where_that_is_asked_for() 
     assert book.requests["d"].arrival == 3
 
 
-def test_nobody_is_forgotten_otherwise_nor_who_comes_again_under_the_same_name() -> None:
+def test_nobody_is_forgotten_otherwise_nor_who_comes_again_under_the_same_name():
     book = history(request("a", 8))
     book.observe(prefill("a", 8, finished={"a": "eos"}))
     assert list(book.requests) == ["a"]
@@ -196,13 +196,11 @@ def test_nobody_is_forgotten_otherwise_nor_who_comes_again_under_the_same_name()
         ("llmservingsim", {"enable_prefix_caching": False}, False),
     ],
 )
-def test_a_run_may_forget_where_the_cache_finds_only_what_blocks_hold(
-    system: str, config: dict[str, Any], may: bool
-) -> None:
+def test_a_run_may_forget_where_the_cache_finds_only_what_blocks_hold(system, config, may):
     assert features_of(system).may_forget(config) == may
 
 
-def test_of_an_open_ended_request_nobody_knows_how_much_it_generates() -> None:
+def test_of_an_open_ended_request_nobody_knows_how_much_it_generates():
     book = RunHistory(CONFIG, "sound", "spyre")
     book.accept(request("a"), open_ended=True)
     assert book.requests["a"].output_len is None
@@ -216,9 +214,7 @@ LOADS = st.lists(
 
 
 @given(LOADS, st.sampled_from(["sound", "documented", "2.1.2", "2.5.2"]), st.integers(0, 20))
-def test_forgetting_changes_no_verdict(
-    loads: list[tuple[int, int, int, int]], revision: str, gives_up: int
-) -> None:
+def test_forgetting_changes_no_verdict(loads, revision, gives_up):
     config = CONFIG | {"num_blocks": 60, "max_batch_tkv": 96}
     target = ModelTarget()
     observes = read_started(target.start("spyre", revision, config)).observes
@@ -246,7 +242,7 @@ def test_forgetting_changes_no_verdict(
     assert not monitors[1].history.requests.keys() - monitors[1].history.live.keys()
 
 
-def cached(*requests: Request, revision: str = "sound") -> RunHistory:
+def cached(*requests, revision="sound"):
     book = RunHistory(CONFIG | {"prefix_caching": True}, revision, "spyre")
     for one in requests:
         book.accept(one)
@@ -280,14 +276,12 @@ def cached(*requests: Request, revision: str = "sound") -> RunHistory:
         *("aborted before", "shown and finished", "another finished"),
     ],
 )
-def test_a_hit_is_what_is_shown_or_what_a_finished_prompt_did_not_compute(
-    fields: dict[str, Any], hit: int
-) -> None:
+def test_a_hit_is_what_is_shown_or_what_a_finished_prompt_did_not_compute(fields, hit):
     book = cached(request("a", 12), request("b", 12))
     assert book.hit_now(prefill("a", 4, **fields), book.requests["a"]) == hit
 
 
-def test_nobody_knows_the_hit_of_who_is_aborted_inside_its_first_step() -> None:
+def test_nobody_knows_the_hit_of_who_is_aborted_inside_its_first_step():
     book = cached(request("a", 12))
     book.abort("a", inside=True)
     seen = prefill("a", 4, prefix_hit={}, finished={"a": "aborted"})
@@ -295,7 +289,7 @@ def test_nobody_knows_the_hit_of_who_is_aborted_inside_its_first_step() -> None:
     assert book.hit_now(prefill("a", 4, prefix_hit={"a": 8}), book.requests["a"]) == 8
 
 
-def test_there_is_no_hit_after_the_first_step_nor_without_a_cache() -> None:
+def test_there_is_no_hit_after_the_first_step_nor_without_a_cache():
     off = history(request("a"))
     assert off.hit_now(prefill("a", 4, prefix_hit={"a": 8}), off.requests["a"]) == 0
     book = cached(request("a", 20))
@@ -304,7 +298,7 @@ def test_there_is_no_hit_after_the_first_step_nor_without_a_cache() -> None:
     assert book.hit_now(prefill("a", 8, finished={"a": "eos"}), book.requests["a"]) == 0
 
 
-def test_a_hit_is_booked_once_as_computed() -> None:
+def test_a_hit_is_booked_once_as_computed():
     book = cached(request("a", 20))
     book.observe(prefill("a", 4, prefix_hit={"a": 4}))
     account = book.requests["a"]
@@ -313,7 +307,7 @@ def test_a_hit_is_booked_once_as_computed() -> None:
     assert (account.computed, account.prefix_hit, account.prefill_steps) == (16, 4, 2)
 
 
-def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it() -> None:
+def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it():
     shared = request("b", 12).prompt
     book = cached(request("b", 12), Request(id="a", arrival=0, prompt=shared, max_tokens=2))
     book.observe(prefill("b", 8))
@@ -322,7 +316,7 @@ def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it(
     assert (book.requests["a"].prefix_hit, book.requests["a"].computed) == (8, 12)
 
 
-def decoding_two(revision: str) -> RunHistory:
+def decoding_two(revision):
     book = RunHistory(CONFIG, revision, "spyre")
     for name in "ab":
         book.accept(request(name, 8, 9, 9))
@@ -330,7 +324,7 @@ def decoding_two(revision: str) -> RunHistory:
     return book
 
 
-def test_who_is_paused_neither_decodes_nor_runs_until_it_comes_back() -> None:
+def test_who_is_paused_neither_decodes_nor_runs_until_it_comes_back():
     book = decoding_two("2.5.2")
     for steps in (1, 2):
         book.observe(Step(kind="decode", scheduled={"b": 1}, running=("b",), paused=("a",)))
@@ -344,7 +338,7 @@ def test_who_is_paused_neither_decodes_nor_runs_until_it_comes_back() -> None:
 
 
 @pytest.mark.parametrize("revision", ["sound", "documented", "2.1.2"])
-def test_where_nobody_may_pause_a_list_of_paused_changes_nothing(revision: str) -> None:
+def test_where_nobody_may_pause_a_list_of_paused_changes_nothing(revision):
     book = decoding_two(revision)
     book.observe(Step(kind="decode", scheduled={"b": 1}, running=("b",), paused=("a",)))
     assert book.paused == frozenset()
@@ -352,7 +346,7 @@ def test_where_nobody_may_pause_a_list_of_paused_changes_nothing(revision: str) 
     assert book.requests["a"].paused_steps == 0
 
 
-def test_running_are_those_who_have_started() -> None:
+def test_running_are_those_who_have_started():
     book = history(request("a", 8), request("b"), request("c"))
     book.observe(prefill("a", 8, emitted={"a": 1}))
     book.observe(prefill("b", 8))
@@ -364,9 +358,7 @@ LENGTHS = st.tuples(st.integers(1, 30), st.integers(1, 20), st.integers(1, 20))
 
 
 @given(st.lists(LENGTHS, min_size=1, max_size=5), st.booleans())
-def test_the_books_agree_with_what_the_model_shows(
-    lengths: list[tuple[int, int, int]], prefix_caching: bool
-) -> None:
+def test_the_books_agree_with_what_the_model_shows(lengths, prefix_caching):
     """Prompts are all of one stream, so that each is the beginning of a longer one."""
     config = CONFIG | {"prefix_caching": prefix_caching}
     target = ModelTarget()
@@ -390,7 +382,7 @@ def test_the_books_agree_with_what_the_model_shows(
     assert all(one.emitted == one.output_len for one in book.requests.values())
 
 
-def test_the_books_know_who_is_paused_as_the_model_does() -> None:
+def test_the_books_know_who_is_paused_as_the_model_does():
     config = CONFIG | {"max_batch_tkv": 64}
     target = ModelTarget()
     target.start("spyre", "2.5.2", config)
@@ -413,8 +405,8 @@ def test_the_books_know_who_is_paused_as_the_model_does() -> None:
     ("system", "preempted", "tokens"), [("vllm", (), 6), ("vllm", None, 12), ("spyre", None, 6)]
 )
 def test_where_preemptions_are_not_shown_a_request_may_have_come_back_with_a_hit(
-    system: str, preempted: tuple[str, ...] | None, tokens: int
-) -> None:
+    system, preempted, tokens
+):
     book = RunHistory(full_config(system, "documented", {}), "documented", system)
     book.accept(request("a"))
     book.observe(prefill("a", 4, preempted=preempted))

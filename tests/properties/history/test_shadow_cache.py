@@ -11,18 +11,17 @@ from schedproof.properties.history.shadow_cache import ShadowCache
 CONFIG = full_config(
     "spyre", "sound", {"block_size": 4, "chunk_size": 8, "prefix_caching": True, "num_blocks": 8}
 )
-Table = dict[str, list[int]]
 
 
 class Seen:
     """A run that is shown step by step: what each step computes, and the blocks after it."""
 
-    def __init__(self, **prompts: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, **prompts):
         self.history = RunHistory(CONFIG, "sound", "spyre", shadow=ShadowCache(4))
         for name, prompt in prompts.items():
             self.history.accept(Request(id=name, arrival=0, prompt=prompt, max_tokens=20))
 
-    def step(self, computes: dict[str, int], blocks: Table, **more: object) -> str | None:
+    def step(self, computes, blocks, **more):
         """The conflict of the step."""
         live = self.history.live
         done = [n for n, tokens in computes.items() if live[n].computed + tokens >= live[n].prompt]
@@ -34,27 +33,27 @@ class Seen:
         return changes.conflict
 
 
-def test_a_request_that_fills_its_own_blocks_reads_its_own_tokens() -> None:
+def test_a_request_that_fills_its_own_blocks_reads_its_own_tokens():
     run = Seen(a=(("a", 6),))
     assert run.step({"a": 6}, {"a": [1, 2]}) is None
     for table in ([1, 2], [1, 2], [1, 2, 3], [1, 2, 3]):
         assert run.step({"a": 1}, {"a": table}) is None
 
 
-def test_one_block_for_everything_is_named() -> None:
+def test_one_block_for_everything_is_named():
     run = Seen(a=(("a", 6),))
     assert run.step({"a": 6}, {"a": [1, 1]}) == (
         "a reads its tokens 0 to 3 from block 1, which holds tokens 4 to 5 of a"
     )
 
 
-def test_a_request_that_listed_one_block_twice_may_leave() -> None:
+def test_a_request_that_listed_one_block_twice_may_leave():
     run = Seen(a=(("a", 8),))
     run.step({"a": 8}, {"a": [1, 1]})
     assert run.step({}, {}, finished={"a": "length"}) is None
 
 
-def test_two_requests_that_write_one_private_block_are_named() -> None:
+def test_two_requests_that_write_one_private_block_are_named():
     run = Seen(a=(("a", 3),), b=(("b", 3),))
     assert run.step({"a": 3}, {"a": [1]}) is None
     assert run.step({"b": 3}, {"a": [1], "b": [1]}) is None  # a's next step reads it
@@ -63,7 +62,7 @@ def test_two_requests_that_write_one_private_block_are_named() -> None:
     )
 
 
-def test_a_block_that_another_request_goes_on_reading_is_not_written() -> None:
+def test_a_block_that_another_request_goes_on_reading_is_not_written():
     run = Seen(a=(("a", 4),), b=(("b", 4),))
     assert run.step({"a": 4}, {"a": [1]}) is None
     assert run.step({"b": 4}, {"a": [1], "b": [1]}) == (
@@ -72,7 +71,7 @@ def test_a_block_that_another_request_goes_on_reading_is_not_written() -> None:
     )
 
 
-def test_a_hit_on_blocks_that_hold_the_same_beginning_is_right() -> None:
+def test_a_hit_on_blocks_that_hold_the_same_beginning_is_right():
     run = Seen(a=(("s", 8), ("a", 1)), b=(("s", 8), ("b", 2)))
     assert run.step({"a": 9}, {"a": [1, 2, 3]}) is None
     hit = {"prefix_hit": {"b": 8}}
@@ -87,14 +86,14 @@ def test_a_hit_on_blocks_that_hold_the_same_beginning_is_right() -> None:
         ([1, 5, 4], "b reads its tokens 4 to 7 from block 5, which no request has written"),
     ],
 )
-def test_a_hit_on_any_other_block_is_named(blocks: list[int], says: str) -> None:
+def test_a_hit_on_any_other_block_is_named(blocks, says):
     run = Seen(a=(("s", 8), ("a", 1)), b=(("s", 8), ("b", 2)))
     assert run.step({"a": 9}, {"a": [1, 2, 3]}) is None
     table = {"a": [1, 2, 3], "b": blocks}
     assert run.step({"b": 2}, table, prefix_hit={"b": 8}) == says
 
 
-def test_a_freed_block_may_go_to_any_request_and_a_stale_name_is_seen() -> None:
+def test_a_freed_block_may_go_to_any_request_and_a_stale_name_is_seen():
     run = Seen(a=(("s", 4), ("a", 1)), b=(("b", 4),), c=(("s", 4), ("c", 1)))
     assert run.step({"a": 5}, {"a": [1, 2]}) is None
     run.history.abort("a", inside=False)
@@ -106,7 +105,7 @@ def test_a_freed_block_may_go_to_any_request_and_a_stale_name_is_seen() -> None:
     )
 
 
-def test_a_token_that_is_written_to_a_block_of_another_place_is_missed_by_its_reader() -> None:
+def test_a_token_that_is_written_to_a_block_of_another_place_is_missed_by_its_reader():
     run = Seen(a=(("a", 4),))
     assert run.step({"a": 4}, {"a": [1]}) is None
     assert run.step({"a": 1}, {"a": [1, 2]}, slot_blocks={"a": [1]}) == (
@@ -114,7 +113,7 @@ def test_a_token_that_is_written_to_a_block_of_another_place_is_missed_by_its_re
     )
 
 
-def test_a_block_that_a_request_gets_a_second_time_is_named() -> None:
+def test_a_block_that_a_request_gets_a_second_time_is_named():
     run = Seen(a=(("a", 4),))
     assert run.step({"a": 4}, {"a": [1]}) is None
     assert run.step({"a": 1}, {"a": [1, 1]}) == (
@@ -122,13 +121,13 @@ def test_a_block_that_a_request_gets_a_second_time_is_named() -> None:
     )
 
 
-def test_what_was_written_to_blocks_that_were_not_shown_may_be_found_anywhere() -> None:
+def test_what_was_written_to_blocks_that_were_not_shown_may_be_found_anywhere():
     run = Seen(a=(("s", 4), ("a", 1)), b=(("s", 4), ("b", 1)))
     assert run.step({"a": 5}, {}, finished={"a": "eos"}, emitted={"a": 1}) is None
     assert run.step({"b": 1}, {"b": [7, 3]}, prefix_hit={"b": 4}) is None
 
 
-def test_a_preempted_request_computes_its_tokens_again_in_other_blocks() -> None:
+def test_a_preempted_request_computes_its_tokens_again_in_other_blocks():
     run = Seen(a=(("a", 5),))
     assert run.step({"a": 5}, {"a": [1, 2]}) is None
     assert run.step({}, {}, preempted=["a"]) is None

@@ -1,20 +1,17 @@
 """Generated configurations and requests are accepted, and bring about what is worth checking."""
 
 import pytest
-from hypothesis import Phase, find, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from schedproof.model.llmservingsim.config import read_config
-from schedproof.model.llmservingsim.model import make_model
-from schedproof.model.scenario import Request, check_requests
+from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.properties.llmservingsim import strategies as llmservingsim
 from schedproof.properties.rules.registry import applies
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
+from schedproof.tests.properties.drawn import found
 
-SCALES = ("small", "short", "tight")
 REVISIONS = ("documented", "head")
 RULES = [rule for rule in load("llmservingsim") if rule.checked]
 CONFIG = {
@@ -26,59 +23,6 @@ EARLIER = [
     Request(id="r0", arrival=0, prompt=(("r0", 8),), max_tokens=2),
     Request(id="r1", arrival=0, prompt=(("r1", 6),), max_tokens=2),
 ]
-
-
-def found(strategy, condition):
-    """An example with the condition; `find` raises where there is none."""
-    unshrunk = settings(max_examples=2000, database=None, phases=(Phase.generate,))
-    return find(strategy, condition, settings=unshrunk)
-
-
-def request(name, content, shape):
-    return Request(
-        id=name,
-        arrival=0,
-        prompt=content,
-        max_tokens=shape.max_tokens,
-        output_len=shape.output_len,
-        priority=shape.priority,
-    )
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("scale", SCALES)
-@given(data=st.data())
-def test_every_configuration_can_be_modelled_and_takes_every_request(revision, scale, data):
-    config = data.draw(llmservingsim.configs(scale, revision))
-    assert list(config) == list(read_config(config, revision).__struct_fields__)
-    model = make_model(revision, config)
-    for strategy in (llmservingsim.shapes, llmservingsim.long_prompts):
-        shape = data.draw(strategy(config))
-        assert shape.priority == 0
-        content = data.draw(llmservingsim.contents(config, EARLIER, "new", shape.prompt))
-        one = request("new", content, llmservingsim.fitted(config, content, shape))
-        check_requests((one,))
-        if content[0][0] == "new":
-            assert model.refusal(one) is None
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize(
-    "tried",
-    [
-        {"enable_chunked_prefill": False},
-        {"enable_prefix_caching": False},
-        {"max_num_seqs": 0},
-        {"max_num_seqs": 1},
-        {"num_blocks": None},
-        {"long_prefill_token_threshold": 0},
-    ],
-)
-def test_every_option_is_tried(revision, tried):
-    def has(config):
-        return all(config[key] == value for key, value in tried.items())
-
-    assert found(llmservingsim.configs("small", revision), has)
 
 
 def test_prefills_are_prioritised_by_the_page_alone():

@@ -1,12 +1,8 @@
 """Rules of every system: no request lost, tokens counted, progress, blocks kept together."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 
 from ..build import broken, decode, decoding, exercised, history, idle, prefill, prefilling, waiting
 
@@ -16,7 +12,7 @@ SHARED = (("a", 8),)
 # ALL-R03
 
 
-def two_queued(**changes: Any) -> RunHistory:
+def two_queued(**changes):
     return history(decoding("a", 9), waiting("b"), **changes)
 
 
@@ -58,13 +54,11 @@ def two_queued(**changes: Any) -> RunHistory:
         ),
     ],
 )
-def test_everyone_unfinished_is_in_one_queue_and_nobody_else(
-    step: Step, message: str | None
-) -> None:
+def test_everyone_unfinished_is_in_one_queue_and_nobody_else(step, message):
     assert broken("ALL-R03", two_queued(), step) == message
 
 
-def test_who_is_aborted_inside_the_step_has_left_every_queue() -> None:
+def test_who_is_aborted_inside_the_step_has_left_every_queue():
     book = two_queued(aborts_inside=["a"])
     assert broken("ALL-R03", book, decode("a", waiting=("b",))) is None
     seen = decode("a", running=("a",), waiting=("b",))
@@ -73,14 +67,14 @@ def test_who_is_aborted_inside_the_step_has_left_every_queue() -> None:
     )
 
 
-def test_more_than_five_names_are_counted() -> None:
+def test_more_than_five_names_are_counted():
     book = history(*(waiting(f"r{number}") for number in range(7)))
     message = broken("ALL-R03", book, idle(waiting=()))
     assert message is not None
     assert message.startswith("r0, r1, r2, r3, r4 and 2 more unfinished, but ")
 
 
-def test_queues_are_at_stake_when_one_of_several_finishes() -> None:
+def test_queues_are_at_stake_when_one_of_several_finishes():
     leaves = decode("a", finished={"a": "length"})
     assert exercised("ALL-R03", two_queued(), leaves)
     assert not exercised("ALL-R03", two_queued(), decode("a"))
@@ -90,7 +84,7 @@ def test_queues_are_at_stake_when_one_of_several_finishes() -> None:
 # ALL-R04
 
 
-def last_but_one(**changes: Any) -> RequestHistory:
+def last_but_one(**changes):
     return decoding("a", 9, 2, **changes)
 
 
@@ -113,8 +107,8 @@ def last_but_one(**changes: Any) -> RequestHistory:
     ],
 )
 def test_exactly_the_tokens_due_are_emitted_and_the_last_ends_a_request(
-    output_len: int, emitted: dict[str, int], finished: dict[str, Any], message: str | None
-) -> None:
+    output_len, emitted, finished, message
+):
     book = history(last_but_one(output_len=output_len))
     assert broken("ALL-R04", book, decode("a", emitted=emitted, finished=finished)) == message
 
@@ -134,15 +128,13 @@ def test_exactly_the_tokens_due_are_emitted_and_the_last_ends_a_request(
         (3, {"a": "eos"}, "a emitted 4 tokens of 3"),
     ],
 )
-def test_where_nobody_knows_the_end_max_tokens_or_an_eos_at_once_is_one(
-    emitted: int, finished: dict[str, Any], message: str | None
-) -> None:
+def test_where_nobody_knows_the_end_max_tokens_or_an_eos_at_once_is_one(emitted, finished, message):
     book = history(decoding("a", 9, 2, output_len=None))
     shown = {"a": emitted} if emitted else {}
     assert broken("ALL-R04", book, decode("a", emitted=shown, finished=finished)) == message
 
 
-def test_a_request_that_uses_all_its_tokens_ends_by_length() -> None:
+def test_a_request_that_uses_all_its_tokens_ends_by_length():
     book = history(decoding("a", 9, 1))
     seen = decode("a", emitted={"a": 1}, finished={"a": "eos"})
     assert broken("ALL-R04", book, seen) == (
@@ -151,7 +143,7 @@ def test_a_request_that_uses_all_its_tokens_ends_by_length() -> None:
     assert exercised("ALL-R04", book, seen)
 
 
-def test_an_abort_is_reported_in_its_step_and_emits_nothing() -> None:
+def test_an_abort_is_reported_in_its_step_and_emits_nothing():
     inside = history(decoding("a", 9), aborts_inside=["a"])
     assert broken("ALL-R04", inside, decode("a", finished={"a": "aborted"})) is None
     assert broken("ALL-R04", inside, decode("a")) == (
@@ -171,7 +163,7 @@ def test_an_abort_is_reported_in_its_step_and_emits_nothing() -> None:
 # ALL-R05, ALL-R06
 
 
-def test_the_first_in_line_is_scheduled_within_its_allowance() -> None:
+def test_the_first_in_line_is_scheduled_within_its_allowance():
     in_time = history(waiting("a"), first_in_line=("a", 3, 5), step=7)
     assert broken("ALL-R05", in_time, idle()) is None
     late = history(waiting("a"), first_in_line=("a", 3, 5), step=8)
@@ -184,7 +176,7 @@ def test_the_first_in_line_is_scheduled_within_its_allowance() -> None:
     assert not exercised("ALL-R05", history(decoding("a", 9)), decode("a"))
 
 
-def test_everything_ends_within_the_work_that_it_is() -> None:
+def test_everything_ends_within_the_work_that_it_is():
     book = history(decoding("a", 9), work=10, busy_steps=13)
     assert broken("ALL-R06", book, decode("a")) is None
     late = history(decoding("a", 9), work=10, busy_steps=14)
@@ -201,11 +193,11 @@ def test_everything_ends_within_the_work_that_it_is() -> None:
 # ALL-R08
 
 
-def newcomer(**changes: Any) -> RequestHistory:
+def newcomer(**changes):
     return waiting("b", 12, content=(*SHARED, ("b", 4)), **changes)
 
 
-def after_hit(hit: int, **fields: Any) -> Step:
+def after_hit(hit, **fields):
     return prefill("b", 12 - hit, prefix_hit={"b": hit}, **fields)
 
 
@@ -226,9 +218,7 @@ def after_hit(hit: int, **fields: Any) -> Step:
         *("not computed", "another's", "shares less"),
     ],
 )
-def test_a_hit_is_no_longer_than_what_somebody_has_computed(
-    owner: RequestHistory, known: int
-) -> None:
+def test_a_hit_is_no_longer_than_what_somebody_has_computed(owner, known):
     book = history(owner, newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(known)) is None
     assert broken("ALL-R08", book, after_hit(known + 1)) == (
@@ -236,7 +226,7 @@ def test_a_hit_is_no_longer_than_what_somebody_has_computed(
     )
 
 
-def test_what_is_computed_in_the_same_step_may_be_a_hit() -> None:
+def test_what_is_computed_in_the_same_step_may_be_a_hit():
     book = history(prefilling("a", 4, 8), newcomer(), prefix_caching=True)
     both = Step(kind="prefill", scheduled={"a": 4, "b": 4}, prefix_hit={"b": 8})
     assert broken("ALL-R08", book, both) is None
@@ -244,7 +234,7 @@ def test_what_is_computed_in_the_same_step_may_be_a_hit() -> None:
     assert broken("ALL-R08", book, alone) is not None
 
 
-def test_generated_tokens_may_be_a_hit_but_for_the_last_which_is_not_computed() -> None:
+def test_generated_tokens_may_be_a_hit_but_for_the_last_which_is_not_computed():
     owner = decoding("a", 10, prompt=8)
     content = (*SHARED, ("out:a", 3), ("b", 4))
     book = history(owner, waiting("b", 15, content=content), prefix_caching=True)
@@ -254,14 +244,14 @@ def test_generated_tokens_may_be_a_hit_but_for_the_last_which_is_not_computed() 
     )
 
 
-def test_nobody_can_hit_what_only_it_would_compute_itself() -> None:
+def test_nobody_can_hit_what_only_it_would_compute_itself():
     book = history(newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(4)) == (
         "b takes 4 tokens from the cache, of which 0 were ever computed"
     )
 
 
-def test_a_hit_is_at_stake_in_the_first_chunk_only() -> None:
+def test_a_hit_is_at_stake_in_the_first_chunk_only():
     start = history(decoding("a", 8), newcomer(), prefix_caching=True)
     assert exercised("ALL-R08", start, after_hit(8))
     assert not exercised("ALL-R08", start, after_hit(0))
@@ -290,22 +280,20 @@ def test_a_hit_is_at_stake_in_the_first_chunk_only() -> None:
         ({"a": [1, 2], "b": [1, 3]}, 6, "3 blocks held and 6 free, the pool has 10"),
     ],
 )
-def test_held_and_free_blocks_are_the_pool_shared_ones_counted_once(
-    blocks: dict[str, list[int]] | None, free: int, message: str | None
-) -> None:
+def test_held_and_free_blocks_are_the_pool_shared_ones_counted_once(blocks, free, message):
     held = None if blocks is None else {name: tuple(own) for name, own in blocks.items()}
     book = history(decoding("a", 8), num_blocks=10)
     assert broken("ALL-R09", book, decode("a", blocks=held, free_blocks=free)) == message
 
 
-def test_a_pool_without_bound_or_out_of_sight_loses_no_block() -> None:
+def test_a_pool_without_bound_or_out_of_sight_loses_no_block():
     seen = decode("a", blocks={"a": (1,)}, free_blocks=3)
     assert broken("ALL-R09", history(decoding("a", 8)), seen) is None
     hidden = decode("a", blocks={"a": (1,)})
     assert broken("ALL-R09", history(decoding("a", 8), num_blocks=10), hidden) is None
 
 
-def test_the_pool_is_at_stake_when_a_holder_of_blocks_leaves() -> None:
+def test_the_pool_is_at_stake_when_a_holder_of_blocks_leaves():
     held = decode("a", blocks={"a": (1, 2)})
     leaves = decode("a", finished={"a": "length"})
     book = history(decoding("a", 8), waiting("b"), last=held, num_blocks=10)
@@ -329,25 +317,23 @@ def test_the_pool_is_at_stake_when_a_holder_of_blocks_leaves() -> None:
         (2, decode("a"), None),
     ],
 )
-def test_of_three_steps_in_a_row_one_computes_a_token(
-    barren: int, step: Step, message: str | None
-) -> None:
+def test_of_three_steps_in_a_row_one_computes_a_token(barren, step, message):
     assert broken("ALL-R10", history(decoding("a", 8), barren_steps=barren), step) == message
 
 
-def test_where_nobody_is_unfinished_nothing_need_be_computed() -> None:
+def test_where_nobody_is_unfinished_nothing_need_be_computed():
     gone = history(decoding("a", 8, ended="eos"), barren_steps=9)
     assert broken("ALL-R10", gone, idle()) is None
     assert not exercised("ALL-R10", gone, idle())
 
 
-def test_livelock_is_at_stake_while_an_unfinished_request_gets_nothing() -> None:
+def test_livelock_is_at_stake_while_an_unfinished_request_gets_nothing():
     book = history(decoding("a", 8), waiting("b"))
     assert exercised("ALL-R10", book, decode("a"))
     assert not exercised("ALL-R10", book, Step(kind="mixed", scheduled={"a": 1, "b": 5}))
 
 
-def test_barren_steps_are_counted_until_a_token_is_computed_or_nobody_is_left() -> None:
+def test_barren_steps_are_counted_until_a_token_is_computed_or_nobody_is_left():
     book = history(waiting("a"))
     for expected in (1, 2):
         book.observe(idle())

@@ -8,7 +8,7 @@ import pytest
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.observation_rules import shown_wrongly, something_shown
 from schedproof.properties.search.run import run_search
@@ -17,7 +17,7 @@ from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
 
-def history() -> RunHistory:
+def history():
     """`a` has computed 5 tokens, `b` waits."""
     config = full_config("nano_vllm", "0.2.0", {"block_size": 4, "num_blocks": 8})
     made = RunHistory(config, "0.2.0", "nano_vllm")
@@ -27,7 +27,7 @@ def history() -> RunHistory:
     return made
 
 
-def step(scheduled: dict[str, int], **seen: Any) -> Step:
+def step(scheduled, **seen):
     fields: dict[str, Any] = {"finished": {}, "prefix_hit": {}, "preempted": ()}
     return Step(kind="decode", scheduled=scheduled, **{**fields, **seen})
 
@@ -50,7 +50,7 @@ def step(scheduled: dict[str, int], **seen: Any) -> Step:
         ({}, None),
     ],
 )
-def test_a_request_shows_what_it_holds(seen: dict[str, Any], says: str | None) -> None:
+def test_a_request_shows_what_it_holds(seen, says):
     assert shown_wrongly(history(), step({"a": 1}, **seen)) == says
 
 
@@ -67,9 +67,7 @@ def test_a_request_shows_what_it_holds(seen: dict[str, Any], says: str | None) -
         ("mixed", {"b": 5}, "the step is named mixed, and is a prefill alone"),
     ],
 )
-def test_a_step_is_named_after_what_its_requests_do(
-    kind: Any, scheduled: dict[str, int], says: str | None
-) -> None:
+def test_a_step_is_named_after_what_its_requests_do(kind, scheduled, says):
     assert shown_wrongly(history(), Step(kind=kind, scheduled=scheduled)) == says
 
 
@@ -85,16 +83,14 @@ def test_a_step_is_named_after_what_its_requests_do(
         ({}, {}, ("b",), None),
     ],
 )
-def test_what_prefills_is_named_so(
-    scheduled: dict[str, int], emitted: dict[str, int], prefilling: Any, says: str | None
-) -> None:
+def test_what_prefills_is_named_so(scheduled, emitted, prefilling, says):
     kind: Any = "prefill" if "b" in scheduled else "decode"
     fields: dict[str, Any] = {"finished": {}, "prefix_hit": {}, "emitted": emitted}
     seen = Step(kind=kind, scheduled=scheduled, prefilling=prefilling, **fields)
     assert shown_wrongly(history(), seen) == says
 
 
-def test_a_preempted_request_that_found_all_but_one_token_may_have_either_name() -> None:
+def test_a_preempted_request_that_found_all_but_one_token_may_have_either_name():
     before = history()
     before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
     for kind in ("prefill", "decode", "mixed"):
@@ -102,7 +98,7 @@ def test_a_preempted_request_that_found_all_but_one_token_may_have_either_name()
         assert shown_wrongly(before, seen) is None
 
 
-def test_a_preempted_request_that_computes_again_what_it_lost_does_not_decode() -> None:
+def test_a_preempted_request_that_computes_again_what_it_lost_does_not_decode():
     before = history()
     before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
     seen = Step(kind="decode", scheduled={"a": 2}, prefix_hit={"a": 4})
@@ -112,7 +108,7 @@ def test_a_preempted_request_that_computes_again_what_it_lost_does_not_decode() 
     assert shown_wrongly(before, msgspec.structs.replace(seen, kind="mixed")) is not None
 
 
-def test_it_is_exercised_where_one_waits_and_another_goes_on() -> None:
+def test_it_is_exercised_where_one_waits_and_another_goes_on():
     assert something_shown(history(), step({"a": 1}, computed={"a": 6}))
     assert not something_shown(history(), step({"a": 1}))
     assert not something_shown(history(), step({"a": 1, "b": 5}, computed={"a": 6, "b": 5}))
@@ -121,9 +117,9 @@ def test_it_is_exercised_where_one_waits_and_another_goes_on() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
 @pytest.mark.parametrize("field", ["computed", "blocks", "slot_blocks"])
-def test_a_field_that_is_promised_and_always_empty_is_broken(system: str, field: str) -> None:
+def test_a_field_that_is_promised_and_always_empty_is_broken(system, field):
     class ShowsNothing(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             if field in reply["step"]:
                 reply["step"][field] = {}
@@ -137,9 +133,9 @@ def test_a_field_that_is_promised_and_always_empty_is_broken(system: str, field:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
-def test_a_request_that_waits_with_a_block_is_broken(system: str) -> None:
+def test_a_request_that_waits_with_a_block_is_broken(system):
     class HoldsEarly(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             for name in reply["step"]["waiting"]:
                 reply["step"]["blocks"].setdefault(name, [1])

@@ -2,7 +2,6 @@
 
 import importlib
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 from hypothesis.internal.conjecture import providers
@@ -15,7 +14,7 @@ from schedproof.properties.search.state import Hooks, Search, SearchOptions
 OURS = "numbers_that_a_project_of_ours_has"
 
 
-def searched() -> list[str]:
+def searched():
     """Every scenario of a search."""
     seen: list[str] = []
     options = SearchOptions(ModelTarget(), "spyre", "sound", (), "tight")
@@ -25,7 +24,7 @@ def searched() -> list[str]:
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def module(tmp_path, monkeypatch):
     """A module with many numbers, to be loaded."""
     numbers = ", ".join(str(number) for number in range(1, 2_000, 3))
     (tmp_path / f"{OURS}.py").write_text(f"NUMBERS = [{numbers}]\n", encoding="utf-8")
@@ -34,7 +33,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.slow
-def test_a_seed_gives_the_same_runs_whatever_is_loaded(module: str) -> None:
+def test_a_seed_gives_the_same_runs_whatever_is_loaded(module):
     before = searched()
     importlib.import_module(module)
     assert len(before) >= 20
@@ -42,9 +41,7 @@ def test_a_seed_gives_the_same_runs_whatever_is_loaded(module: str) -> None:
 
 
 @pytest.mark.slow
-def test_without_this_the_runs_would_depend_on_it(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_this_the_runs_would_depend_on_it(module, monkeypatch):
     """Else the test above could not fail."""
     monkeypatch.setattr(run, "without_local_constants", nullcontext)
     with without_local_constants():
@@ -53,7 +50,7 @@ def test_without_this_the_runs_would_depend_on_it(
     assert searched() != before
 
 
-def test_hypothesis_has_its_reader_back_afterwards() -> None:
+def test_hypothesis_has_its_reader_back_afterwards():
     reader = getattr(providers, READER)
     with without_local_constants():
         assert getattr(providers, READER) is not reader

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config, make_model
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.checking.session import Session
 from schedproof.properties.history.bounds import bounds_of
@@ -33,7 +33,7 @@ PUBLISHED = tuple(CONFIGS)
 class AcceptsAll(ModelTarget):
     """A scheduler whose door refuses nothing: the model behind it waits for ever."""
 
-    def add(self, request: Any) -> Reply:
+    def add(self, request):
         assert self._model is not None
         read = msgspec.convert({"arrival": 0, **request}, Request)
         self._state = self._model.arrive(self._state, read)
@@ -43,12 +43,12 @@ class AcceptsAll(ModelTarget):
 class EndsAtOnce(AcceptsAll):
     """Accepts everything, and ends in the next step what can never run."""
 
-    def start(self, system: str, revision: str, config: Any) -> Reply:
+    def start(self, system, revision, config):
         self._to_end: dict[str, str] = {}
         self._asked = (system, config)
         return super().start(system, revision, config)
 
-    def add(self, request: Any) -> Reply:
+    def add(self, request):
         system, config = self._asked
         prompt = sum(tokens for _, tokens in request["prompt"])
         if bounds_of(system).beyond(config, prompt, request["max_tokens"]):
@@ -56,25 +56,25 @@ class EndsAtOnce(AcceptsAll):
             return {"ok": True}
         return super().add(request)
 
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+    def abort(self, id, inside=False):  # noqa: A002
         if id in self._to_end:
             self._to_end[id] = "aborted"
             return {"ok": True}
         return super().abort(id, inside)
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         reply["step"]["finished"] |= self._to_end
         self._to_end = {}
         return reply
 
 
-def options(system: str, target: Any) -> SearchOptions:
+def options(system, target):
     return SearchOptions(target, system, SYSTEMS[system].revisions[0], load(system), "small")
 
 
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_each_bound_is_exceeded_by_one_and_by_far(system: str) -> None:
+def test_each_bound_is_exceeded_by_one_and_by_far(system):
     config = full_config(system, SYSTEMS[system].revisions[0], CONFIGS[system])
     limits = bounds_of(system).limits(config)
     assert limits
@@ -88,7 +88,7 @@ def test_each_bound_is_exceeded_by_one_and_by_far(system: str) -> None:
 
 
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system: str) -> None:
+def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system):
     revision = SYSTEMS[system].revisions[0]
     config = full_config(system, revision, CONFIGS[system])
     model, limit = make_model(system, revision, config), min(bounds_of(system).limits(config))
@@ -102,7 +102,7 @@ def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system: str) -> None:
+def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system):
     search = Search(options(system, AcceptsAll()))
     assert run_search(search, 400, 0, 0)
     assert search.failure is not None
@@ -121,14 +121,14 @@ def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_a_target_that_accepts_it_and_ends_it_with_a_reason_is_not_accused(system: str) -> None:
+def test_a_target_that_accepts_it_and_ends_it_with_a_reason_is_not_accused(system):
     search = Search(options(system, EndsAtOnce()))
     assert not run_search(search, 100, 0, 0), search.failure
 
 
-def test_a_request_that_can_run_may_not_be_ended_early() -> None:
+def test_a_request_that_can_run_may_not_be_ended_early():
     class EndsEarly(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             reply["step"]["finished"] |= dict.fromkeys(reply["step"]["scheduled"], "length")
             return reply

@@ -10,7 +10,7 @@ BLOCK = 4
 
 
 @st.composite
-def requests(draw: st.DrawFn, name: str) -> Request:
+def requests(draw, name):
     max_tokens = draw(st.integers(1, 40))
     abort_at = draw(st.none() | st.integers(0, 9))
     return Request(
@@ -25,7 +25,7 @@ def requests(draw: st.DrawFn, name: str) -> Request:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
+def scenarios(draw):
     names = [f"r{number}" for number in range(draw(st.integers(1, 4)))]
     return Scenario(
         system="spyre",
@@ -34,18 +34,18 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
 
 
-def size(scenario: Scenario) -> tuple[int, int]:
+def size(scenario):
     ours = scenario.requests
     numbers = sum(one.prompt_len + one.max_tokens + one.arrival for one in ours)
     return len(ours), numbers
 
 
-def always(_: Scenario) -> bool:
+def always(_):
     return True
 
 
 @given(scenarios())
-def test_every_candidate_is_valid_and_no_larger(scenario: Scenario) -> None:
+def test_every_candidate_is_valid_and_no_larger(scenario):
     for candidate in simpler(scenario):
         check_requests(candidate.requests)
         assert candidate.requests
@@ -56,11 +56,11 @@ def test_every_candidate_is_valid_and_no_larger(scenario: Scenario) -> None:
 
 @given(scenarios(), st.integers(1, 60), st.integers(0, 200))
 def test_the_result_still_breaks_is_no_larger_and_costs_no_more_than_the_attempts(
-    scenario: Scenario, least: int, attempts: int
-) -> None:
+    scenario, least, attempts
+):
     tried = []
 
-    def breaks(candidate: Scenario) -> bool:
+    def breaks(candidate):
         tried.append(candidate)
         return sum(one.prompt_len for one in candidate.requests) >= least
 
@@ -71,25 +71,25 @@ def test_the_result_still_breaks_is_no_larger_and_costs_no_more_than_the_attempt
 
 
 @given(scenarios())
-def test_no_attempts_change_nothing(scenario: Scenario) -> None:
+def test_no_attempts_change_nothing(scenario):
     assert shrink(scenario, always, 0) == scenario
 
 
 @given(scenarios())
-def test_what_always_breaks_shrinks_to_one_request_of_one_token(scenario: Scenario) -> None:
+def test_what_always_breaks_shrinks_to_one_request_of_one_token(scenario):
     [request] = shrink(scenario, always, 10_000).requests
     assert (request.arrival, request.prompt_len, request.max_tokens) == (0, 1, 1)
     assert (request.abort_at, request.abort_inside, request.tokens_to_emit) == (None, False, 1)
 
 
 @given(scenarios())
-def test_what_breaks_no_more_is_left_alone(scenario: Scenario) -> None:
+def test_what_breaks_no_more_is_left_alone(scenario):
     assert shrink(scenario, lambda _: False, 10_000) == scenario
 
 
 @given(scenarios(), st.integers(2, 80))
-def test_the_smallest_number_that_breaks_is_found(scenario: Scenario, least: int) -> None:
-    def breaks(candidate: Scenario) -> bool:
+def test_the_smallest_number_that_breaks_is_found(scenario, least):
+    def breaks(candidate):
         return max(one.prompt_len for one in candidate.requests) >= least
 
     if not breaks(scenario):
@@ -98,12 +98,12 @@ def test_the_smallest_number_that_breaks_is_found(scenario: Scenario, least: int
     assert request.prompt_len == least
 
 
-def test_no_candidate_is_tried_twice() -> None:
+def test_no_candidate_is_tried_twice():
     tried: list[str] = []
     one = Request(id="a", arrival=3, prompt=(("a", 33),), max_tokens=17)
     scenario = Scenario(system="spyre", config={"block_size": BLOCK}, requests=(one,))
 
-    def breaks(candidate: Scenario) -> bool:
+    def breaks(candidate):
         tried.append(repr(candidate.requests))
         return candidate.requests[0].prompt_len > 9
 
@@ -112,19 +112,19 @@ def test_no_candidate_is_tried_twice() -> None:
 
 
 @given(st.integers(0, 500), st.integers(0, 5), st.integers(1, 64))
-def test_smaller_numbers_are_smaller_and_different(number: int, least: int, block: int) -> None:
+def test_smaller_numbers_are_smaller_and_different(number, least, block):
     found = list(smaller_numbers(number, least, block))
     assert all(least <= one < number for one in found)
     assert len(found) == len(set(found))
     assert bool(found) == (number > least)
 
 
-def with_inputs(*prompt: tuple[str, int], inputs: tuple[int, ...]) -> Scenario:
+def with_inputs(*prompt, inputs):
     one = Request(id="a", arrival=0, prompt=prompt, max_tokens=1, encoder_inputs=inputs)
     return Scenario(system="vllm", config={"block_size": BLOCK}, requests=(one,))
 
 
-def test_an_encoder_input_is_left_out_or_becomes_text_and_is_never_cut() -> None:
+def test_an_encoder_input_is_left_out_or_becomes_text_and_is_never_cut():
     scenario = with_inputs(("a", 1), ("cat", 4), ("b", 2), ("dog", 3), inputs=(1, 3))
     seen = [one.requests[0] for one in simpler(scenario)]
     for request in seen:
@@ -137,7 +137,7 @@ def test_an_encoder_input_is_left_out_or_becomes_text_and_is_never_cut() -> None
     assert ((("a", 10),), ()) in shapes
 
 
-def test_what_needs_no_encoder_shrinks_to_text() -> None:
+def test_what_needs_no_encoder_shrinks_to_text():
     scenario = with_inputs(("a", 1), ("cat", 4), ("dog", 3), inputs=(1, 2))
     shrunk = shrink(scenario, always, 200)
     assert shrunk.requests[0].encoder_inputs == ()

@@ -22,7 +22,7 @@ from schedproof.properties.spyre.workloads import (
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_load_is_one_that_the_model_takes(seed: int) -> None:
+def test_every_load_is_one_that_the_model_takes(seed):
     draw = np.random.default_rng(seed)
     config = draw_config(draw)
     rules = read_rules("sound", config)
@@ -33,7 +33,7 @@ def test_every_load_is_one_that_the_model_takes(seed: int) -> None:
     assert np.array_equal(asked_by(rules, [one.requests for one in scenarios]), asked)
 
 
-def test_loads_arrive_in_order_and_some_stop_early() -> None:
+def test_loads_arrive_in_order_and_some_stop_early():
     draw = np.random.default_rng(0)
     asked = draw_loads(draw, read_rules("sound", {}), 5, 400)
     there = asked[PROMPT] > 0
@@ -43,7 +43,7 @@ def test_loads_arrive_in_order_and_some_stop_early() -> None:
     assert 0 < np.count_nonzero(early[there]) < np.count_nonzero(there)
 
 
-def test_a_lane_beyond_the_limit_or_idle_is_caught_and_the_smallest_of_them_kept() -> None:
+def test_a_lane_beyond_the_limit_or_idle_is_caught_and_the_smallest_of_them_kept():
     rules = read_rules("sound", {"max_model_len": 1000, "max_batch_tkv": 1000})
     reported = LaneResult(np.array([9, 9, 9]), np.array([1000, 1001, 999]), np.array([0, 0, 1]))
     assert caught("SPY-R07", rules, reported).tolist() == [False, True, False]

@@ -1,7 +1,5 @@
 """Prompts with pictures: their names say their sizes, and they are never cut."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +11,7 @@ from schedproof.properties.vllm.request_features import encoders, with_pictures
 
 
 @st.composite
-def configs(draw: st.DrawFn) -> dict[str, Any]:
+def configs(draw):
     config = draw(vllm.configs("small", "documented"))
     drawn = draw(encoders(config))
     drafts = ("num_speculative_tokens", "num_lookahead_tokens")
@@ -22,7 +20,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(st.data())
-def test_requests_with_pictures_keep_their_length_and_can_be_computed(data: st.DataObject) -> None:
+def test_requests_with_pictures_keep_their_length_and_can_be_computed(data):
     config = data.draw(configs())
     said: list[Request] = []
     for number in range(3):

@@ -4,23 +4,23 @@ from math import ceil
 
 import msgspec
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from schedproof.model import allocator
 from schedproof.model.observation import Step
-from schedproof.model.scenario import Request, check_requests
+from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache, scheduler
-from schedproof.model.vllm.config import SAYING_NOTHING, read_config
+from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.model import make_model
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.properties.vllm import strategies as vllm
+from schedproof.tests.properties.drawn import SCALES, found, history
 
-SCALES = ("small", "short", "tight")
 REVISION = "documented"
 # Six blocks of four; requests of at most 24 tokens.
 CONFIG = {
@@ -29,58 +29,16 @@ CONFIG = {
     **{"enable_prefix_caching": True, "policy": "fcfs", "watermark": 0.0},
     **{"reserve_full_isl": True},
 }
-EARLIER = Request(id="r0", arrival=0, prompt=(("r0", 14),), max_tokens=6, output_len=5)
 
 
 def _configs(scale):
     return vllm.configs(scale, REVISION)
 
 
-def _found(strategy, condition):
-    """An example with the condition; `find` raises where there is none."""
-    unshrunk = settings(max_examples=2000, database=None, phases=(Phase.generate,))
-    return find(strategy, condition, settings=unshrunk)
-
-
-def _history(config, computed, free=None, **changes):
-    """Requests that have computed so many tokens and decode, in a step with so many free blocks."""
-    history = RunHistory(config, REVISION, "vllm")
-    for index, tokens in enumerate(computed):
-        name = f"r{index}"
-        given = {"prompt": ((name, tokens),), "max_tokens": 5} | changes
-        history.accept(Request(id=name, arrival=0, **given))
-    scheduled = {f"r{index}": tokens for index, tokens in enumerate(computed)}
-    kind = "prefill" if scheduled else "idle"
-    seen = Step(kind=kind, scheduled=scheduled, emitted={}, finished={}, free_blocks=free)
-    history.observe(seen)
-    return history
-
-
-def _fits(config, shape):
-    request = _request("fits", (("fits", shape.prompt),), shape)
-    assert make_model(REVISION, config).refusal(request) is None
-    check_requests((request,))
-
-
-def _request(name, content, shape, **changes):
-    return Request(
-        id=name,
-        arrival=0,
-        prompt=content,
-        max_tokens=shape.max_tokens,
-        output_len=shape.output_len,
-        priority=shape.priority,
-        **changes,
-    )
-
-
 @pytest.mark.parametrize("scale", SCALES)
 @given(data=st.data())
-def test_every_configuration_can_be_modelled_and_is_one_that_vllm_takes(scale, data):
+def test_every_configuration_is_one_that_vllm_takes(scale, data):
     config = data.draw(_configs(scale))
-    read = read_config(config, REVISION)
-    own = [key for key in read.__struct_fields__ if key not in SAYING_NOTHING]
-    assert [key for key in config if key not in SAYING_NOTHING] == own
     assert 1 <= config["max_num_seqs"] <= 6
     assert config["max_num_batched_tokens"] >= config["max_num_seqs"]
     assert config["long_prefill_token_threshold"] <= config["max_model_len"]
@@ -107,32 +65,12 @@ def test_a_watermark_does_not_depend_on_whether_the_unusable_block_counts(scale,
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(
-    "tried",
-    [
-        {"enable_chunked_prefill": False},
-        {"enable_prefix_caching": False},
-        {"policy": "priority"},
-        {"policy": "fcfs"},
-        {"reserve_full_isl": False},
-        {"long_prefill_token_threshold": 0},
-        {"num_blocks": None},
-        {"max_num_seqs": 1},
-        {"max_num_seqs": 6},
-    ],
-    ids=str,
-)
-def test_every_option_is_tried(scale, tried):
-    _found(_configs(scale), lambda config: tried.items() <= config.items())
-
-
-@pytest.mark.parametrize("scale", SCALES)
 def test_pools_are_tried_that_a_server_of_this_length_would_not_and_would_start_with(scale):
     def longest(config):
         return ceil(config["max_model_len"] / config["block_size"])
 
-    _found(_configs(scale), lambda one: (one["num_blocks"] or 99) < longest(one))
-    _found(_configs(scale), lambda one: one["num_blocks"] == longest(one))
+    found(_configs(scale), lambda one: (one["num_blocks"] or 99) < longest(one))
+    found(_configs(scale), lambda one: one["num_blocks"] == longest(one))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -140,66 +78,15 @@ def test_watermarks_of_a_block_and_of_a_third_of_the_pool_are_tried(scale):
     def kept(config):
         return read_config(config, REVISION).watermark_blocks
 
-    _found(_configs(scale), lambda one: kept(one) == 1)
-    _found(_configs(scale), lambda one: one["num_blocks"] and kept(one) > one["num_blocks"] // 4)
+    found(_configs(scale), lambda one: kept(one) == 1)
+    found(_configs(scale), lambda one: one["num_blocks"] and kept(one) > one["num_blocks"] // 4)
 
 
 def test_the_smallest_blocks_are_tried():
     assert {
-        _found(_configs("small"), lambda c, n=n: c["block_size"] == n)["block_size"]
+        found(_configs("small"), lambda c, n=n: c["block_size"] == n)["block_size"]
         for n in (1, 2, 4, 8)
     } == {1, 2, 4, 8}
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@given(data=st.data())
-def test_requests_fit(scale, data):
-    config = data.draw(_configs(scale))
-    _fits(config, data.draw(vllm.shapes(config)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scale", SCALES)
-@given(data=st.data())
-def test_late_requests_fit(scale, data):
-    config = data.draw(_configs(scale))
-    longest = st.integers(1, config["max_model_len"] - 1)
-    computed = data.draw(st.lists(longest, min_size=1, max_size=4))
-    free = data.draw(st.none() | st.integers(0, config["num_blocks"] or 9))
-    history = _history(config, computed, free)
-    _fits(config, data.draw(vllm.beside_the_batch(config, history)))
-    assert vllm.steps_to_border(config, history) >= 0
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@given(data=st.data())
-def test_long_prompts_and_those_who_come_meanwhile_fit(scale, data):
-    config = data.draw(_configs(scale))
-    long = data.draw(vllm.long_prompts(config))
-    _fits(config, long)
-    history = RunHistory(config, REVISION, "vllm")
-    history.accept(_request("long", (("long", max(long.prompt, 2)),), long))
-    history.observe(Step(kind="prefill", scheduled={"long": 1}))
-    _fits(config, data.draw(vllm.beside_a_prefill(config, history)))
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@given(data=st.data())
-def test_requests_with_prompts_that_came_before_fit_as_well(scale, data):
-    config = data.draw(_configs(scale))
-    requests = []
-    for index in range(data.draw(st.integers(1, 4))):
-        name = f"r{index}"
-        shape = data.draw(vllm.shapes(config))
-        content = data.draw(vllm.contents(config, requests, name, shape.prompt))
-        fitted = vllm.fitted(config, content, shape)
-        assert fitted.prompt == sum(tokens for _, tokens in content)
-        assert fitted.priority == shape.priority
-        _fits(config, fitted)
-        _fits(config, vllm.fitted(config, content, None))
-        abort_at = data.draw(st.none() | st.just(3))
-        requests.append(_request(name, content, fitted, abort_at=abort_at))
-    check_requests(tuple(requests))
 
 
 @pytest.mark.parametrize(
@@ -224,15 +111,15 @@ def test_the_longest_request_is_what_the_door_lets_in(changes, longest):
 @pytest.mark.parametrize("prompt", [3, 4, 5, 8, 9, 10, 18, 23])
 def test_prompts_at_the_borders_of_blocks_budget_and_length_are_tried(prompt):
     config = CONFIG | {"num_blocks": 9}
-    _found(vllm.shapes(config), lambda shape: shape.prompt == prompt)
+    found(vllm.shapes(config), lambda shape: shape.prompt == prompt)
 
 
 def test_answers_that_fill_the_pool_and_that_stop_early_are_tried():
     def fills(shape):
         return shape.prompt == 1 and shape.output_len == 23
 
-    _found(vllm.shapes(CONFIG), fills)
-    _found(vllm.shapes(CONFIG), lambda shape: shape.output_len < shape.max_tokens)
+    found(vllm.shapes(CONFIG), fills)
+    found(vllm.shapes(CONFIG), lambda shape: shape.output_len < shape.max_tokens)
 
 
 @pytest.mark.parametrize("prompt", [11, 12, 13, 7, 8, 2])
@@ -241,22 +128,22 @@ def test_a_late_request_aims_at_what_is_left(prompt):
     are left, 12 tokens. Of the budget 7 are left. With 2 tokens it fills its block when the first
     does."""
     config = CONFIG | {"num_blocks": 9}
-    history = _history(config, [5, 8], free=4)
-    _found(vllm.beside_the_batch(config, history), lambda shape: shape.prompt == prompt)
+    book = history("vllm", config, [5, 8], free=4)
+    found(vllm.beside_the_batch(config, book), lambda shape: shape.prompt == prompt)
 
 
 def test_a_late_request_aims_at_what_the_watermark_leaves():
     """Of three blocks one is to be kept."""
     config = CONFIG | {"num_blocks": 9, "watermark": 0.15}
-    history = _history(config, [5, 8], free=4)
+    book = history("vllm", config, [5, 8], free=4)
     for prompt in (8, 9):
-        late = vllm.beside_the_batch(config, history)
-        _found(late, lambda shape, prompt=prompt: shape.prompt == prompt)
+        late = vllm.beside_the_batch(config, book)
+        found(late, lambda shape, prompt=prompt: shape.prompt == prompt)
 
 
 def test_a_late_request_may_be_more_important_than_everybody():
-    history = _history(CONFIG, [5, 8], free=1, priority=-1)
-    _found(vllm.beside_the_batch(CONFIG, history), lambda shape: shape.priority == -2)
+    book = history("vllm", CONFIG, [5, 8], free=1, priority=-1)
+    found(vllm.beside_the_batch(CONFIG, book), lambda shape: shape.priority == -2)
 
 
 def test_who_comes_during_a_prefill_fills_the_pool_together_with_its_chunks():
@@ -264,63 +151,21 @@ def test_who_comes_during_a_prefill_fills_the_pool_together_with_its_chunks():
     each step too: after three the pool is full, and the fourth chunk and its first token meet."""
     config = CONFIG | {"num_blocks": 9, "max_model_len": 36, "long_prefill_token_threshold": 4}
     long = Request(id="long", arrival=0, prompt=(("long", 36),), max_tokens=1)
-    history = RunHistory(config, REVISION, "vllm")
-    history.accept(long)
-    history.observe(Step(kind="prefill", scheduled={"long": 4}, free_blocks=7))
-    late = vllm.beside_a_prefill(config, history)
-    _found(late, lambda shape: shape.priority == -1)
+    book = RunHistory(config, REVISION, "vllm")
+    book.accept(long)
+    book.observe(Step(kind="prefill", scheduled={"long": 4}, free_blocks=7))
+    late = vllm.beside_a_prefill(config, book)
+    found(late, lambda shape: shape.priority == -1)
     with pytest.raises(NoSuchExample):
-        _found(late, lambda shape: shape.prompt != 12)
+        found(late, lambda shape: shape.prompt != 12)
 
 
 def test_few_priorities_are_drawn_so_that_many_are_equal():
     drawn = {
-        _found(vllm.shapes(CONFIG), lambda one, n=n: one.priority == n).priority
+        found(vllm.shapes(CONFIG), lambda one, n=n: one.priority == n).priority
         for n in (-1, 0, 1, 2)
     }
     assert drawn == {-1, 0, 1, 2}
-
-
-@given(scale=st.sampled_from(SCALES), data=st.data())
-def test_without_a_prefix_cache_or_somebody_earlier_a_prompt_is_its_own(scale, data):
-    config = data.draw(_configs(scale))
-    contents = vllm.contents
-    alone = data.draw(contents(config | {"enable_prefix_caching": True}, [], "r1", 7))
-    uncached = data.draw(contents(config | {"enable_prefix_caching": False}, [EARLIER], "r1", 7))
-    assert alone == uncached == (("r1", 7),)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        (("r1", 18),),
-        (("r0", 14),),
-        (("r0", 12),),
-        (("r0", 4), ("r1", 14)),
-        (("r0", 9), ("r1", 9)),
-        (("r0", 14), ("r1", 4)),
-        (("r0", 14), ("out:r0", 4)),
-        (("r0", 14), ("out:r0", 5)),
-    ],
-    ids=[
-        *("its own", "as it was", "its whole blocks", "a block", "a budget"),
-        *("all of the prompt", "to the last token", "with its answer"),
-    ],
-)
-def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(content):
-    drawn = vllm.contents(CONFIG, [EARLIER], "r1", 18)
-    assert _found(drawn, lambda found: found == content) == content
-
-
-def test_what_an_aborted_request_said_comes_again():
-    gone = Request(id="gone", arrival=0, prompt=(("gone", 9),), max_tokens=6, abort_at=2)
-    drawn = vllm.contents(CONFIG, [gone, EARLIER], "r1", 18)
-    _found(drawn, lambda content: content[0][0] == "gone")
-
-
-def test_a_configuration_caches_as_its_option_says():
-    assert vllm.caches(CONFIG)
-    assert not vllm.caches(CONFIG | {"enable_prefix_caching": False})
 
 
 @pytest.mark.parametrize(
@@ -335,25 +180,25 @@ def test_a_configuration_caches_as_its_option_says():
     ],
 )
 def test_steps_to_border_lead_to_the_lack_of_a_block_or_to_a_full_one(computed, free, steps):
-    assert vllm.steps_to_border(CONFIG, _history(CONFIG, computed, free)) == steps
+    assert vllm.steps_to_border(CONFIG, history("vllm", CONFIG, computed, free)) == steps
 
 
 def test_who_ends_before_takes_no_block():
     """One token is still to come, and fits."""
-    history = _history(CONFIG, [7], free=0, max_tokens=1)
-    assert vllm.steps_to_border(CONFIG, history) == 1
+    book = history("vllm", CONFIG, [7], free=0, max_tokens=1)
+    assert vllm.steps_to_border(CONFIG, book) == 1
 
 
 def test_without_a_bound_steps_to_border_lead_to_a_full_block():
     config = CONFIG | {"num_blocks": None}
-    assert vllm.free_blocks(config, _history(config, [5, 7])) is None
-    assert vllm.steps_to_border(config, _history(config, [5, 7])) == 1
+    assert vllm.free_blocks(config, history("vllm", config, [5, 7])) is None
+    assert vllm.steps_to_border(config, history("vllm", config, [5, 7])) == 1
 
 
 def test_free_blocks_are_what_the_target_shows_or_else_what_the_tokens_leave():
-    assert vllm.free_blocks(CONFIG, _history(CONFIG, [5, 8], free=1)) == 1
-    assert vllm.free_blocks(CONFIG, _history(CONFIG, [5, 8])) == 2
-    assert vllm.free_blocks(CONFIG, _history(CONFIG, [20, 20])) == 0
+    assert vllm.free_blocks(CONFIG, history("vllm", CONFIG, [5, 8], free=1)) == 1
+    assert vllm.free_blocks(CONFIG, history("vllm", CONFIG, [5, 8])) == 2
+    assert vllm.free_blocks(CONFIG, history("vllm", CONFIG, [20, 20])) == 0
 
 
 SITUATIONS = {

@@ -11,13 +11,13 @@ from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
-from schedproof.solver.exploration.graph import Graph, drawn
+from schedproof.solver.exploration.graph import drawn
 from schedproof.spec.catalogue import load
 
 MOST = 2_000
 
 
-def asked(system: str, revision: str, scope: str, requests: int, limit: int) -> ExploreOptions:
+def asked(system, revision, scope, requests, limit):
     [found] = chosen_scopes([scope], system, revision)
     return ExploreOptions(revision, changed(found, requests=requests, limits=(limit,)))
 
@@ -27,13 +27,13 @@ ABORTS = asked("spyre", "sound", "aborts", 1, 12)
 VLLM = asked("vllm", "documented", "slots", 2, 4)
 
 
-def graph_of(question: ExploreOptions, most: int = MOST) -> Graph:
+def graph_of(question, most=MOST):
     rules = chosen_rules(load(question.scope.system), None, question.revision)
     return drawn(question, rules, most)
 
 
 @pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
-def test_states_moves_and_rules_are_those_of_the_explorer(question: ExploreOptions) -> None:
+def test_states_moves_and_rules_are_those_of_the_explorer(question):
     run = Exploration(question, chosen_rules(load(question.scope.system), None, question.revision))
     for _ in run.search.run():
         pass
@@ -50,9 +50,7 @@ def test_states_moves_and_rules_are_those_of_the_explorer(question: ExploreOptio
 
 
 @pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
-def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(
-    question: ExploreOptions,
-) -> None:
+def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(question):
     graph = graph_of(question)
     replayed = 0
     for number, vertex in list(enumerate(graph.vertices))[::3]:
@@ -73,11 +71,11 @@ def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(
     assert replayed > 8
 
 
-def _keep(seen: list[Step], _: int, step: Step) -> None:
+def _keep(seen, _, step):
     seen.append(step)
 
 
-def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter() -> None:
+def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter():
     graph = graph_of(SPYRE)
     nearest = {0: 0}
     for edge in graph.edges:  # in breadth-first order
@@ -94,7 +92,7 @@ def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter() -> None
         assert vertex.depth == len(graph.path_to(number)) == nearest[number]
 
 
-def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample() -> None:
+def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample():
     graph = graph_of(SPYRE)
     first = next(graph.breaking("SPY-R07"))
     labels = graph.labels(graph.path_through(first))
@@ -106,7 +104,7 @@ def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample() -> None
 
 
 @pytest.mark.slow
-def test_beyond_the_bound_states_are_counted_and_not_kept() -> None:
+def test_beyond_the_bound_states_are_counted_and_not_kept():
     whole, cut = graph_of(SPYRE), graph_of(SPYRE, 100)
     assert len(cut.vertices) == 100
     assert cut.beyond > 0

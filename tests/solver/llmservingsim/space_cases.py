@@ -86,7 +86,7 @@ CASES = Cases(
     " regenerated lost preemptions ended",
     forgotten={"batches": 0},
     shown=shown,
-    smaller=1.0,
+    smaller=None,
     wrong=of_the_explorer("head", SMALL[0]),
     in_one_go=[
         (revision, scope_named(SMALL, name))

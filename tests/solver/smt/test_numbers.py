@@ -6,7 +6,7 @@ import z3
 from schedproof.solver.smt.numbers import KINDS, Numbers, read
 
 
-def solved(numbers: Numbers, *facts: object) -> z3.ModelRef | None:
+def solved(numbers, *facts):
     solver = z3.Solver()
     solver.add(*numbers.facts, *facts)
     return solver.model() if solver.check() == z3.sat else None

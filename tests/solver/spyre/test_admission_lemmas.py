@@ -5,7 +5,6 @@ a fault in the model's code makes a lemma fail.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,14 +17,14 @@ from schedproof.solver.spyre.admission_sequences import Setting
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 
 
-def failing(formula: str) -> set[str]:
+def failing(formula):
     lemmas = [
         one for group in limit_lemmas("SPY-R07", Setting(formula, 0), 64) for one in group.lemmas
     ]
     return {one.name for one in discharge(lemmas) if one.status != "proven"}
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, revision: str, **functions: Any) -> None:
+def plant(monkeypatch, revision, **functions):
     """Put other functions into a revision."""
     monkeypatch.setitem(REVISIONS, revision, replace(REVISIONS[revision], **functions))
 
@@ -144,7 +143,7 @@ def test_a_tkv_between_two_ends_that_is_a_token_short_is_refuted(monkeypatch):
     assert "check_counts_longest_filled_blocks" in failing("rounded")
 
 
-def failing_of_revision(revision: str, *, interleave: bool) -> dict[str, str]:
+def failing_of_revision(revision, *, interleave):
     asked = obligations(REVISIONS[revision], interleave=interleave)
     return {one.name: one.status for one in discharge(asked) if one.status != "proven"}
 

@@ -35,16 +35,16 @@ SMALL = {"block": 2, "chunk": 2, "max_model_len": 6}
 UNSOUND = [name for name in volumetric.FORMULAS if name not in ("2.1.2", "common_base")]
 
 
-def small(formula: str, limit: int) -> Setting:
+def small(formula, limit):
     return Setting(formula, 2, limit=limit, **SMALL)
 
 
-def breaks(formula: str, scenario: Scenario) -> bool:
+def breaks(formula, scenario):
     return bool(replay(ModelTarget(formula), scenario, LIMIT_RULE).broken)
 
 
 @cache
-def some_run_breaks(formula: str, limit: int) -> bool:
+def some_run_breaks(formula, limit):
     """Two requests of every size, the second arriving at every step."""
     longest = SMALL["max_model_len"]
     sizes = [
@@ -152,18 +152,18 @@ BLOCK, LONGEST = 2, 6
 SIZES = [(c, r) for c, r in product(range(1, LONGEST), repeat=2) if c + r <= LONGEST]
 
 
-def setting(formula: str, requests: int, limit: int) -> Setting:
+def setting(formula, requests, limit):
     return Setting(formula, requests, block=BLOCK, limit=limit, max_model_len=LONGEST)
 
 
-def solved(asked: Setting, kind="integers"):
+def solved(asked, kind="integers"):
     problem = single_admission(asked, kind)
     answer, solution = decide(problem.facts)
     assert answer != "unknown"
     return None if solution is None else found_in(problem, solution)
 
 
-def overruns(asked: Setting, members, newcomer) -> bool:
+def overruns(asked, members, newcomer):
     """In some decode step of the newcomer the limit is exceeded, and without it it is not."""
     for step in range(1, newcomer[1] + 1):
         active = [computed + step for computed, remaining in members if remaining >= step]
@@ -174,7 +174,7 @@ def overruns(asked: Setting, members, newcomer) -> bool:
     return False
 
 
-def some_batch_overruns(asked: Setting) -> bool:
+def some_batch_overruns(asked):
     for members in combinations_with_replacement(SIZES, asked.requests - 1):
         own = documented.request_tkvs([computed for computed, _ in members], BLOCK)
         prompts = product(*(range(1, computed + 1) for computed, _ in members))

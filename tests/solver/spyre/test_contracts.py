@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schedproof.model import pool
 from schedproof.model.spyre import documented, peak, release_2_1_2, volumetric
-from schedproof.solver.spyre.contracts import CONTRACTS, MAX_MEMBERS, Contract
+from schedproof.solver.spyre.contracts import CONTRACTS, MAX_MEMBERS
 from schedproof.spec.catalogue import load
 
 MODULES = {
@@ -22,7 +22,7 @@ LENGTHS = st.integers(0, 40) | st.integers(0, 40_000)
 
 
 @st.composite
-def arguments_of(draw: st.DrawFn, one: Contract) -> dict[str, Any]:
+def arguments_of(draw, one):
     """Arguments within the sizes; lengths are often next to a border of a block or a chunk."""
     block = draw(st.integers(one.sizes.block[0], one.sizes.block[1] or MAX_BLOCK))
     blocks = st.integers(one.sizes.chunk_blocks[0], one.sizes.chunk_blocks[1] or MAX_CHUNK_BLOCKS)
@@ -54,7 +54,7 @@ def arguments_of(draw: st.DrawFn, one: Contract) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CONTRACTS)
 @given(st.data())
-def test_a_contract_holds_of_the_model_wherever_it_applies(name: str, data: st.DataObject) -> None:
+def test_a_contract_holds_of_the_model_wherever_it_applies(name, data):
     one = CONTRACTS[name]
     arguments = data.draw(arguments_of(one))
     assume(one.applies(**arguments))
@@ -62,7 +62,7 @@ def test_a_contract_holds_of_the_model_wherever_it_applies(name: str, data: st.D
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_a_contract_says_in_one_sentence_what_it_is_about(name: str) -> None:
+def test_a_contract_says_in_one_sentence_what_it_is_about(name):
     one = CONTRACTS[name]
     module, _, function = one.about.partition(".")
     assert callable(getattr(MODULES[module], function))
@@ -71,14 +71,14 @@ def test_a_contract_says_in_one_sentence_what_it_is_about(name: str) -> None:
     assert "block" in one.arguments() or "chunk_blocks" in one.arguments()
 
 
-def test_the_rules_that_contracts_name_are_in_the_catalogue() -> None:
+def test_the_rules_that_contracts_name_are_in_the_catalogue():
     known = {rule.id for rule in load("spyre")}
     named = set(re.findall(r"SPY-R\d+", " ".join(one.holds.__doc__ for one in CONTRACTS.values())))
     assert named
     assert named <= known
 
 
-def test_every_function_of_the_page_on_plain_numbers_has_a_contract() -> None:
+def test_every_function_of_the_page_on_plain_numbers_has_a_contract():
     about = {one.about for one in CONTRACTS.values()}
     of_numbers = {
         f"documented.{name}"
@@ -110,7 +110,5 @@ def test_every_function_of_the_page_on_plain_numbers_has_a_contract() -> None:
         ("tkv_after_prompt/small", {"prompt": 1, "lengths": [1, 1, 1], "block": 1}),
     ],
 )
-def test_a_contract_does_not_apply_outside_its_sizes_or_to_what_cannot_be(
-    name: str, arguments: dict[str, Any]
-) -> None:
+def test_a_contract_does_not_apply_outside_its_sizes_or_to_what_cannot_be(name, arguments):
     assert not CONTRACTS[name].applies(**arguments)

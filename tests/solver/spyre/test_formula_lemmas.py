@@ -12,7 +12,7 @@ import z3
 from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.state import Sequence
-from schedproof.solver.smt.obligation import Obligation, discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.formula_lemmas import (
     accepted_request_fits_alone,
     decode_step_adds_one_token,
@@ -24,7 +24,7 @@ from schedproof.solver.spyre.formula_lemmas import (
 from schedproof.solver.spyre.symbolic_admission import lengths_of
 
 
-def status_of(formula: str, block: int | None = 64) -> dict[str, str]:
+def status_of(formula, block=64):
     return {one.name: one.status for one in discharge(obligations(formula, block))}
 
 
@@ -96,7 +96,7 @@ def test_every_lemma_has_a_name_of_its_own_and_a_sentence():
     assert all(isinstance(fact, z3.BoolRef) for one in found for fact in one.claim())
 
 
-def status(lemma: Obligation) -> str:
+def status(lemma):
     [one] = discharge([lemma])
     return one.status
 

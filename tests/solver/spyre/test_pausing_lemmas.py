@@ -31,7 +31,7 @@ from schedproof.solver.spyre.pausing_lemmas import (
 from schedproof.spec.catalogue import load
 
 
-def failing() -> set[str]:
+def failing():
     return {one.name for one in discharge([*any_number(), *few()]) if one.status != "proven"}
 
 

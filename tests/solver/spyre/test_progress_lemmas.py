@@ -1,7 +1,6 @@
 """The first in line of revision sound waits no longer than its rank; in 2.5.2 it is passed by."""
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +21,7 @@ from schedproof.spec.catalogue import load, select
 WAITS = select(load("spyre"), ["ALL-R05"])
 
 
-def statuses(revision: Any) -> dict[str, str]:
+def statuses(revision):
     return {one.name: one.status for one in discharge(obligations(64, revision))}
 
 

@@ -21,7 +21,7 @@ from schedproof.solver.spyre.symbolic_admission import (
 )
 
 
-def batch(seed: int, block: int) -> tuple[int, list[volumetric.Decoding], volumetric.Newcomer]:
+def batch(seed, block):
     chance = random.Random(seed)
     members = [
         volumetric.Decoding(*(chance.randint(1, most * block) for most in (6, 3, 7, 1)))

@@ -12,14 +12,12 @@ from itertools import product
 
 import pytest
 
-from schedproof.model.observation import Step
 from schedproof.model.pool import blocks_for
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.documented import fits_model_length, fits_volume
 from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
-from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.scheduler import arrive, step
 from schedproof.model.spyre.state import Sequence, State
 from schedproof.model.spyre.volumetric import (
@@ -89,11 +87,11 @@ LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
 SETTING = Setting("2.0.1", 2, block=2, chunk=2, limit=6, max_model_len=6)
 
 
-def largest(formula: str, scenario: Scenario) -> int:
+def largest(formula, scenario):
     """Largest batch x tkv of a run's decode steps, to its end."""
     volumes = [0]
 
-    def watch(_: int, step: Step) -> None:
+    def watch(_, step):
         volumes.append(volume(step))
 
     replay(ModelTarget(formula), scenario, (), watch)
@@ -132,11 +130,11 @@ def test_the_worst_volume_is_that_of_the_worst_run(formula):
     assert volume.reached == (expected if together(runs, formula) else 0)
 
 
-def together(runs: list[Scenario], formula: str) -> bool:
+def together(runs, formula):
     """In some run the second request joins while the first decodes."""
     joined = []
 
-    def watch(_: int, step: object) -> None:
+    def watch(_, step):
         joined.append(len(step.scheduled) == 2)  # type: ignore[attr-defined]
 
     for scenario in runs:
@@ -155,7 +153,7 @@ def test_a_batch_that_fits_whatever_it_holds_leaves_nothing_to_ask():
     assert list(worst(replace(SETTING, limit=12), "overshoot")) == []
 
 
-def safest_refused(setting: Setting) -> int:
+def safest_refused(setting):
     """Most tokens below the limit that a second request would have left, whom a first one's being
     there keeps out; -1 if that never happens. By the model's formulas, over all pairs."""
     block, found = setting.block, -1
@@ -195,7 +193,7 @@ def test_the_worst_refusal_is_that_of_the_worst_pair(formula, limit):
     assert bool(known.arrivals) == (expected >= 0)
 
 
-def refused_by_what_has_left(setting: Setting) -> int:
+def refused_by_what_has_left(setting):
     """The same of a third request, over all runs of the model; the first two decoded in the step
     before, in which one may have left."""
     revision = RELEASE_2_1_2
@@ -230,7 +228,7 @@ def refused_by_what_has_left(setting: Setting) -> int:
     return found
 
 
-def needless(config: SpyreConfig, revision: Revision, state: State) -> int:
+def needless(config, revision, state):
     """Tokens that the first in line would leave, if the formula alone refuses it; else -1."""
     newcomer, members = state.waiting[0], state.decoding
     current = revision.current_tkv(config, state)
@@ -285,7 +283,7 @@ SMALL = Setting("common_base", 0, block=4, chunk=8, limit=96, max_model_len=32)
 
 
 @pytest.mark.parametrize("volume", [96, 93])
-def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume: int) -> None:
+def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume):
     scenario = using(SMALL, volume, "sound", 60.0)
     assert scenario is not None
     steps = []
@@ -296,5 +294,5 @@ def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume: int) ->
     assert outcome.broken == []
 
 
-def test_a_volume_that_no_batch_has_is_not_found() -> None:
+def test_a_volume_that_no_batch_has_is_not_found():
     assert using(SMALL, 89, "sound", 60.0) is None  # a prime number, beyond one request's tkv

@@ -106,7 +106,7 @@ CASES = Cases(
     pinned=PINNED,
     models=VllmModels,
     account="id prompt max_tokens priority arrival computed emitted prefix_hit prefill_steps"
-    " regenerated lost preemptions ended promised load_left parked_since over",
+    " regenerated lost preemptions ended tokens_in_flight load_left parked_since over",
     rest=lambda state, history: repr((state.in_flight, history.last, history.system_state.flights)),
     forgotten={"in_flight": ()},
     shown=rows_and_queue,

@@ -1,5 +1,6 @@
 """The page on exact admission has the code and the tables that are made."""
 
+import random
 import re
 from bisect import bisect_left, insort
 from typing import Any, NamedTuple
@@ -22,10 +23,11 @@ from schedproof.tools.admission.exact import (
     Ratios,
     rows,
 )
+from schedproof.tools.admission.hindsight import SMALL, admitted, best, drawn
 from schedproof.tools.pages import table_in
 
 
-def cells(table: str) -> list[list[str]]:
+def cells(table):
     lines = table_in(PAGE, f"{TOOL}: {table}").splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -83,3 +85,31 @@ def test_ratios_are_a_mean_and_the_worst():
     assert str(Ratios.of([(2, 1), (3, 3)])) == "1.500 (2.00)"
     assert [*rows(("a", "b"), ("1", "2"))] == ["| a | b |", "|---|---|", "| 1 | 2 |"]
     assert [*TABLES] == ["slack", "waste", "loads", "hindsight", "releases"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_no_check_does_better_than_the_best_and_a_free_order_is_no_worse(count):
+    chance = random.Random(count)
+    for _ in range(40):
+        asked = drawn(count, chance)
+        free, kept = (best(asked, "steps", in_order=order) for order in (False, True))
+        waits = best(asked, "waits", in_order=False)
+        assert free <= kept
+        for check in ("exact", "2.1.2", "common_base"):
+            cost = admitted(asked, check)
+            assert kept <= cost.steps
+            assert waits <= cost.waits
+
+
+def test_what_fits_together_is_best_at_once():
+    # Two prefill steps and a decode step between; then the longer one's last two decode steps.
+    assert best([(1, 3), (1, 3)], "steps", in_order=True) == 5
+    assert admitted([(1, 3), (1, 3)], "exact").steps == 5
+
+
+def test_a_step_beyond_the_limit_is_no_schedule():
+    # Three of 10 tokens would be 30 > 24: the third waits, and seven steps more are needed.
+    assert SMALL.max_batch_tkv == 24
+    alone = best([(2, 9)], "steps", in_order=True)
+    assert best([(2, 9)] * 2, "steps", in_order=True) == alone + 2
+    assert best([(2, 9)] * 3, "steps", in_order=True) > alone + 4

@@ -2,14 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.tools.benchmarks import figures
 from schedproof.tools.benchmarks.figure import NotMeasured, Plan, Row
-
-from ...command_line import Run
 
 ROWS = (
     Row(what="ours", value=0.5, unit="s", ratio=1.0, to="ours", note="as it is"),
@@ -18,51 +15,51 @@ ROWS = (
 )
 
 
-def plan(name: str, rows: Any) -> Plan:
+def plan(name, rows):
     return Plan(name, f"Title of {name}", "about it", rows)
 
 
-def works(quick: bool) -> Any:
+def works(quick):
     yield from ROWS
 
 
-def fails(quick: bool) -> Any:
+def fails(quick):
     yield ROWS[0]
     raise ValueError("no such thing\nand more")
 
 
-def excused(quick: bool) -> Any:
+def excused(quick):
     raise NotMeasured("needs schedproof[fast]", excused=True)
 
 
-def interrupted(quick: bool) -> Any:
+def interrupted(quick):
     yield ROWS[0]
     raise KeyboardInterrupt
 
 
-def empty(quick: bool) -> Any:
+def empty(quick):
     yield Row(what="nothing", value=None, unit="s", note="not measured: it is away")
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder, and a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> Any:
+def plans(monkeypatch):
     """These figures in the place of the real ones."""
 
-    def make(**rows: Any) -> None:
+    def make(**rows):
         made = tuple(plan(name, rows) for name, rows in rows.items())
         monkeypatch.setattr(figures, "PLANS", made)
 
     return make
 
 
-def test_the_table_has_what_the_file_has(run: Run, plans: Any) -> None:
+def test_the_table_has_what_the_file_has(run, plans):
     plans(one=works, two=works)
     result = run("--json", "f.json")
     assert (result.code, result.err) == (0, "")
@@ -77,7 +74,7 @@ def test_the_table_has_what_the_file_has(run: Run, plans: Any) -> None:
     assert {"schedproof", "python", "hypothesis", "z3-solver"} <= read["machine"]["versions"].keys()
 
 
-def test_only_names_figures_and_shows_their_details(run: Run, plans: Any) -> None:
+def test_only_names_figures_and_shows_their_details(run, plans):
     plans(one=works, two=works, three=works)
     result = run("--only", "three,one")
     assert result.code == 0
@@ -87,9 +84,7 @@ def test_only_names_figures_and_shows_their_details(run: Run, plans: Any) -> Non
 
 
 @pytest.mark.parametrize("words", [[], ["--quick"]])
-def test_a_figure_that_fails_is_named_and_the_others_go_on(
-    run: Run, plans: Any, words: list[str]
-) -> None:
+def test_a_figure_that_fails_is_named_and_the_others_go_on(run, plans, words):
     plans(bad=fails, away=empty, good=works)
     result = run(*words)
     assert result.code == 1
@@ -100,14 +95,14 @@ def test_a_figure_that_fails_is_named_and_the_others_go_on(
     assert "Title of good" in result.out
 
 
-def test_what_is_optional_and_not_installed_is_said_and_no_failure(run: Run, plans: Any) -> None:
+def test_what_is_optional_and_not_installed_is_said_and_no_failure(run, plans):
     plans(fast=excused, good=works)
     result = run("--quick")
     assert (result.code, result.err) == (0, "")
     assert "not measured: needs schedproof[fast]" in result.out
 
 
-def test_ctrl_c_keeps_the_figures_until_then(run: Run, plans: Any) -> None:
+def test_ctrl_c_keeps_the_figures_until_then(run, plans):
     plans(good=works, late=interrupted, never=works)
     result = run("--json", "f.json")
     assert result.code == 3
@@ -124,7 +119,7 @@ def test_ctrl_c_keeps_the_figures_until_then(run: Run, plans: Any) -> None:
         (["--json", "no/f.json"], "--json: no/f.json: the folder no does not exist"),
     ],
 )
-def test_wrong_options_are_one_line(run: Run, words: list[str], message: str) -> None:
+def test_wrong_options_are_one_line(run, words, message):
     result = run(*words)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"schedproof: {message}"), result.err

@@ -25,7 +25,7 @@ from schedproof.tools.benchmarks.finding import (
 BUGS = {fault.bug: fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug}
 
 
-def one(seconds: float, plain: float, found: bool = True) -> dict[str, Trial]:
+def one(seconds, plain, found=True):
     return {
         OURS: Trial(True, seconds, 1),
         PLAIN: Trial(found, plain, 10),
@@ -33,33 +33,33 @@ def one(seconds: float, plain: float, found: bool = True) -> dict[str, Trial]:
     }
 
 
-def test_medians_are_compared_with_ours() -> None:
+def test_medians_are_compared_with_ours():
     rows = {row.what.split(": ")[1]: row for row in medians([one(1, 4), one(2, 8), one(3, 9)])}
     assert rows[OURS].value == 2
     assert (rows[PLAIN].value, rows[PLAIN].ratio, rows[PLAIN].at_least) == (8, 4.0, False)
 
 
-def test_a_median_of_what_was_cut_short_is_at_least_so_much() -> None:
+def test_a_median_of_what_was_cut_short_is_at_least_so_much():
     cut = [one(1, 4), one(2, 20, False), one(3, 20, False)]
     plain = next(row for row in medians(cut) if row.what.endswith(PLAIN))
     assert (plain.value, plain.at_least, plain.ratio_at_least) == (20, True, True)
     assert plain.note.startswith("2 not found")
 
 
-def test_where_our_own_median_was_cut_short_there_is_nothing_to_compare_with() -> None:
+def test_where_our_own_median_was_cut_short_there_is_nothing_to_compare_with():
     ours = {OURS: Trial(False, 9.0, 1), PLAIN: Trial(True, 3.0, 1)}
     rows = {row.what.split(": ")[1]: row for row in medians([ours])}
     assert (rows[OURS].value, rows[OURS].at_least) == (9.0, True)
     assert (rows[PLAIN].value, rows[PLAIN].ratio) == (3.0, None)
 
 
-def test_what_was_cut_short_is_longer_than_what_was_found_however_late() -> None:
+def test_what_was_cut_short_is_longer_than_what_was_found_however_late():
     cut = [one(1, 30), one(1, 20, False), one(1, 40)]
     plain = next(row for row in medians(cut) if row.what.endswith(PLAIN))
     assert (plain.value, plain.at_least) == (40, False)
 
 
-def test_only_the_rule_that_names_the_bug_counts() -> None:
+def test_only_the_rule_that_names_the_bug_counts():
     mutant = BUGS["LSS-005"]
     scenario = Scenario(
         system="llmservingsim",
@@ -72,7 +72,7 @@ def test_only_the_rule_that_names_the_bug_counts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bug", "by"), [("SPY-032", SEEDS), ("SPY-026", PUBLISHED_ONE)])
-def test_the_scenarios_that_come_along_are_first(bug: str, by: str) -> None:
+def test_the_scenarios_that_come_along_are_first(bug, by):
     fault = BUGS[bug]
     with planted(fault) as target:
         finding = import_module("schedproof.tools.benchmarks.finding")
@@ -84,5 +84,5 @@ def test_the_scenarios_that_come_along_are_first(bug: str, by: str) -> None:
     assert searched.by in ("", *SCALES)
 
 
-def test_the_quick_figure_has_a_bug_of_each_system() -> None:
+def test_the_quick_figure_has_a_bug_of_each_system():
     assert len({BUGS[bug].system for bug in QUICK_BUGS}) == 4

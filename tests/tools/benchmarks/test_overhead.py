@@ -24,7 +24,7 @@ from schedproof.tools.benchmarks.overhead import (
 )
 
 
-def test_all_ask_the_same(monkeypatch) -> None:
+def test_all_ask_the_same(monkeypatch):
     asked: list[list[str]] = [[]]
 
     class Counting(ModelTarget):
@@ -58,19 +58,19 @@ def test_all_ask_the_same(monkeypatch) -> None:
     assert any(line.startswith("add") for line in gate)
 
 
-def test_a_recording_passes_everything_on() -> None:
+def test_a_recording_passes_everything_on():
     recording = Recording(ModelTarget())
     assert recording.step()["ok"] is False
     assert recording.operations == [("step", ())]
     assert recording.stop() == {"ok": True}
 
 
-def test_a_round_of_the_model_has_a_time_for_each() -> None:
+def test_a_round_of_the_model_has_a_time_for_each():
     [ran] = measure(Subject("model", "small", 3, 1))
     assert min(*ran.gate, *ran.judged, *ran.bare) > 0
 
 
-def test_of_a_process_that_was_replaced_no_time_is_told(monkeypatch) -> None:
+def test_of_a_process_that_was_replaced_no_time_is_told(monkeypatch):
     numbers = iter([41, 41, 42])
     monkeypatch.setattr(PipeTarget, "process_id", property(lambda _: next(numbers)))
     monkeypatch.setattr(overhead, "_cpu_of", lambda process: 0.0)
@@ -78,7 +78,7 @@ def test_of_a_process_that_was_replaced_no_time_is_told(monkeypatch) -> None:
         overhead.clocks(PipeTarget(["none"]))(lambda: None)
 
 
-def test_cpu_of_another_process_is_told() -> None:
+def test_cpu_of_another_process_is_told():
     process = subprocess.Popen([sys.executable, "-c", "sum(range(10**6)); input()"], stdin=-1)
     try:
         assert 0 <= overhead._cpu_of(process.pid) < 60
@@ -88,22 +88,22 @@ def test_cpu_of_another_process_is_told() -> None:
         overhead._cpu_of(2**22 + 1)
 
 
-def ran(steps, *spent) -> Ran:
+def ran(steps, *spent):
     return Ran(steps, *(Spent(one, 2 * one * one) for one in spent))
 
 
-def test_ratios_are_those_within_a_round() -> None:
+def test_ratios_are_those_within_a_round():
     found = list(reported("it", [ran(10, 4.0, 2.0, 1.0), ran(10, 40.0, 20.0, 10.0)]))
     assert [row.what for row in found] == ["it, bare", "it, judged", "it, gate"]
     assert [row.ratio for row in found] == [1.0, 2.0, 4.0]
     assert [row.note for row in found] == ["20 steps", "by the clock 4.00", "by the clock 16.00"]
 
 
-def test_of_several_turns_the_quickest_counts() -> None:
+def test_of_several_turns_the_quickest_counts():
     assert quickest([Spent(3.0, 4.0), Spent(2.0, 5.0), Spent(9.0, 9.0)]) == (2.0, 4.0)
 
 
-def test_what_is_not_there_is_said(monkeypatch) -> None:
+def test_what_is_not_there_is_said(monkeypatch):
     def absent(one):
         raise ReleaseError(f"not installed: {one.spec}")
 

@@ -2,25 +2,20 @@
 
 import random
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import release_2_1_2
-from schedproof.model.spyre.model import SpyreModel, admitting_by, make_model
-from schedproof.model.spyre.state import State
+from schedproof.model.spyre.model import admitting_by, make_model
 from schedproof.tools.benchmarks import spin as run
 from schedproof.tools.benchmarks.spin import (
     MISSING,
     REVISIONS,
     SIZES,
     SMALL,
-    Macros,
     difference,
     read_run,
     read_search,
@@ -61,12 +56,12 @@ pan: elapsed time 79.7 seconds
 
 
 @pytest.fixture(autouse=True)
-def compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def compile_quickly(monkeypatch):
     """These searches are over before gcc has optimised anything."""
     monkeypatch.setattr(run, "PAN", ("-O0", *run.PAN[1:]))
 
 
-def test_the_promela_model_reads_every_macro_that_it_may_be_given() -> None:
+def test_the_promela_model_reads_every_macro_that_it_may_be_given():
     """Without Spin, too: a name that the model does not know is an error only where Spin is."""
     header, _, code = run.MODEL.read_text(encoding="utf-8").partition("*/")
     known = {*SIZES, *run.OTHERS, *run.RULES, *run.FORMULAS}
@@ -74,7 +69,7 @@ def test_the_promela_model_reads_every_macro_that_it_may_be_given() -> None:
     assert known - set(re.findall(r"\w+", code)) == set()
 
 
-def crowded(seed: int) -> Macros:
+def crowded(seed):
     """Any of the revisions or a cross of them, small and mostly with a limit that binds."""
     chance = random.Random(seed)
     block, longest = chance.randint(1, 3), chance.randint(12, 24)
@@ -95,7 +90,7 @@ def crowded(seed: int) -> Macros:
 
 @needs_spin
 @pytest.mark.parametrize("group", range(4))
-def test_both_models_take_the_same_steps_in_random_runs(group: int) -> None:
+def test_both_models_take_the_same_steps_in_random_runs(group):
     padded = 0
     for seed in range(1 + 50 * group, 51 + 50 * group):
         macros = crowded(seed)
@@ -108,7 +103,7 @@ def test_both_models_take_the_same_steps_in_random_runs(group: int) -> None:
 
 
 @needs_spin
-def test_runs_of_another_formula_are_told_apart() -> None:
+def test_runs_of_another_formula_are_told_apart():
     macros = {**FEW, **REVISIONS["documented"], "REQUESTS": 5, "NO_EOS": 1, "MAX_TOKENS": 6}
     other = {**macros, **REVISIONS["2.1.2"]}
     del other["FORMULA_DOCUMENT_REALIGNED"]
@@ -119,7 +114,7 @@ def test_runs_of_another_formula_are_told_apart() -> None:
 
 @needs_spin
 @pytest.mark.parametrize(("revision", "aborts"), [("documented", {}), ("2.1.2", {"ABORTS": 1})])
-def test_both_models_reach_equally_many_states(revision: str, aborts: Macros) -> None:
+def test_both_models_reach_equally_many_states(revision, aborts):
     macros = {**FEW, **REVISIONS[revision], **aborts}
     found = verdict({**macros, "CHECK_R36": 1})
     assert found.holds
@@ -128,17 +123,17 @@ def test_both_models_reach_equally_many_states(revision: str, aborts: Macros) ->
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_nothing_is_lost_if_nobody_arrives_behind_somebody_who_waits(revision: str) -> None:
+def test_nothing_is_lost_if_nobody_arrives_behind_somebody_who_waits(revision):
     macros = {**FEW, **REVISIONS[revision], "MAX_TOKENS": 2}
     assert looked_at({**macros, "LATE": 1}) == looked_at(macros)
 
 
-def looked_at(macros: Macros) -> set[Any]:
+def looked_at(macros):
     """What the scheduler looks at in every state: of requests that do not decode, the first."""
     return {(batch, others[:1], *rest) for _, batch, others, *rest in reachable(macros)}
 
 
-def reachable(macros: Macros) -> set[Any]:
+def reachable(macros):
     """Every state that the Python model can be in between two events, by what Spin keeps of it."""
     model = python_model(macros)
     todo = [(model.initial(), 0)]
@@ -151,7 +146,7 @@ def reachable(macros: Macros) -> set[Any]:
     return known
 
 
-def python_model(macros: Macros) -> SpyreModel:
+def python_model(macros):
     config = {key: macros[name] for name, key in SIZES.items()}
     model = make_model(
         "2.1.2" if "STALE_TKV" in macros else "documented",
@@ -163,7 +158,7 @@ def python_model(macros: Macros) -> SpyreModel:
     return replace(model, revision=revision)
 
 
-def kept(model: SpyreModel, state: State, arrived: int) -> Any:
+def kept(model, state, arrived):
     decoding = sorted((one.computed, one.remaining) for one in state.decoding)
     others = [one for one in (*state.running, *state.waiting) if not one.prefilled]
     remembers = model.revision.current_tkv is release_2_1_2.current_tkv
@@ -176,9 +171,7 @@ def kept(model: SpyreModel, state: State, arrived: int) -> Any:
     )
 
 
-def events(
-    model: SpyreModel, macros: Macros, state: State, arrived: int
-) -> Iterator[tuple[State, int]]:
+def events(model, macros, state, arrived):
     """Whatever can happen next: an arrival, an abort, or a step that ends any of its members."""
     state = state._replace(aborted=())
     late = "LATE" in macros and state.waiting
@@ -199,7 +192,7 @@ def events(
             yield model.step(ending(state, chosen))[0], arrived
 
 
-def ending(state: State, early: tuple[str, ...] = ()) -> State:
+def ending(state, early=()):
     """The state in which these end with their next token, and no other request before it must."""
     return state._replace(
         running=tuple(
@@ -221,9 +214,7 @@ def ending(state: State, early: tuple[str, ...] = ()) -> State:
         ("2.1.2", "R35", {"REQUESTS": 3, "LIMIT": 20, "ABORTS": 1}),
     ],
 )
-def test_what_spin_refutes_breaks_on_the_python_model_in_the_same_step(
-    revision: str, rule: str, further: Macros
-) -> None:
+def test_what_spin_refutes_breaks_on_the_python_model_in_the_same_step(revision, rule, further):
     macros = {**SMALL, **REVISIONS[revision], **further, f"CHECK_{rule}": 1}
     found = verdict(macros)
     assert (found.holds, found.complete) == (False, False)
@@ -249,9 +240,7 @@ def test_what_spin_refutes_breaks_on_the_python_model_in_the_same_step(
         ("2.1.2", "R36", True),
     ],
 )
-def test_known_rules_break_and_others_hold_however_many_arrive(
-    revision: str, rule: str, holds: bool
-) -> None:
+def test_known_rules_break_and_others_hold_however_many_arrive(revision, rule, holds):
     sizes = {"SLOTS": 2, "MAX_MODEL_LEN": 8, "MAX_PROMPT": 5, "MAX_TOKENS": 4, "LIMIT": 14}
     macros = {**SMALL, **sizes, **REVISIONS[revision], "FOREVER": 1, f"CHECK_{rule}": 1}
     found = verdict(macros)
@@ -270,8 +259,8 @@ def test_known_rules_break_and_others_hold_however_many_arrive(
     ],
 )
 def test_a_fault_in_the_promela_model_breaks_the_rule_there_and_not_in_python(
-    rule: str, right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    rule, right, wrong, tmp_path, monkeypatch
+):
     source = run.MODEL.read_text(encoding="utf-8")
     assert source.count(right) == 1
     faulty = tmp_path / "faulty.pml"
@@ -286,7 +275,7 @@ def test_a_fault_in_the_promela_model_breaks_the_rule_there_and_not_in_python(
 
 @needs_spin
 @pytest.mark.parametrize("bound", [{"depth": 30}, {"memory_mb": 140}, {"seconds": 0.05}])
-def test_a_search_that_is_cut_short_holds_nothing(bound: dict[str, Any]) -> None:
+def test_a_search_that_is_cut_short_holds_nothing(bound):
     macros = {**SMALL, **REVISIONS["2.1.2"], "REQUESTS": 4, "LIMIT": 26, "CHECK_R07": 1}
     if "depth" in bound:
         macros["REQUESTS"] = 1
@@ -294,7 +283,7 @@ def test_a_search_that_is_cut_short_holds_nothing(bound: dict[str, Any]) -> None
     assert (found.holds, found.complete, found.trail) == (None, False, ())
 
 
-def test_what_pan_has_visited_completely_holds() -> None:
+def test_what_pan_has_visited_completely_holds():
     found = read_search(COMPLETE, ended=True)
     assert found == (True, True, 43_259_722, 115_390_010, 161, 2493.22)
 
@@ -315,13 +304,13 @@ def test_what_pan_has_visited_completely_holds() -> None:
         (COMPLETE, ""),
     ],
 )
-def test_whatever_makes_a_search_incomplete_is_no_pass(was: str, instead: str) -> None:
+def test_whatever_makes_a_search_incomplete_is_no_pass(was, instead):
     assert was in COMPLETE
     found = read_search(COMPLETE.replace(was, instead), ended=True)
     assert (found.holds, found.complete) == (None, False)
 
 
-def test_a_search_that_did_not_end_by_itself_is_no_pass() -> None:
+def test_a_search_that_did_not_end_by_itself_is_no_pass():
     assert read_search(COMPLETE, ended=False).holds is None
 
 
@@ -334,13 +323,13 @@ def test_a_search_that_did_not_end_by_itself_is_no_pass() -> None:
         ({"CHECK_R07": 1, "FORMULA_COMMON_BASE": 1}, "FORMULA_2_1_2"),
     ],
 )
-def test_a_question_that_asks_nothing_is_refused(macros: Macros, problem: str) -> None:
+def test_a_question_that_asks_nothing_is_refused(macros, problem):
     with pytest.raises(ValueError, match=problem):
         verdict({**FEW, **REVISIONS["2.1.2"], **macros})
 
 
 @needs_spin
-def test_sizes_that_do_not_fit_into_a_byte_are_refused() -> None:
+def test_sizes_that_do_not_fit_into_a_byte_are_refused():
     macros = {**FEW, **REVISIONS["2.1.2"], "MAX_MODEL_LEN": 254, "CHECK_R07": 1}
     with pytest.raises(RuntimeError, match="counted in bytes"):
         verdict(macros)

@@ -1,7 +1,6 @@
 """The other harnesses in small: commands, targets, kills, surroundings, pages and the server."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ from schedproof.tools.hostile.bad_target import MISDEEDS
 
 
 @pytest.mark.slow
-def test_commands_that_read_what_is_spoiled_end_in_a_verdict_or_a_line() -> None:
+def test_commands_that_read_what_is_spoiled_end_in_a_verdict_or_a_line():
     told = commands.attacked(inputs=3 * len(commands.COMMANDS), seed=7, jobs=1)
     assert [line for one in told for line in one.wrong] == []
     assert {one.code for one in told} > {0, 2}
@@ -35,23 +34,21 @@ HARD = (
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("misdeed", HARD)
-def test_a_gate_of_a_bad_target_ends_and_leaves_nothing(misdeed: str) -> None:
+def test_a_gate_of_a_bad_target_ends_and_leaves_nothing(misdeed):
     assert targets.attack([*MISDEEDS].index(misdeed)).wrong == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("work", ["gate of a target that hangs", "campaign"])
-def test_a_command_that_is_killed_leaves_nothing_and_goes_on(work: str) -> None:
+def test_a_command_that_is_killed_leaves_nothing_and_goes_on(work):
     told = kills.attack((work, 2, 7))
     assert told.wrong == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_the_server_answers_whatever_it_is_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_server_answers_whatever_it_is_asked(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["server", "--requests", "300", "--seed", "7"])
     assert server.main() == 0
     assert "0 went wrong" in capsys.readouterr().out
@@ -69,9 +66,7 @@ DISKS = (3, 0, 11)  # seeds, which say how small it is: 64, 100 and 116 KB
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize(("place", "work"), TRIED)
-def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(
-    place: str, work: str
-) -> None:
+def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(place, work):
     if not places.PLACES[place].there():
         pytest.skip("no user may mount a file system here")
     seeds = DISKS if place == "a full disk" else (0,)
@@ -80,31 +75,31 @@ def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_installations_that_are_disturbed_leave_a_whole_release_or_none() -> None:
+def test_installations_that_are_disturbed_leave_a_whole_release_or_none():
     told = [installs.attack(seed) for seed in range(70_000, 70_004)]
     assert [line for one in told for line in one.wrong] == []
     assert {ending for one in told for ending in one.endings} > {"installed", "refused"}
 
 
 @pytest.mark.parametrize("kind", pages.KINDS)
-def test_ids_that_are_markup_or_commands_are_words(kind: str) -> None:
+def test_ids_that_are_markup_or_commands_are_words(kind):
     assert [line for seed in range(5) for line in pages.attacked(kind, seed)] == []
 
 
-def test_what_is_not_escaped_is_seen() -> None:
+def test_what_is_not_escaped_is_seen():
     harmless, harmful = (pages.Structure(f"<p>{text}</p>").found for text in ("a", "<b onx=1>"))
     assert harmless != harmful
     assert len({id_ for seed in range(50) for id_ in pages.names(seed)}) > 300
 
 
 @pytest.mark.slow
-def test_ids_that_are_scripts_do_not_run_in_a_browser() -> None:
+def test_ids_that_are_scripts_do_not_run_in_a_browser():
     opened, wrong = pages.in_browser(range(7, 9))
     assert (opened, wrong) == (4, [])
 
 
 @pytest.mark.slow
-def test_a_script_that_runs_in_a_browser_is_seen(tmp_path: Path) -> None:
+def test_a_script_that_runs_in_a_browser_is_seen(tmp_path):
     file = tmp_path / "page.html"
     file.write_text("<meta charset=utf-8><img src=x onerror=owned()>", encoding="utf-8")
     with browser() as one:

@@ -16,7 +16,7 @@ from ...command_line import Run, runner
 
 
 @pytest.mark.slow
-def test_what_is_spoiled_is_read_or_refused_in_one_line() -> None:
+def test_what_is_spoiled_is_read_or_refused_in_one_line():
     told, _ = attacked(inputs=40 * len(LOADERS), seed=7, jobs=1)
     assert told.keys() == LOADERS.keys()
     assert [line for one in told.values() for line in one.wrong] == []
@@ -30,7 +30,7 @@ FOUND = {"two.json": (26000015944, 26000023026, 26000089302), "corpus/two.json":
 
 
 @pytest.mark.slow
-def test_what_went_wrong_once_is_refused(tmp_path: Path) -> None:
+def test_what_went_wrong_once_is_refused(tmp_path):
     files = good(tmp_path)
     for kind, seeds in FOUND.items():
         for seed in seeds:
@@ -38,14 +38,14 @@ def test_what_went_wrong_once_is_refused(tmp_path: Path) -> None:
             assert outcome(kind, tmp_path / kind) == "refused"
 
 
-def test_the_same_number_spoils_alike_and_others_do_not() -> None:
+def test_the_same_number_spoils_alike_and_others_do_not():
     whole = b'{"a": [1, 2, {"b": "c"}], "d": 3}'
     assert spoiled(whole, 5, packed=False) == spoiled(whole, 5, packed=False)
     assert len({spoiled(whole, seed, packed=False) for seed in range(100)}) > 60
 
 
 @pytest.fixture
-def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def strange(tmp_path, monkeypatch):
     """A folder of what is no regular file."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("fifo.json")
@@ -89,12 +89,7 @@ MEANT = {
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_what_is_no_file_is_one_line_and_exit_2(
-    strange: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-) -> None:
+def test_what_is_no_file_is_one_line_and_exit_2(strange, monkeypatch, capfd, words):
     run: Run = runner(monkeypatch, capfd)
     for name in STRANGE:
         if (words[-2] if words[-1] == "{}" else "", name) in MEANT:
@@ -105,7 +100,7 @@ def test_what_is_no_file_is_one_line_and_exit_2(
         assert result.err.startswith("schedproof: "), (name, result)
 
 
-def test_a_loader_never_leaves_a_file_that_is_none_open(strange: Path) -> None:
+def test_a_loader_never_leaves_a_file_that_is_none_open(strange):
     for name in ("fifo.json", "zero.json", "loop.json"):
         for loader in ("two.json", "known.toml", "baseline.gz"):
             with pytest.raises(FileError):
@@ -113,7 +108,7 @@ def test_a_loader_never_leaves_a_file_that_is_none_open(strange: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_bounds_are_those_of_the_workers_and_not_of_this_process() -> None:
+def test_the_bounds_are_those_of_the_workers_and_not_of_this_process():
     before = resource.getrlimit(resource.RLIMIT_AS)
     attacked(inputs=len(LOADERS), seed=1, jobs=1)
     assert resource.getrlimit(resource.RLIMIT_AS) == before

@@ -7,13 +7,11 @@ import pytest
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.search.spyre import vectorized
 
-from ....command_line import Run
-
 pytest.importorskip("numpy", reason="NumPy is not installed: pip install numpy")
 
 
 @pytest.fixture(autouse=True)
-def _few_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_lanes(tmp_path, monkeypatch):
     """An empty working folder, and small nets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(vectorized, "MAX_LANES", 256)
@@ -26,7 +24,7 @@ TIGHT = [
 ]
 
 
-def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run: Run) -> None:
+def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run):
     result = run("search", "SPY-R07", "--engine", "vectorized", "--set", "formula=1.10.0", *TIGHT)
     assert result.code == 1, result
     lines = result.out.splitlines()
@@ -45,7 +43,7 @@ def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run: Run) -
 
 
 @pytest.mark.slow
-def test_a_hit_is_replayed_on_the_target_that_is_named(run: Run) -> None:
+def test_a_hit_is_replayed_on_the_target_that_is_named(run):
     words = ("search", "SPY-R35", "--engine", "vectorized", "--revision", "2.1.2")
     result = run(*words, "--target", "model")
     assert result.code == 1, result
@@ -53,7 +51,7 @@ def test_a_hit_is_replayed_on_the_target_that_is_named(run: Run) -> None:
     assert "BROKEN SPY-R35 no idle step" in result.out
 
 
-def test_a_target_that_keeps_the_rule_is_said_to(run: Run) -> None:
+def test_a_target_that_keeps_the_rule_is_said_to(run):
     words = ("search", "SPY-R07", "--engine", "vectorized", "--revision", "documented", *TIGHT)
     result = run(*words, "--target", "model:2.1.2")
     assert result.code == 3, result
@@ -63,7 +61,7 @@ def test_a_target_that_keeps_the_rule_is_said_to(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", vectorized.JUDGED)
-def test_what_keeps_its_promises_is_inconclusive_when_the_time_is_over(run: Run, rule: str) -> None:
+def test_what_keeps_its_promises_is_inconclusive_when_the_time_is_over(run, rule):
     result = run("search", rule, "--engine", "vectorized", *TIGHT, "--time-limit", "1")
     assert result.code == 3, result
     assert result.out.splitlines()[-1].startswith("inconclusive: none of ")
@@ -71,7 +69,7 @@ def test_what_keeps_its_promises_is_inconclusive_when_the_time_is_over(run: Run,
     assert not Path("schedproof-out").exists()
 
 
-def test_the_same_net_catches_the_same() -> None:
+def test_the_same_net_catches_the_same():
     cast = vectorized.read_cast("SPY-R07", "documented", TIGHT[1::2])
     first, again = (vectorized.cast_net(cast, 0) for _ in range(2))
     assert first is not None
@@ -101,16 +99,14 @@ def test_the_same_net_catches_the_same() -> None:
         (["SPY-R07", "--target", "nonsense"], "nonsense"),
     ],
 )
-def test_what_lanes_cannot_be_asked_is_one_line_and_exit_2(
-    run: Run, words: list[str], message: str
-) -> None:
+def test_what_lanes_cannot_be_asked_is_one_line_and_exit_2(run, words, message):
     result = run("search", *words, "--engine", "vectorized")
     assert (result.code, result.out) == (2, ""), result
     assert message in result.err
     assert result.err.count("\n") == 1
 
 
-def test_without_numpy_it_says_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numpy_it_says_how_to_install_it(run, monkeypatch):
     monkeypatch.setattr(vectorized, "find_spec", lambda name: None)
     result = run("search", "SPY-R07", "--engine", "vectorized")
     assert (result.code, result.out) == (2, "")

@@ -1,7 +1,6 @@
 """`schedproof search`: what the solver finds or proves, in words and exit codes."""
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.processes.work_process import Unanswered
 
-from ....command_line import Run
-
 SMALLEST = [
     *("--set", "block_size=2", "--set", "chunk_size=2"),
     *("--set", "max_model_len=8", "--set", "max_batch_tkv=8"),
@@ -19,14 +16,14 @@ SMALLEST = [
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder, and an empty cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path / "hypothesis"))
 
 
 @pytest.mark.slow
-def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
+def test_a_counterexample_is_replayed_explained_and_written(run):
     result = run("search", "SPY-R07", "--set", "formula=2.1.0", *SMALLEST)
     assert result.code == 1, result
     lines = result.out.splitlines()
@@ -49,7 +46,7 @@ def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_the_documented_revision_is_broken_and_replays_on_itself(run: Run) -> None:
+def test_the_documented_revision_is_broken_and_replays_on_itself(run):
     result = run("search", "SPY-R07", "--revision", "documented", *SMALLEST)
     assert result.code == 1
     [file] = Path("schedproof-out").iterdir()
@@ -57,14 +54,14 @@ def test_the_documented_revision_is_broken_and_replays_on_itself(run: Run) -> No
 
 
 @pytest.mark.slow
-def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run: Run) -> None:
+def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run):
     result = run("search", "SPY-R07", "--set", "max_model_len=4096", "--set", "formula=2.1.0")
     assert result.code == 0, result
     assert "up to 32 requests: 32 x 4096 <= 131072, whichever requests are admitted\n" in result.out
     assert result.out.endswith("proven: no counterexample with up to 32 requests\n")
 
 
-def test_the_worst_volume_is_bisected_replayed_and_told(run: Run) -> None:
+def test_the_worst_volume_is_bisected_replayed_and_told(run):
     words = ["--maximize", "overshoot", "--set", "formula=2.1.0", "--set", "requests=2"]
     result = run("search", "SPY-R07", *words, *SMALLEST)
     assert result.code == 1, result
@@ -74,20 +71,20 @@ def test_the_worst_volume_is_bisected_replayed_and_told(run: Run) -> None:
     assert lines[-1] == "worst of 2 requests: 4 tokens too many"
 
 
-def test_a_sound_formula_is_never_beyond_the_limit(run: Run) -> None:
+def test_a_sound_formula_is_never_beyond_the_limit(run):
     words = ["--maximize", "overshoot", "--set", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
     assert result.out.endswith("proven: 8 is never exceeded\n")
 
 
-def test_requests_that_always_fit_are_never_beyond_the_limit(run: Run) -> None:
+def test_requests_that_always_fit_are_never_beyond_the_limit(run):
     result = run("search", "SPY-R07", "--maximize", "overshoot", "--set", "requests=4")
     assert result.code == 0, result
     assert result.out.endswith("proven: they fit whichever requests are admitted\n")
 
 
-def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run: Run) -> None:
+def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run):
     words = ["--maximize", "volume", "--set", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
@@ -98,7 +95,7 @@ def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run: Run) -
 
 
 @pytest.mark.slow
-def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run: Run) -> None:
+def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run):
     larger = ["block_size=2", "chunk_size=2", "max_model_len=12", "max_batch_tkv=24"]
     words = [word for value in ["requests=3", *larger] for word in ("--set", value)]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
@@ -112,7 +109,7 @@ def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run: Run) -> No
 
 
 @pytest.mark.slow
-def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run: Run) -> None:
+def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run):
     words = ["--maximize", "waste", "--revision", "2.1.2", "--set", "requests=5"]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
@@ -121,7 +118,7 @@ def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run:
     assert int(waits) == int(joins) + 1
 
 
-def test_the_exact_check_refuses_nobody_in_vain(run: Run) -> None:
+def test_the_exact_check_refuses_nobody_in_vain(run):
     words = ["--set", "formula=exact", "--set", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
@@ -130,7 +127,7 @@ def test_the_exact_check_refuses_nobody_in_vain(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", ["sound", "2.1.2"])
-def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revision: str) -> None:
+def test_a_sound_formula_is_proven_for_every_number_of_requests(run, revision):
     result = run("search", "SPY-R07", "--prove", "--revision", revision)
     assert result.code == 0, result
     lines = result.out.splitlines()
@@ -153,21 +150,21 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revisi
         ("SPY-R47", ["--revision", "2.5.2", "--set", "pausing=false"]),
     ],
 )
-def test_a_release_is_proven_in_its_configurations(run: Run, rule: str, words: list[str]) -> None:
+def test_a_release_is_proven_in_its_configurations(run, rule, words):
     result = run("search", rule, *words)
     assert result.code == 0, result
     assert "\nproven for every number of requests and steps: " in result.out
 
 
 @pytest.mark.slow
-def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run: Run) -> None:
+def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run):
     result = run("search", "SPY-R07", "--revision", "2.5.2", "--set", "interleave=false")
     assert result.code == 0, result
     assert "\nproven     stay_2_1 " in result.out
 
 
 @pytest.mark.slow
-def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run: Run) -> None:
+def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run):
     words = ["--set", "pausing=false", "--set", "interleave=false"]
     result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
     assert result.code == 1, result
@@ -179,7 +176,7 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
 
 @pytest.mark.slow
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base", "exact", "rounded"])
-def test_a_proof_can_be_for_blocks_of_any_size(run: Run, formula: str) -> None:
+def test_a_proof_can_be_for_blocks_of_any_size(run, formula):
     any_block = ["--set", "block_size=any", "--set", f"formula={formula}"]
     result = run("search", "SPY-R07", "--prove", *any_block)
     assert result.code == 0, result
@@ -187,7 +184,7 @@ def test_a_proof_can_be_for_blocks_of_any_size(run: Run, formula: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run: Run) -> None:
+def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run):
     result = run("search", "SPY-R07", "--prove", "--set", "formula=2.1.0")
     assert result.code == 3
     assert "\nrefuted    covers_newcomer " in result.out
@@ -195,7 +192,7 @@ def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run: Run) -> Non
 
 
 @pytest.mark.slow
-def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
+def test_a_time_limit_that_is_reached_is_inconclusive(run):
     result = run("search", "SPY-R07", "--revision", "2.1.2", "--time-limit", "1")
     assert result.code == 3
     assert re.fullmatch(  # how many, is a matter of the machine
@@ -212,10 +209,8 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
         ("cli.gate.run_gate", ["gate", "--profile", "quick"]),
     ],
 )
-def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
-    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, words: list[str]
-) -> None:
-    def interrupted(*_: object) -> None:
+def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatch, command, words):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"schedproof.gate.{command}", interrupted)
@@ -286,7 +281,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R07", "--time-limit", "0"], "--time-limit: 0.0"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_2(run: Run, words: list[str], message: str) -> None:
+def test_wrong_input_is_one_line_and_exit_2(run, words, message):
     result = run("search", *words)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"schedproof: {message}")
@@ -294,7 +289,7 @@ def test_wrong_input_is_one_line_and_exit_2(run: Run, words: list[str], message:
 
 
 @pytest.mark.slow
-def test_a_counterexample_is_replayed_on_another_target_too(run: Run) -> None:
+def test_a_counterexample_is_replayed_on_another_target_too(run):
     words = ["--set", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 1, result
@@ -305,7 +300,7 @@ def test_a_counterexample_is_replayed_on_another_target_too(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run: Run) -> None:
+def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run):
     words = ["--set", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 3, result
@@ -313,7 +308,7 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run: Run) -> No
 
 
 @pytest.mark.slow
-def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run: Run) -> None:
+def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run):
     words = ["search", "SPY-R07", "--engine", "hypothesis"]
     found, alone = (run(*words, "--set", "formula=1.10.0", "--jobs", jobs) for jobs in "21")
     assert found.code == 1, found
@@ -325,7 +320,7 @@ def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run: Run) -> 
 
 
 @pytest.mark.slow
-def test_hypothesis_samples_rules_that_have_no_encoding(run: Run) -> None:
+def test_hypothesis_samples_rules_that_have_no_encoding(run):
     words = ["search", "SPY-R30", "--engine", "hypothesis", "--time-limit", "2"]
     result = run(*words, "--revision", "2.1.2")
     assert result.code == 3, result
@@ -333,9 +328,7 @@ def test_hypothesis_samples_rules_that_have_no_encoding(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_all_engines_are_asked_and_one_counterexample_is_enough(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_engines_are_asked_and_one_counterexample_is_enough(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.search.counterexample.SHRINK_SECONDS", 0.1)
     result = run("search", "SPY-R07", "--engine", "all", "--set", "formula=1.10.0")
     assert result.code == 1, result
@@ -343,9 +336,7 @@ def test_all_engines_are_asked_and_one_counterexample_is_enough(
     assert "corpus, production scale: found after " in result.out
 
 
-def test_engines_that_disagree_are_told_and_exit_1(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_that_disagree_are_told_and_exit_1(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.run_search", lambda *_: 0)
     monkeypatch.setattr("schedproof.gate.search.question.run_samples", lambda *_: 1)
     monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
@@ -355,9 +346,7 @@ def test_engines_that_disagree_are_told_and_exit_1(
 
 
 @pytest.mark.slow
-def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexamples(
-    run: Run,
-) -> None:
+def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexamples(run):
     result = run("search", "SPY-R50")
     assert result.code == 0, result  # what is shown breaks another rule
     lines = result.out.splitlines()
@@ -368,22 +357,20 @@ def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexampl
     assert run(*lines[12].split()[2:], "--rule", "SPY-R38").code == 1
 
 
-def test_a_rule_that_a_counterexample_breaks_exits_1(run: Run) -> None:
+def test_a_rule_that_a_counterexample_breaks_exits_1(run):
     result = run("search", "SPY-P01")
     assert result.code == 1, result
     assert "breaks SPY-P01 in step 491: r0 is paused for 33 steps" in result.out
 
 
 @pytest.mark.slow
-def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run: Run) -> None:
+def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run):
     result = run("search", "SPY-R19", "--prove", "--set", "block_size=64")
     assert result.code == 0, result
     assert result.out.splitlines()[-1] == "19 lemmas proven for blocks of 64, 0 not"
 
 
-def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     too_small = run("search", "SPY-R41", "--prove", "--set", "block_size=2")
     assert too_small.code == 3, too_small
     assert "\nunguarded  " in too_small.out
@@ -393,12 +380,12 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(
     assert late.out.endswith("inconclusive: the time limit of 300 s was reached\n")
 
 
-def _out_of_time(seconds: float, *_: object) -> Iterator[object]:
+def _out_of_time(seconds, *_):
     raise Unanswered(f"the time limit of {seconds:g} s was reached")
     yield
 
 
-def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run: Run) -> None:
+def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run):
     result = run("search", "V1-I2", "--prove")
     assert result.code == 0, result
     lines = result.out.splitlines()
@@ -408,7 +395,7 @@ def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run: R
     assert lines[-1] == "11 lemmas proven for blocks of any size, 0 not"
 
 
-def test_two_runs_that_refute_a_claim_together_are_both_counted_and_written(run: Run) -> None:
+def test_two_runs_that_refute_a_claim_together_are_both_counted_and_written(run):
     result = run("search", "V1CP-R32", "--set", "block_size=16")
     assert result.code == 1, result
     lines = result.out.splitlines()
@@ -421,9 +408,7 @@ def test_two_runs_that_refute_a_claim_together_are_both_counted_and_written(run:
     assert replayed.code == 0, replayed
 
 
-def test_a_rule_of_another_system_can_be_sampled_and_explored(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
     asked: list[object] = []
     monkeypatch.setattr(
         "schedproof.gate.search.question.run_samples", lambda *words: asked.append(words[1]) or 3
@@ -450,9 +435,7 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(
         ),
     ],
 )
-def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(
-    run: Run, words: list[str], message: str
-) -> None:
+def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(run, words, message):
     result = run("search", *words)
     assert (result.code, result.out) == (2, ""), result
     assert message in result.err
@@ -460,7 +443,7 @@ def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(
 
 
 @pytest.mark.slow
-def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run: Run) -> None:
+def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run):
     result = run("search", "SPY-R41")
     assert result.code == 0, result
     parts = result.out.split("\n")

@@ -6,8 +6,6 @@ pyyaml and rich.
 
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +29,7 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def pipe() -> Iterator[PipeTarget]:
+def pipe():
     folder = os.environ.get(VARIABLE)
     if not folder:
         pytest.skip(f"{VARIABLE} is not set: no checkout of LLMServingSim to run")
@@ -39,18 +37,18 @@ def pipe() -> Iterator[PipeTarget]:
         yield target
 
 
-def begin(pipe: PipeTarget, **changes: Any) -> dict[str, Any]:
+def begin(pipe, **changes):
     reply = pipe.start(SYSTEM, "head", CONFIG | changes)
     assert reply["ok"], reply
     return reply
 
 
-def ask(pipe: PipeTarget, name: str, prompt: int, max_tokens: int, **more: Any) -> None:
+def ask(pipe, name, prompt, max_tokens, **more):
     request = {"id": name, "prompt": [[name, prompt]], "max_tokens": max_tokens, **more}
     assert pipe.add(request) == {"ok": True}
 
 
-def step(pipe: PipeTarget) -> Step:
+def step(pipe):
     reply = pipe.step()
     assert reply["ok"], reply
     seen: Step = reply["step"]
@@ -60,16 +58,14 @@ def step(pipe: PipeTarget) -> Step:
 @pytest.mark.parametrize(
     ("key", "value"), [("prioritize_prefill", True), ("pp_size", 2), ("num_blocks", 0)]
 )
-def test_what_the_scheduler_lacks_is_refused_with_its_place(key: str, value: Any) -> None:
+def test_what_the_scheduler_lacks_is_refused_with_its_place(key, value):
     target = LlmServingSimTarget()
     reply = target.start(SYSTEM, "head", CONFIG | {key: value})
     assert reply["error"] == "config"
     assert reply["message"].startswith(f"$.config.{key} is ")
 
 
-def test_a_folder_that_is_no_checkout_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path, monkeypatch):
     reported = {
         str(tmp_path): f"{tmp_path} is no checkout of LLMServingSim",
         "": f"{VARIABLE} is not set; valid is a checkout's folder",
@@ -92,15 +88,13 @@ def test_a_folder_that_is_no_checkout_is_refused(
         (None, "unknown"),
     ],
 )
-def test_the_version_is_the_newest_release_that_the_checkout_names(
-    tmp_path: Path, changes: str | None, version: str
-) -> None:
+def test_the_version_is_the_newest_release_that_the_checkout_names(tmp_path, changes, version):
     if changes is not None:
         (tmp_path / "CHANGELOG.md").write_text(changes)
     assert version_of(tmp_path) == version
 
 
-def test_it_shows_what_it_promises(pipe: PipeTarget) -> None:
+def test_it_shows_what_it_promises(pipe):
     reply = begin(pipe)
     assert reply["name"] == SYSTEM
     unseen = {"tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"}
@@ -119,7 +113,7 @@ def test_it_shows_what_it_promises(pipe: PipeTarget) -> None:
     assert step(pipe)["kind"] == "idle"
 
 
-def test_preemptions_and_hits_are_seen(pipe: PipeTarget) -> None:
+def test_preemptions_and_hits_are_seen(pipe):
     begin(pipe, num_blocks=5, max_num_batched_tokens=32)
     ask(pipe, "a", 7, 4)
     ask(pipe, "b", 7, 4)
@@ -130,7 +124,7 @@ def test_preemptions_and_hits_are_seen(pipe: PipeTarget) -> None:
     assert steps[4]["kind"] == "decode"
 
 
-def test_an_abort_is_unsupported_and_the_run_goes_on(pipe: PipeTarget) -> None:
+def test_an_abort_is_unsupported_and_the_run_goes_on(pipe):
     begin(pipe)
     ask(pipe, "a", 4, 2)
     assert pipe.abort("a")["error"] == "unsupported"
@@ -138,34 +132,32 @@ def test_an_abort_is_unsupported_and_the_run_goes_on(pipe: PipeTarget) -> None:
     assert step(pipe)["scheduled"] == {"a": 4}
 
 
-def test_no_cap_is_refused_with_what_the_checkout_raises(pipe: PipeTarget) -> None:
+def test_no_cap_is_refused_with_what_the_checkout_raises(pipe):
     reply = pipe.start(SYSTEM, "head", CONFIG | {"max_num_seqs": 0})
     assert (reply["ok"], reply["error"]) == (False, "config")
     assert "OverflowError" in reply["message"]
 
 
-def test_a_budget_that_would_be_cut_silently_is_refused(pipe: PipeTarget) -> None:
+def test_a_budget_that_would_be_cut_silently_is_refused(pipe):
     reply = pipe.start(SYSTEM, "head", CONFIG | {"max_num_batched_tokens": 10**6})
     assert reply["message"].startswith("$.config.max_num_batched_tokens is 1000000; valid is at")
 
 
-def test_an_unbounded_pool_does_not_come_round_to_what_it_has_cached(pipe: PipeTarget) -> None:
+def test_an_unbounded_pool_does_not_come_round_to_what_it_has_cached(pipe):
     assert "free_blocks" not in begin(pipe, num_blocks=None)["observes"]
     ask(pipe, "a", 40_000, 1)
     request = {"id": "b", "prompt": [["b", 40_000]], "max_tokens": 1}
     assert pipe.add(request)["error"] == "rejected"
 
 
-def test_what_the_pool_cannot_hold_is_let_in_and_blocks_all_others(pipe: PipeTarget) -> None:
+def test_what_the_pool_cannot_hold_is_let_in_and_blocks_all_others(pipe):
     begin(pipe)
     ask(pipe, "large", 40, 1)
     ask(pipe, "small", 4, 1)
     assert [step(pipe)["kind"] for _ in range(3)] == ["idle"] * 3
 
 
-def test_with_chunking_off_who_was_preempted_past_the_budget_waits_for_ever(
-    pipe: PipeTarget,
-) -> None:
+def test_with_chunking_off_who_was_preempted_past_the_budget_waits_for_ever(pipe):
     begin(
         pipe,
         **{"block_size": 2, "num_blocks": 4, "max_num_batched_tokens": 3},
@@ -179,7 +171,7 @@ def test_with_chunking_off_who_was_preempted_past_the_budget_waits_for_ever(
     assert steps[-1]["waiting"] == ["b"]
 
 
-def test_it_keeps_every_rule_of_head_and_every_decision_of_its_model(pipe: PipeTarget) -> None:
+def test_it_keeps_every_rule_of_head_and_every_decision_of_its_model(pipe):
     rules = [rule for rule in load(SYSTEM) if rule.checked]
     search = Search(SearchOptions(pipe, SYSTEM, "head", rules, "small"))
     assert not run_search(search, 40, 0, 0), search.failure

@@ -4,7 +4,6 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,28 +106,28 @@ class Scheduler:
 class Nano:
     """A checkout in a process of its own."""
 
-    def __init__(self, pipe: PipeTarget) -> None:
+    def __init__(self, pipe):
         self.pipe = pipe
 
-    def start(self, **changes: Any) -> dict[str, Any]:
+    def start(self, **changes):
         return self.pipe.start("nano_vllm", "0.2.0", CONFIG | changes)
 
-    def begin(self, **changes: Any) -> None:
+    def begin(self, **changes):
         assert self.start(**changes)["ok"]
 
-    def ask(self, name: str, *prompt: tuple[str, int], max_tokens: int, **more: Any) -> None:
+    def ask(self, name, *prompt, max_tokens, **more):
         """A request; without a prompt of its own it has 8 tokens."""
         segments = [list(segment) for segment in prompt or ((name, 8),)]
         request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
         assert self.pipe.add(request) == {"ok": True}
 
-    def step(self) -> Step:
+    def step(self):
         reply = self.pipe.step()
         assert reply["ok"], reply
         step: Step = reply["step"]
         return step
 
-    def finish(self, limit: int = 500) -> list[Step]:
+    def finish(self, limit=500):
         """The steps until no request is left."""
         steps = [self.step()]
         while steps[-1]["running"] or steps[-1]["waiting"]:
@@ -138,26 +137,26 @@ class Nano:
 
 
 @pytest.fixture(scope="module")
-def folder() -> str:
+def folder():
     if not os.environ.get(VARIABLE):
         pytest.skip(f"${VARIABLE} names no checkout of nano-vLLM")
     return os.environ[VARIABLE]
 
 
 @pytest.fixture(scope="module")
-def nano(folder: str) -> Iterator[Nano]:
+def nano(folder):
     command, env = checkouts.command_of(NANO, folder)
     with PipeTarget(command, env=env) as pipe:
         yield Nano(pipe)
 
 
 @pytest.fixture(scope="module")
-def revision(folder: str) -> str:
+def revision(folder):
     return checkouts.revision_of(NANO, folder)
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Nano]:
+def fake(tmp_path):
     """The target on a checkout that is made up."""
     for name, code in FAKE.items():
         file = tmp_path / "nanovllm" / name
@@ -169,7 +168,7 @@ def fake(tmp_path: Path) -> Iterator[Nano]:
         yield Nano(pipe)
 
 
-def test_the_five_operations_are_answered(fake: Nano) -> None:
+def test_the_five_operations_are_answered(fake):
     started = fake.start()
     assert (started["name"], started["version"]) == ("nano-vllm", "0.0.1")
     assert set(started["observes"]) == FIELDS - REQUIRED - NOT_SEEN
@@ -193,7 +192,7 @@ def test_the_five_operations_are_answered(fake: Nano) -> None:
     assert fake.pipe.stop() == {"ok": True}
 
 
-def test_with_nobody_there_a_step_is_idle_and_the_scheduler_is_not_asked(fake: Nano) -> None:
+def test_with_nobody_there_a_step_is_idle_and_the_scheduler_is_not_asked(fake):
     fake.begin()
     assert fake.step() == {
         **{"kind": "idle", "scheduled": {}, "emitted": {}, "waiting": [], "running": []},
@@ -202,7 +201,7 @@ def test_with_nobody_there_a_step_is_idle_and_the_scheduler_is_not_asked(fake: N
     }
 
 
-def test_a_start_forgets_what_was_before(fake: Nano) -> None:
+def test_a_start_forgets_what_was_before(fake):
     fake.begin()
     fake.ask("a", max_tokens=5)
     fake.step()
@@ -211,7 +210,7 @@ def test_a_start_forgets_what_was_before(fake: Nano) -> None:
     assert (step["kind"], step["running"], step["free_blocks"]) == ("idle", [], 7)
 
 
-def test_before_a_start_nothing_is_stepped(fake: Nano) -> None:
+def test_before_a_start_nothing_is_stepped(fake):
     fake.begin()
     fake.pipe.stop()
     reply = fake.pipe.step()
@@ -221,7 +220,7 @@ def test_before_a_start_nothing_is_stepped(fake: Nano) -> None:
     )
 
 
-def test_what_the_package_prints_does_not_reach_the_replies(fake: Nano) -> None:
+def test_what_the_package_prints_does_not_reach_the_replies(fake):
     fake.begin()
     fake.ask("a", max_tokens=1)
     assert fake.step()["finished"] == {"a": "length"}
@@ -241,16 +240,14 @@ def test_what_the_package_prints_does_not_reach_the_replies(fake: Nano) -> None:
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_honoured_is_refused_at_its_key(
-    fake: Nano, changes: Config, says: str
-) -> None:
+def test_a_configuration_that_cannot_be_honoured_is_refused_at_its_key(fake, changes, says):
     reply = fake.start(**changes)
     assert (reply["ok"], reply["error"]) == (False, "config")
     assert reply["message"].startswith(says)
     assert fake.pipe.step()["error"] == "protocol"
 
 
-def test_a_missing_key_and_another_system_are_refused(fake: Nano) -> None:
+def test_a_missing_key_and_another_system_are_refused(fake):
     fewer = {key: value for key, value in CONFIG.items() if key != "num_blocks"}
     reply = fake.pipe.start("nano_vllm", "0.2.0", fewer)
     assert reply["message"] == "$.config.num_blocks is missing; valid is an integer of at least 1"
@@ -258,14 +255,14 @@ def test_a_missing_key_and_another_system_are_refused(fake: Nano) -> None:
     assert reply["message"] == '$.system is "vllm"; valid is "nano_vllm"'
 
 
-def test_a_request_that_is_no_request_is_a_protocol_error(fake: Nano) -> None:
+def test_a_request_that_is_no_request_is_a_protocol_error(fake):
     fake.begin()
     for broken in ({"id": "r0"}, {"id": "r0", "prompt": [["r0", 1]], "max_tokens": 0}):
         assert fake.pipe.add(broken)["error"] == "protocol"
 
 
-def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before() -> None:
-    def hashed(*parts: list[int]) -> int:
+def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before():
+    def hashed(*parts):
         one = target._Hash()
         for part in parts:
             one.update(target._Tokens(part).tobytes())
@@ -277,7 +274,7 @@ def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before() -> N
 
 
 @pytest.fixture
-def without_packages(folder: str, tmp_path: Path) -> Iterator[Nano]:
+def without_packages(folder, tmp_path):
     """The target in an interpreter that finds no numpy and no xxhash."""
     command, env = checkouts.command_of(NANO, folder)
     hidden = tmp_path / "hidden.py"
@@ -295,7 +292,7 @@ def without_packages(folder: str, tmp_path: Path) -> Iterator[Nano]:
         yield Nano(pipe)
 
 
-def episode(nano: Nano, seed: int) -> list[Step]:
+def episode(nano, seed):
     """Fourteen requests at random, many of which begin alike."""
     rng = random.Random(seed)
     nano.begin(num_blocks=9, max_num_seqs=4, max_num_batched_tokens=48)
@@ -308,9 +305,7 @@ def episode(nano: Nano, seed: int) -> list[Step]:
     return steps + nano.finish()
 
 
-def test_the_stand_ins_for_hashing_give_the_same_steps_as_the_packages(
-    nano: Nano, without_packages: Nano
-) -> None:
+def test_the_stand_ins_for_hashing_give_the_same_steps_as_the_packages(nano, without_packages):
     hits: Counter[bool] = Counter()
     for seed in range(4):
         steps = episode(nano, seed)
@@ -319,12 +314,12 @@ def test_the_stand_ins_for_hashing_give_the_same_steps_as_the_packages(
     assert hits[True]
 
 
-def test_no_file_beside_a_target_hides_a_module_of_the_package() -> None:
+def test_no_file_beside_a_target_hides_a_module_of_the_package():
     own = {path.stem for path in Path(target.__file__).parent.glob("*.py")}
     assert own.isdisjoint({"nanovllm", "numpy", "xxhash", *sys.stdlib_module_names})
 
 
-def test_it_says_what_it_is_and_what_it_shows(nano: Nano, folder: str) -> None:
+def test_it_says_what_it_is_and_what_it_shows(nano, folder):
     reply = nano.start()
     assert reply["name"] == "nano-vllm"
     assert f'version = "{reply["version"]}"' in Path(folder, "pyproject.toml").read_text()
@@ -333,7 +328,7 @@ def test_it_says_what_it_is_and_what_it_shows(nano: Nano, folder: str) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_abort_is_answered_as_unsupported(nano: Nano, inside: bool) -> None:
+def test_an_abort_is_answered_as_unsupported(nano, inside):
     nano.begin()
     nano.ask("a", max_tokens=3)
     reply = nano.pipe.abort("a", inside=inside)
@@ -342,14 +337,12 @@ def test_an_abort_is_answered_as_unsupported(nano: Nano, inside: bool) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"colour": 1}, {"block_size": 1}, {"num_blocks": None}])
-def test_what_means_nothing_to_it_is_refused_as_configuration(nano: Nano, changes: Config) -> None:
+def test_what_means_nothing_to_it_is_refused_as_configuration(nano, changes):
     assert nano.start(**changes)["error"] == "config"
 
 
 @pytest.mark.parametrize("scale", ["small", "short", "tight"])
-def test_random_scenarios_agree_with_the_model_in_every_field(
-    nano: Nano, revision: str, scale: str
-) -> None:
+def test_random_scenarios_agree_with_the_model_in_every_field(nano, revision, scale):
     """The deck is no model of what it shows: of older code only crashes count."""
     rules = select(load("nano_vllm"), ["ALL-R01", "ALL-R07"])
     if revision != "0.2.0":
@@ -361,7 +354,7 @@ def test_random_scenarios_agree_with_the_model_in_every_field(
     assert search.steps > RUNS
 
 
-def test_every_block_is_free_or_held_in_every_step(nano: Nano) -> None:
+def test_every_block_is_free_or_held_in_every_step(nano):
     for seed in range(5):
         steps = episode(nano, seed)
         for step in steps:
@@ -372,7 +365,7 @@ def test_every_block_is_free_or_held_in_every_step(nano: Nano) -> None:
         assert any(step["preempted"] for step in steps)
 
 
-def test_a_start_leaves_nothing_of_what_was_before(nano: Nano) -> None:
+def test_a_start_leaves_nothing_of_what_was_before(nano):
     first = episode(nano, 3)
     nano.begin(block_size=2)
     nano.ask("a", ("system", 12), max_tokens=9)

@@ -2,7 +2,6 @@
 names all tokens up to its end."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -11,33 +10,33 @@ from schedproof.gate.targets.vllm.recorder import FACTOR, SPARE, Contents, SameT
 BLOCK = 2
 
 
-def request(name: str, tokens: str) -> Any:
+def request(name, tokens):
     return SimpleNamespace(
         request_id=name, num_prompt_tokens=len(tokens), block_hashes=hashes(tokens)
     )
 
 
-def hashes(tokens: str) -> list[str]:
+def hashes(tokens):
     return [tokens[:end] for end in range(BLOCK, len(tokens) + 1, BLOCK)]
 
 
-def generates(contents: Contents, one: Any, tokens: str) -> None:
+def generates(contents, one, tokens):
     one.block_hashes = hashes(tokens)
     contents.grown([one])
 
 
-def test_the_first_prompt_is_told_in_its_own_words() -> None:
+def test_the_first_prompt_is_told_in_its_own_words():
     assert Contents(BLOCK, 8).prompt_of(request("a", "xyz")) == [["a", 3]]
 
 
-def test_full_blocks_that_another_had_are_told_in_its_words() -> None:
+def test_full_blocks_that_another_had_are_told_in_its_words():
     contents = Contents(BLOCK, 8)
     contents.prompt_of(request("a", "wxyz"))
     assert contents.prompt_of(request("b", "wxyv")) == [["a", 2], ["b", 2]]
     assert contents.prompt_of(request("c", "wxyz")) == [["a", 4]]
 
 
-def test_what_another_generated_is_told_as_its_output() -> None:
+def test_what_another_generated_is_told_as_its_output():
     contents = Contents(BLOCK, 8)
     one = request("a", "wxy")
     contents.prompt_of(one)
@@ -45,7 +44,7 @@ def test_what_another_generated_is_told_as_its_output() -> None:
     assert contents.prompt_of(request("b", "wxyzuv1")) == [["a", 3], ["out:a", 3], ["b", 1]]
 
 
-def test_no_prompt_goes_on_from_what_two_requests_generated() -> None:
+def test_no_prompt_goes_on_from_what_two_requests_generated():
     contents = Contents(BLOCK, 8)
     one, other = request("a", "wx"), request("b", "wx")
     for each in (one, other):
@@ -55,7 +54,7 @@ def test_no_prompt_goes_on_from_what_two_requests_generated() -> None:
         contents.prompt_of(request("c", "wxyz"))
 
 
-def test_a_hit_on_what_two_requests_had_ends_the_record() -> None:
+def test_a_hit_on_what_two_requests_had_ends_the_record():
     contents = Contents(BLOCK, 8)
     early, late = request("a", "wx"), request("b", "wxyz")
     contents.prompt_of(early)
@@ -66,7 +65,7 @@ def test_a_hit_on_what_two_requests_had_ends_the_record() -> None:
         contents.found(late, 4)
 
 
-def test_what_live_requests_had_is_remembered_and_the_rest_is_bounded() -> None:
+def test_what_live_requests_had_is_remembered_and_the_rest_is_bounded():
     contents = Contents(BLOCK, 1)
     contents.prompt_of(request("a", "wx"))
     bound = FACTOR + SPARE
@@ -79,6 +78,6 @@ def test_what_live_requests_had_is_remembered_and_the_rest_is_bounded() -> None:
     assert len(contents._segments) <= bound
 
 
-def test_segments_are_cut_within_one() -> None:
+def test_segments_are_cut_within_one():
     assert cut([["a", 3], ["b", 4]], 5) == [["a", 3], ["b", 2]]
     assert cut([["a", 3], ["b", 4]], 3) == [["a", 3]]

@@ -8,7 +8,7 @@ import pytest
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
 
 
-def flight(**tokens: int) -> Flight:
+def flight(**tokens):
     decision: Any = SimpleNamespace(num_scheduled_tokens=tokens, scheduled_spec_decode_tokens={})
     return Flight(decision, None, dict.fromkeys(tokens, 0))
 
@@ -22,17 +22,17 @@ def flight(**tokens: int) -> Flight:
         ({"async_scheduling": True, "pipeline_parallel_size": 3}, 3),
     ],
 )
-def test_so_many_are_on_their_way_at_most(config: dict[str, Any], most: int) -> None:
+def test_so_many_are_on_their_way_at_most(config, most):
     assert depth(config) == most
 
 
-def test_alone_each_decision_completes_at_once_an_empty_one_too() -> None:
+def test_alone_each_decision_completes_at_once_an_empty_one_too():
     flights, one, empty = Flights(1), flight(a=1), flight()
     assert flights.set_off(one) is one
     assert flights.set_off(empty) is empty
 
 
-def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided() -> None:
+def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided():
     flights = Flights(3)
     first, second, third = flight(a=1), flight(b=1), flight(c=1)
     assert [flights.set_off(one) for one in (first, second)] == [None, None]
@@ -40,7 +40,7 @@ def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided() ->
     assert [flights.set_off(flight()) for _ in range(2)] == [second, third]
 
 
-def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays() -> None:
+def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays():
     flights = Flights(3, early=2)
     made = [flight(a=1) for _ in range(7)]
     done = [flights.set_off(one) for one in made]
@@ -48,7 +48,7 @@ def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays() -> Non
     assert flights.set_off(flight()) is made[5]
 
 
-def test_a_server_says_which_decision_completed() -> None:
+def test_a_server_says_which_decision_completed():
     flights = Flights(3)
     first, second, third, empty = flight(a=1), flight(b=1), flight(c=1), flight()
     assert [flights.take(one) for one in (first, second, third)] == [False, False, True]
@@ -59,14 +59,14 @@ def test_a_server_says_which_decision_completed() -> None:
     assert flights.completed(empty.decision) is None
 
 
-def test_an_empty_decision_that_a_server_did_not_wait_for_is_forgotten() -> None:
+def test_an_empty_decision_that_a_server_did_not_wait_for_is_forgotten():
     flights, one = Flights(2), flight(a=1)
     assert flights.take(flight())
     assert not flights.take(one)
     assert flights.completed(one.decision) is one
 
 
-def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_whole() -> None:
+def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_whole():
     flights, request = Flights(2), SimpleNamespace(num_tokens=5)
     assert flights.known("a", request, joins=True) == 5
     flights.sampled("a", 1)

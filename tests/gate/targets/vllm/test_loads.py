@@ -7,7 +7,7 @@ import pytest
 from schedproof.gate.targets.vllm.loads import Loads, Offer, Report
 
 
-def test_a_load_takes_its_steps_and_is_offered_once() -> None:
+def test_a_load_takes_its_steps_and_is_offered_once():
     loads = Loads()
     loads.offers["a"] = Offer(8, 2)
     one = SimpleNamespace(request_id="a", num_tokens=10)
@@ -22,16 +22,14 @@ def test_a_load_takes_its_steps_and_is_offered_once() -> None:
 @pytest.mark.parametrize(
     ("tokens", "computed", "offered"), [(9, 0, 8), (9, 4, 4), (10, 0, 10), (3, 0, 0), (4, 8, 0)]
 )
-def test_whole_blocks_are_offered_or_all(tokens: int, computed: int, offered: int) -> None:
+def test_whole_blocks_are_offered_or_all(tokens, computed, offered):
     loads = Loads()
     loads.offers["a"] = Offer(tokens, 0)
     assert loads.offered(SimpleNamespace(request_id="a", num_tokens=10), computed, 4) == offered
 
 
 @pytest.mark.parametrize(("fails_at", "right"), [(None, 12), (0, 4), (6, 6), (20, 12)])
-def test_of_a_load_that_fails_what_was_there_before_is_right(
-    fails_at: int | None, right: int
-) -> None:
+def test_of_a_load_that_fails_what_was_there_before_is_right(fails_at, right):
     """Twelve tokens are covered, of which eight are loaded behind four from the prefix cache."""
     loads = Loads()
     loads.offers["a"] = Offer(12, 0, fails_at)
@@ -39,14 +37,14 @@ def test_of_a_load_that_fails_what_was_there_before_is_right(
     assert loads.step().landed == {"a": right}
 
 
-def test_an_answer_is_deferred_so_many_times() -> None:
+def test_an_answer_is_deferred_so_many_times():
     loads = Loads()
     loads.deferrals["a"] = 2
     assert [loads.defers("a") for _ in range(4)] == [True, True, False, False]
     assert not loads.defers("b")
 
 
-def test_blocks_are_sent_unless_the_client_gave_up_or_the_load_has_failed() -> None:
+def test_blocks_are_sent_unless_the_client_gave_up_or_the_load_has_failed():
     loads = Loads()
     loads.send_steps = {"a": 1, "b": 1}
     assert loads.ended("a", "FINISHED_LENGTH_CAPPED")

@@ -13,7 +13,7 @@ from schedproof.gate.targets.supported_releases import ReleaseError, parse_relea
 from schedproof.gate.targets.vllm import recorder
 from schedproof.gate.targets.vllm.recorder import LIMIT, TRACE, recording
 
-from ....command_line import Run, runner
+from ....command_line import runner
 
 RELEASE = "vllm==0.24.0"
 SCENARIO = {
@@ -39,24 +39,24 @@ TOLD = {
 class Plain:
     """A scheduler that the recorder cannot make sense of."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         self.number = number
         self.requests: dict[str, Any] = {"a": SimpleNamespace(is_finished=lambda: False)}
 
-    def add_request(self, request: Any) -> int:
+    def add_request(self, request):
         return self.number + 1
 
-    def finish_requests(self, request_ids: Any, finished_status: Any) -> int:
+    def finish_requests(self, request_ids, finished_status):
         return self.number + 2
 
-    def schedule(self, *, more: int = 0) -> int:
+    def schedule(self, *, more=0):
         return self.number + more
 
-    def update_from_output(self, scheduler_output: Any, output: Any) -> int:
+    def update_from_output(self, scheduler_output, output):
         return int(scheduler_output) + int(output)
 
 
-def uses(one: Any) -> list[int]:
+def uses(one):
     return [
         one.add_request(None),
         one.finish_requests("a", None),
@@ -65,29 +65,25 @@ def uses(one: Any) -> list[int]:
     ]
 
 
-def test_where_no_file_is_named_the_scheduler_decides_as_ever_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_file_is_named_the_scheduler_decides_as_ever_and_says_so_once(monkeypatch, capsys):
     monkeypatch.delenv(TRACE, raising=False)
     assert uses(recording(Plain)(10)) == [11, 12, 13, 24]
     assert capsys.readouterr().err == f"schedproof: the record ends: {TRACE} names no file\n"
 
 
-def test_what_goes_wrong_in_the_record_does_not_reach_the_server(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_goes_wrong_in_the_record_does_not_reach_the_server(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv(TRACE, str(tmp_path / "run.jsonl"))
     assert uses(recording(Plain)(10)) == [11, 12, 13, 24]
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("schedproof: the record ends: AttributeError(")
 
 
-def test_the_recording_class_has_the_name_of_the_one_that_decides() -> None:
+def test_the_recording_class_has_the_name_of_the_one_that_decides():
     assert recording(Plain).__name__ == "Plain"
     assert recording(Plain) is recording(Plain)
 
 
-def test_a_second_scheduler_of_another_process_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_second_scheduler_of_another_process_has_a_file_of_its_own(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text("of another process", encoding="utf-8")
     with recorder._file.__wrapped__(str(path)) as file:
@@ -96,7 +92,7 @@ def test_a_second_scheduler_of_another_process_has_a_file_of_its_own(tmp_path: P
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch, capfd, tmp_path):
     release = parse_release(RELEASE)
     assert release is not None
     try:
@@ -108,7 +104,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
     return runner(monkeypatch, capfd)
 
 
-def replay(run: Run, cls: str, **config: Any) -> None:
+def replay(run, cls, **config):
     """The scenario on the release, through the recorder."""
     scenario = {**SCENARIO, "config": {**SCENARIO["config"], **config}}  # type: ignore[dict-item]
     Path("s.json").write_text(json.dumps(scenario), encoding="utf-8")
@@ -121,7 +117,7 @@ def replay(run: Run, cls: str, **config: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", ["Recorder", "AsyncRecorder"])
-def test_a_record_says_what_the_model_decides(run: Run, cls: str) -> None:
+def test_a_record_says_what_the_model_decides(run, cls):
     replay(run, cls, **({"async_scheduling": True} if cls == "AsyncRecorder" else {}))
     judged = run("check-trace", "run.jsonl", "--explain")
     assert judged.code == 0, judged
@@ -138,9 +134,7 @@ def test_a_record_says_what_the_model_decides(run: Run, cls: str) -> None:
     ("cls", "keys"),
     [("AsyncRecorder", {"async_scheduling": True}), ("Recorder", {"pipeline_parallel_size": 3})],
 )
-def test_steps_that_complete_early_are_recorded_as_they_were(
-    run: Run, cls: str, keys: dict[str, Any], early: int
-) -> None:
+def test_steps_that_complete_early_are_recorded_as_they_were(run, cls, keys, early):
     replay(run, cls, early_completions=early, **keys)
     judged = run("check-trace", "run.jsonl", "--explain")
     assert judged.code == 0, judged
@@ -152,7 +146,7 @@ def test_steps_that_complete_early_are_recorded_as_they_were(
 
 
 @pytest.mark.slow
-def test_a_full_file_ends_with_a_whole_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_file_ends_with_a_whole_line(run, monkeypatch):
     monkeypatch.setenv(LIMIT, "0.002")
     replay(run, "Recorder")
     assert 1000 < Path("run.jsonl").stat().st_size <= 0.002 * 2**20

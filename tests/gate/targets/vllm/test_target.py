@@ -6,7 +6,6 @@ model follows, where they are installed.
 
 import random
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,28 +49,28 @@ class Vllm(NamedTuple):
     version: str
     pipe: PipeTarget
 
-    def start(self, **changes: Any) -> dict[str, Any]:
+    def start(self, **changes):
         return self.pipe.start("vllm", "documented", CONFIG | changes)
 
-    def begin(self, **changes: Any) -> None:
+    def begin(self, **changes):
         assert self.start(**changes)["ok"]
 
-    def ask(self, name: str, *prompt: tuple[str, int], max_tokens: int, **more: Any) -> None:
+    def ask(self, name, *prompt, max_tokens, **more):
         """A request; without a prompt of its own it has 8 tokens."""
         segments = [list(segment) for segment in prompt or ((name, 8),)]
         request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
         assert self.pipe.add(request) == {"ok": True}
 
-    def abort(self, name: str, *, inside: bool = False) -> None:
+    def abort(self, name, *, inside=False):
         assert self.pipe.abort(name, inside=inside) == {"ok": True}
 
-    def step(self) -> Step:
+    def step(self):
         reply = self.pipe.step()
         assert reply["ok"], reply["message"]
         step: Step = reply["step"]
         return step
 
-    def finish(self, limit: int = 500) -> list[Step]:
+    def finish(self, limit=500):
         """The steps until no request is left."""
         steps = [self.step()]
         while steps[-1]["running"] or steps[-1]["waiting"]:
@@ -81,7 +80,7 @@ class Vllm(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def vllm(request: pytest.FixtureRequest) -> Iterator[Vllm]:
+def vllm(request):
     release = parse_release(f"vllm=={request.param}")
     assert release is not None
     try:
@@ -92,15 +91,15 @@ def vllm(request: pytest.FixtureRequest) -> Iterator[Vllm]:
         yield Vllm(request.param, pipe)
 
 
-def has_watermark(version: str) -> bool:
+def has_watermark(version):
     return version != SUPPORTED[0]
 
 
-def held(step: Step) -> list[int]:
+def held(step):
     return [block for blocks in step["blocks"].values() for block in blocks]
 
 
-def test_an_unknown_version_is_one_line_with_those_that_are_valid() -> None:
+def test_an_unknown_version_is_one_line_with_those_that_are_valid():
     with pytest.raises(ReleaseError) as caught:
         parse_release("vllm==0.9.9")
     assert str(caught.value) == (
@@ -110,12 +109,12 @@ def test_an_unknown_version_is_one_line_with_those_that_are_valid() -> None:
 
 
 @pytest.mark.parametrize("version", ["0.18", "0.30.0+cpu", "latest", "0.30.0 --fast", ""])
-def test_a_version_is_written_as_on_the_index(version: str) -> None:
+def test_a_version_is_written_as_on_the_index(version):
     with pytest.raises(ReleaseError, match="is not supported"):
         parse_release(f"vllm=={version}")
 
 
-def test_a_later_version_is_taken_and_known_not_to_be_examined() -> None:
+def test_a_later_version_is_taken_and_known_not_to_be_examined():
     later = parse_release("vllm==0.30.0")
     assert later is not None
     assert (later.base, later.is_examined) == ("0.30.0", False)
@@ -124,13 +123,13 @@ def test_a_later_version_is_taken_and_known_not_to_be_examined() -> None:
     assert listed.is_examined
 
 
-def test_no_file_beside_a_target_hides_a_package() -> None:
+def test_no_file_beside_a_target_hides_a_package():
     # The folder of a script comes first on its path.
     own = {path.stem for path in Path(factory.__file__).parent.glob("*.py")}
     assert own.isdisjoint({"vllm", "torch", "sendnn_inference", *sys.stdlib_module_names})
 
 
-def test_it_says_what_it_is_and_what_it_shows(vllm: Vllm) -> None:
+def test_it_says_what_it_is_and_what_it_shows(vllm):
     reply = vllm.start()
     assert (reply["name"], reply["version"]) == ("vllm", vllm.version)
     assert set(reply["observes"]) == FIELDS - REQUIRED - NOT_SEEN - {"prefix_hit"}
@@ -172,16 +171,14 @@ def test_it_says_what_it_is_and_what_it_shows(vllm: Vllm) -> None:
         ),
     ],
 )
-def test_what_vllm_cannot_honour_is_refused_at_its_key(
-    vllm: Vllm, changes: Config, says: str
-) -> None:
+def test_what_vllm_cannot_honour_is_refused_at_its_key(vllm, changes, says):
     reply = vllm.start(**changes)
     assert (reply["ok"], reply["error"]) == (False, "config")
     assert reply["message"].startswith(says.replace("{release}", f"vllm {vllm.version}"))
     assert "\n" not in reply["message"]
 
 
-def test_an_option_that_a_release_lacks_is_refused_and_not_dropped(vllm: Vllm) -> None:
+def test_an_option_that_a_release_lacks_is_refused_and_not_dropped(vllm):
     reply = vllm.start(watermark=0.1)
     if has_watermark(vllm.version):
         assert reply["ok"]
@@ -191,7 +188,7 @@ def test_an_option_that_a_release_lacks_is_refused_and_not_dropped(vllm: Vllm) -
         )
 
 
-def test_a_missing_key_and_another_system_are_refused(vllm: Vllm) -> None:
+def test_a_missing_key_and_another_system_are_refused(vllm):
     fewer = {key: value for key, value in CONFIG.items() if key != "policy"}
     reply = vllm.pipe.start("vllm", "documented", fewer)
     assert reply["message"] == '$.config.policy is missing; valid is "fcfs" or "priority"'
@@ -199,7 +196,7 @@ def test_a_missing_key_and_another_system_are_refused(vllm: Vllm) -> None:
     assert reply["message"] == '$.system is "spyre"; valid is "vllm"'
 
 
-def test_after_a_refusal_nothing_is_started(vllm: Vllm) -> None:
+def test_after_a_refusal_nothing_is_started(vllm):
     vllm.begin()
     assert not vllm.start(num_blocks=0)["ok"]
     assert vllm.pipe.step()["error"] == "protocol"
@@ -213,9 +210,7 @@ def test_after_a_refusal_nothing_is_started(vllm: Vllm) -> None:
         ([], 1, "The decoder prompt cannot be empty"),
     ],
 )
-def test_what_vllm_refuses_at_its_front_door_is_rejected(
-    vllm: Vllm, prompt: list[Any], max_tokens: int, says: str
-) -> None:
+def test_what_vllm_refuses_at_its_front_door_is_rejected(vllm, prompt, max_tokens, says):
     vllm.begin()
     reply = vllm.pipe.add({"id": "r0", "prompt": prompt, "max_tokens": max_tokens})
     assert (reply["ok"], reply["error"]) == (False, "rejected")
@@ -224,19 +219,19 @@ def test_what_vllm_refuses_at_its_front_door_is_rejected(
     assert vllm.step()["waiting"] == []
 
 
-def test_from_0_33_on_a_prompt_and_its_answer_may_be_too_long_together(vllm: Vllm) -> None:
+def test_from_0_33_on_a_prompt_and_its_answer_may_be_too_long_together(vllm):
     vllm.begin()
     reply = vllm.pipe.add({"id": "r0", "prompt": [["r0", 30]], "max_tokens": 11})
     assert reply["ok"] == (vllm.version == "0.33.0")
 
 
-def test_a_request_that_is_no_request_is_a_protocol_error(vllm: Vllm) -> None:
+def test_a_request_that_is_no_request_is_a_protocol_error(vllm):
     vllm.begin()
     for broken in ({"id": "r0"}, {"id": "r0", "prompt": [["r0", 1]], "max_tokens": 0}):
         assert vllm.pipe.add(broken)["error"] == "protocol"
 
 
-def test_a_live_id_is_not_taken_twice_and_a_finished_one_may_be(vllm: Vllm) -> None:
+def test_a_live_id_is_not_taken_twice_and_a_finished_one_may_be(vllm):
     vllm.begin()
     vllm.ask("r0", max_tokens=1)
     reply = vllm.pipe.add({"id": "r0", "prompt": [["r0", 4]], "max_tokens": 1})
@@ -246,7 +241,7 @@ def test_a_live_id_is_not_taken_twice_and_a_finished_one_may_be(vllm: Vllm) -> N
     assert vllm.step()["finished"] == {"r0": "length"}
 
 
-def test_what_never_fits_is_accepted_as_vllm_accepts_it(vllm: Vllm) -> None:
+def test_what_never_fits_is_accepted_as_vllm_accepts_it(vllm):
     vllm.begin(num_blocks=3)
     vllm.ask("r0", ("r0", 13), max_tokens=1)
     vllm.ask("r1", max_tokens=1)
@@ -254,7 +249,7 @@ def test_what_never_fits_is_accepted_as_vllm_accepts_it(vllm: Vllm) -> None:
     assert (step["kind"], step["waiting"]) == ("idle", ["r0", "r1"])
 
 
-def test_a_prompt_in_chunks_then_one_token_a_step(vllm: Vllm) -> None:
+def test_a_prompt_in_chunks_then_one_token_a_step(vllm):
     vllm.begin()
     vllm.ask("r0", ("r0", 20), max_tokens=3)
     first, second, third, fourth = (vllm.step() for _ in range(4))
@@ -270,7 +265,7 @@ def test_a_prompt_in_chunks_then_one_token_a_step(vllm: Vllm) -> None:
     assert fourth["free_blocks"] == 12
 
 
-def test_who_decodes_goes_before_who_prefills(vllm: Vllm) -> None:
+def test_who_decodes_goes_before_who_prefills(vllm):
     vllm.begin()
     vllm.ask("r0", max_tokens=9)
     vllm.step()
@@ -281,7 +276,7 @@ def test_who_decodes_goes_before_who_prefills(vllm: Vllm) -> None:
     assert (step["kind"], step["running"], step["waiting"]) == ("mixed", ["r0", "r1"], ["r2"])
 
 
-def test_a_threshold_makes_chunks_smaller_while_others_are_there(vllm: Vllm) -> None:
+def test_a_threshold_makes_chunks_smaller_while_others_are_there(vllm):
     vllm.begin(long_prefill_token_threshold=5)
     vllm.ask("r0", max_tokens=1)
     vllm.ask("r1", max_tokens=1)
@@ -290,7 +285,7 @@ def test_a_threshold_makes_chunks_smaller_while_others_are_there(vllm: Vllm) -> 
     assert step["prefilling"] == ["r0", "r1"]
 
 
-def test_without_chunks_a_prompt_waits_until_all_of_it_fits(vllm: Vllm) -> None:
+def test_without_chunks_a_prompt_waits_until_all_of_it_fits(vllm):
     vllm.begin(enable_chunked_prefill=False, max_num_batched_tokens=16, max_model_len=16)
     for name in ("r0", "r1", "r2"):
         vllm.ask(name, ("x", 7), max_tokens=1)
@@ -298,7 +293,7 @@ def test_without_chunks_a_prompt_waits_until_all_of_it_fits(vllm: Vllm) -> None:
     assert (step["scheduled"], step["waiting"]) == ({"r0": 7, "r1": 7}, ["r2"])
 
 
-def test_a_request_ends_by_eos_where_it_is_shorter_than_allowed(vllm: Vllm) -> None:
+def test_a_request_ends_by_eos_where_it_is_shorter_than_allowed(vllm):
     vllm.begin()
     vllm.ask("short", max_tokens=5, output_len=3)
     vllm.ask("long", max_tokens=3, output_len=3)
@@ -307,7 +302,7 @@ def test_a_request_ends_by_eos_where_it_is_shorter_than_allowed(vllm: Vllm) -> N
     assert sum(step["emitted"].get("short", 0) for step in steps) == 3
 
 
-def test_the_longest_request_ends_at_max_model_len(vllm: Vllm) -> None:
+def test_the_longest_request_ends_at_max_model_len(vllm):
     vllm.begin()
     vllm.ask("r0", ("r0", 10), max_tokens=30)
     steps = vllm.finish()
@@ -315,7 +310,7 @@ def test_the_longest_request_ends_at_max_model_len(vllm: Vllm) -> None:
     assert steps[-1]["finished"] == {"r0": "length"}
 
 
-def test_without_a_free_block_the_last_one_in_loses_its_blocks(vllm: Vllm) -> None:
+def test_without_a_free_block_the_last_one_in_loses_its_blocks(vllm):
     vllm.begin(num_blocks=6)
     vllm.ask("r0", max_tokens=8)
     vllm.ask("r1", max_tokens=8)
@@ -338,7 +333,7 @@ def test_without_a_free_block_the_last_one_in_loses_its_blocks(vllm: Vllm) -> No
     ]
 
 
-def test_a_step_that_preempts_admits_nobody(vllm: Vllm) -> None:
+def test_a_step_that_preempts_admits_nobody(vllm):
     vllm.begin(num_blocks=6)
     vllm.ask("r0", max_tokens=8)
     vllm.ask("r1", max_tokens=8)
@@ -350,7 +345,7 @@ def test_a_step_that_preempts_admits_nobody(vllm: Vllm) -> None:
     assert (step["free_blocks"], step["waiting"]) == (2, ["r1", "r2"])
 
 
-def test_a_prompt_hits_what_another_computes_in_the_same_step(vllm: Vllm) -> None:
+def test_a_prompt_hits_what_another_computes_in_the_same_step(vllm):
     vllm.begin(enable_prefix_caching=True)
     vllm.ask("r0", ("system", 8), ("r0", 3), max_tokens=2)
     vllm.ask("r1", ("system", 8), ("r1", 2), max_tokens=2)
@@ -362,7 +357,7 @@ def test_a_prompt_hits_what_another_computes_in_the_same_step(vllm: Vllm) -> Non
 
 
 @pytest.mark.parametrize(("length", "hit"), [(4, 0), (7, 4), (8, 4), (9, 8)])
-def test_a_hit_is_whole_blocks_and_never_the_last_token(vllm: Vllm, length: int, hit: int) -> None:
+def test_a_hit_is_whole_blocks_and_never_the_last_token(vllm, length, hit):
     vllm.begin(enable_prefix_caching=True)
     vllm.ask("first", ("same", 16), max_tokens=1)
     vllm.step()
@@ -372,7 +367,7 @@ def test_a_hit_is_whole_blocks_and_never_the_last_token(vllm: Vllm, length: int,
     assert step["scheduled"] == {"second": length - hit}
 
 
-def test_what_was_generated_can_be_hit(vllm: Vllm) -> None:
+def test_what_was_generated_can_be_hit(vllm):
     vllm.begin(enable_prefix_caching=True)
     vllm.ask("r0", ("r0", 6), max_tokens=8, output_len=7)
     vllm.finish()
@@ -382,7 +377,7 @@ def test_what_was_generated_can_be_hit(vllm: Vllm) -> None:
     assert vllm.step()["scheduled"] == {"r1": 3, "r2": 11}
 
 
-def test_who_is_resumed_hits_what_it_computed_before(vllm: Vllm) -> None:
+def test_who_is_resumed_hits_what_it_computed_before(vllm):
     vllm.begin(num_blocks=6, enable_prefix_caching=True)
     vllm.ask("r0", max_tokens=8)
     vllm.ask("r1", max_tokens=8)
@@ -395,14 +390,14 @@ def test_who_is_resumed_hits_what_it_computed_before(vllm: Vllm) -> None:
     assert resumed["scheduled"] == {"r1": 5}
 
 
-def test_without_the_cache_nothing_is_hit(vllm: Vllm) -> None:
+def test_without_the_cache_nothing_is_hit(vllm):
     vllm.begin()
     vllm.ask("r0", ("same", 8), max_tokens=1)
     vllm.ask("r1", ("same", 8), max_tokens=1)
     assert vllm.step()["scheduled"] == {"r0": 8, "r1": 8}
 
 
-def test_the_more_important_is_admitted_first_then_who_came_first(vllm: Vllm) -> None:
+def test_the_more_important_is_admitted_first_then_who_came_first(vllm):
     vllm.begin(policy="priority", max_num_seqs=1)
     for name, priority in (("b", 1), ("c", 1), ("z", 0), ("a", 1)):
         vllm.ask(name, max_tokens=1, priority=priority)
@@ -411,14 +406,14 @@ def test_the_more_important_is_admitted_first_then_who_came_first(vllm: Vllm) ->
     assert [name for step in steps for name in step["finished"]] == ["z", "b", "c", "a"]
 
 
-def test_priority_means_nothing_first_come_first_served(vllm: Vllm) -> None:
+def test_priority_means_nothing_first_come_first_served(vllm):
     vllm.begin(max_num_seqs=1)
     vllm.ask("r0", max_tokens=1, priority=7)
     vllm.ask("r1", max_tokens=1, priority=0)
     assert vllm.step()["scheduled"] == {"r0": 8}
 
 
-def test_the_least_important_is_preempted_though_it_stands_in_front(vllm: Vllm) -> None:
+def test_the_least_important_is_preempted_though_it_stands_in_front(vllm):
     vllm.begin(policy="priority", num_blocks=5)
     vllm.ask("r0", max_tokens=9, priority=1)
     vllm.step()
@@ -431,7 +426,7 @@ def test_the_least_important_is_preempted_though_it_stands_in_front(vllm: Vllm) 
     assert step["free_blocks"] == 2
 
 
-def test_who_is_its_own_victim_ends_the_step_or_lets_the_others_go_on(vllm: Vllm) -> None:
+def test_who_is_its_own_victim_ends_the_step_or_lets_the_others_go_on(vllm):
     vllm.begin(policy="priority", num_blocks=6)
     vllm.ask("r0", max_tokens=9, priority=1)
     vllm.step()
@@ -445,7 +440,7 @@ def test_who_is_its_own_victim_ends_the_step_or_lets_the_others_go_on(vllm: Vllm
     assert step["kind"] == ("decode" if goes_on else "idle")
 
 
-def test_a_victim_hits_what_it_was_given_room_for_and_did_not_compute(vllm: Vllm) -> None:
+def test_a_victim_hits_what_it_was_given_room_for_and_did_not_compute(vllm):
     # A fault of vLLM: the chunk of this step is in the cache by its content before it is computed,
     # and stays there when its request loses its turn to a more important one.
     vllm.begin(
@@ -467,7 +462,7 @@ def test_a_victim_hits_what_it_was_given_room_for_and_did_not_compute(vllm: Vllm
     assert resumed["prefix_hit"] == {"r0": 20}
 
 
-def test_the_watermark_keeps_blocks_free_while_somebody_runs(vllm: Vllm) -> None:
+def test_the_watermark_keeps_blocks_free_while_somebody_runs(vllm):
     if not has_watermark(vllm.version):
         pytest.skip(f"vllm {vllm.version} has no watermark")
     vllm.begin(watermark=0.3, num_blocks=10, max_num_batched_tokens=40)
@@ -482,7 +477,7 @@ def test_the_watermark_keeps_blocks_free_while_somebody_runs(vllm: Vllm) -> None
     assert vllm.step()["scheduled"] == {"alone": 39}
 
 
-def test_the_watermark_is_a_share_of_all_blocks_the_null_block_among_them(vllm: Vllm) -> None:
+def test_the_watermark_is_a_share_of_all_blocks_the_null_block_among_them(vllm):
     if not has_watermark(vllm.version):
         pytest.skip(f"vllm {vllm.version} has no watermark")
     vllm.begin(watermark=0.2, num_blocks=9, max_num_batched_tokens=40)
@@ -493,7 +488,7 @@ def test_the_watermark_is_a_share_of_all_blocks_the_null_block_among_them(vllm: 
 
 
 @pytest.mark.slow
-def test_a_start_says_what_the_release_does_by_default(vllm: Vllm) -> None:
+def test_a_start_says_what_the_release_does_by_default(vllm):
     said = vllm.start()["defaults"]
     assert said.pop("watermark", 0.0) == 0.0
     assert said == {
@@ -504,7 +499,7 @@ def test_a_start_says_what_the_release_does_by_default(vllm: Vllm) -> None:
     }
 
 
-def test_the_watermark_stays_out_of_the_way_of_an_unbounded_pool(vllm: Vllm) -> None:
+def test_the_watermark_stays_out_of_the_way_of_an_unbounded_pool(vllm):
     if not has_watermark(vllm.version):
         pytest.skip(f"vllm {vllm.version} has no watermark")
     vllm.begin(watermark=0.9, num_blocks=None, max_num_batched_tokens=117)
@@ -514,7 +509,7 @@ def test_the_watermark_stays_out_of_the_way_of_an_unbounded_pool(vllm: Vllm) -> 
 
 
 @pytest.mark.parametrize("reserve", [True, False])
-def test_the_full_sequence_must_fit_or_only_its_first_chunk(vllm: Vllm, reserve: bool) -> None:
+def test_the_full_sequence_must_fit_or_only_its_first_chunk(vllm, reserve):
     vllm.begin(num_blocks=5, max_num_batched_tokens=12, reserve_full_isl=reserve)
     vllm.ask("r0", max_tokens=9)
     vllm.ask("r1", ("r1", 16), max_tokens=2)
@@ -523,7 +518,7 @@ def test_the_full_sequence_must_fit_or_only_its_first_chunk(vllm: Vllm, reserve:
     assert step["scheduled"] == ({"r0": 8} if reserve else {"r0": 8, "r1": 4})
 
 
-def test_the_full_sequence_counts_what_is_hit_and_held_as_there(vllm: Vllm) -> None:
+def test_the_full_sequence_counts_what_is_hit_and_held_as_there(vllm):
     vllm.begin(num_blocks=5, enable_prefix_caching=True)
     vllm.ask("r0", ("system", 12), max_tokens=9)
     vllm.ask("r1", ("system", 12), ("r1", 7), max_tokens=2)
@@ -532,7 +527,7 @@ def test_the_full_sequence_counts_what_is_hit_and_held_as_there(vllm: Vllm) -> N
     assert (step["prefix_hit"], step["free_blocks"]) == ({"r1": 12}, 1)
 
 
-def test_an_abort_before_a_step_is_reported_in_it(vllm: Vllm) -> None:
+def test_an_abort_before_a_step_is_reported_in_it(vllm):
     vllm.begin()
     vllm.ask("r0", max_tokens=9)
     vllm.ask("r1", max_tokens=9)
@@ -546,7 +541,7 @@ def test_an_abort_before_a_step_is_reported_in_it(vllm: Vllm) -> None:
     assert vllm.step()["finished"] == {}
 
 
-def test_an_abort_of_who_waits_leaves_the_others_in_order(vllm: Vllm) -> None:
+def test_an_abort_of_who_waits_leaves_the_others_in_order(vllm):
     vllm.begin(max_num_seqs=1)
     for name in ("r0", "r1", "r2"):
         vllm.ask(name, max_tokens=5)
@@ -556,7 +551,7 @@ def test_an_abort_of_who_waits_leaves_the_others_in_order(vllm: Vllm) -> None:
     assert (step["waiting"], step["finished"]) == (["r2"], {"r1": "aborted"})
 
 
-def test_an_abort_inside_a_step_comes_after_the_decision(vllm: Vllm) -> None:
+def test_an_abort_inside_a_step_comes_after_the_decision(vllm):
     vllm.begin()
     vllm.ask("r0", max_tokens=9)
     vllm.ask("r1", max_tokens=2)
@@ -568,7 +563,7 @@ def test_an_abort_inside_a_step_comes_after_the_decision(vllm: Vllm) -> None:
     assert (step["running"], step["blocks"], step["free_blocks"]) == ([], {}, 12)
 
 
-def episode(vllm: Vllm, seed: int, **changes: Any) -> list[Step]:
+def episode(vllm, seed, **changes):
     """Fourteen requests that come and go at random, with aborts before and inside steps."""
     rng = random.Random(seed)
     vllm.begin(num_blocks=9, max_num_seqs=4, **changes)
@@ -593,7 +588,7 @@ EPISODES = [
 
 
 @pytest.mark.parametrize("changes", EPISODES)
-def test_every_block_is_free_or_held_in_every_step(vllm: Vllm, changes: Config) -> None:
+def test_every_block_is_free_or_held_in_every_step(vllm, changes):
     for seed in range(5):
         steps = episode(vllm, seed, **changes)
         assert any(step["preempted"] for step in steps)
@@ -607,7 +602,7 @@ def test_every_block_is_free_or_held_in_every_step(vllm: Vllm, changes: Config) 
 
 
 @pytest.mark.parametrize("changes", EPISODES)
-def test_every_step_adds_up(vllm: Vllm, changes: Config) -> None:
+def test_every_step_adds_up(vllm, changes):
     steps = episode(vllm, 7, **changes)
     for before, step in pairwise(steps):
         assert sum(step["scheduled"].values()) <= 16
@@ -620,7 +615,7 @@ def test_every_step_adds_up(vllm: Vllm, changes: Config) -> None:
             assert step["computed"][name] == start + step["scheduled"].get(name, 0)
 
 
-def test_an_unbounded_pool_preempts_nobody(vllm: Vllm) -> None:
+def test_an_unbounded_pool_preempts_nobody(vllm):
     vllm.begin(num_blocks=None, max_num_seqs=16)
     for number in range(16):
         vllm.ask(f"r{number}", (f"r{number}", 10), max_tokens=30)
@@ -629,7 +624,7 @@ def test_an_unbounded_pool_preempts_nobody(vllm: Vllm) -> None:
     assert sum(len(step["finished"]) for step in steps) == 16
 
 
-def test_an_unbounded_pool_says_when_it_would_forget(vllm: Vllm) -> None:
+def test_an_unbounded_pool_says_when_it_would_forget(vllm):
     vllm.begin(num_blocks=None, enable_prefix_caching=True, max_model_len=4, max_num_seqs=1)
     for number in range(66):
         vllm.ask(f"r{number}", ("same", 3), max_tokens=1)
@@ -640,7 +635,7 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm: Vllm) -> None:
     )
 
 
-def test_a_start_leaves_nothing_of_what_was_before(vllm: Vllm) -> None:
+def test_a_start_leaves_nothing_of_what_was_before(vllm):
     settings = EPISODES[-1]
     first = episode(vllm, 3, **settings)
     vllm.begin(block_size=1, enable_prefix_caching=True)
@@ -652,9 +647,7 @@ def test_a_start_leaves_nothing_of_what_was_before(vllm: Vllm) -> None:
     assert episode(vllm, 3, **settings) == first
 
 
-def test_drafts_are_computed_with_the_last_token_and_those_that_are_right_come_out(
-    vllm: Vllm,
-) -> None:
+def test_drafts_are_computed_with_the_last_token_and_those_that_are_right_come_out(vllm):
     vllm.begin(num_speculative_tokens=3)
     vllm.ask("a", max_tokens=9, accepted=[2, 0])
     steps = vllm.finish()
@@ -664,14 +657,14 @@ def test_drafts_are_computed_with_the_last_token_and_those_that_are_right_come_o
 
 
 @pytest.mark.parametrize(("lookahead", "blocks"), [(0, 3), (3, 4)])
-def test_a_drafter_of_its_own_needs_blocks_ahead(vllm: Vllm, lookahead: int, blocks: int) -> None:
+def test_a_drafter_of_its_own_needs_blocks_ahead(vllm, lookahead, blocks):
     vllm.begin(num_speculative_tokens=3, num_lookahead_tokens=lookahead)
     vllm.ask("a", max_tokens=9)
     vllm.step()
     assert len(vllm.step()["blocks"]["a"]) == blocks
 
 
-def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm: Vllm) -> None:
+def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm):
     vllm.begin(async_scheduling=True)
     vllm.ask("a", max_tokens=3)
     steps = vllm.finish()
@@ -680,7 +673,7 @@ def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm: Vllm) -> No
     assert steps[-1]["finished"] == {"a": "length"}
 
 
-def test_drafts_are_decided_ahead_and_those_that_were_wrong_are_taken_back(vllm: Vllm) -> None:
+def test_drafts_are_decided_ahead_and_those_that_were_wrong_are_taken_back(vllm):
     keys = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
     vllm.begin(async_scheduling=True, **keys)
     vllm.ask("a", max_tokens=6, accepted=[1, 2])
@@ -691,7 +684,7 @@ def test_drafts_are_decided_ahead_and_those_that_were_wrong_are_taken_back(vllm:
     assert [step["computed"].get("a") for step in steps] == [8, 11, 13, None]
 
 
-def test_in_a_pipeline_each_stage_computes_another_step(vllm: Vllm) -> None:
+def test_in_a_pipeline_each_stage_computes_another_step(vllm):
     vllm.begin(pipeline_parallel_size=2)
     vllm.ask("a", max_tokens=2)
     vllm.ask("b", max_tokens=2)
@@ -700,7 +693,7 @@ def test_in_a_pipeline_each_stage_computes_another_step(vllm: Vllm) -> None:
     assert [step["emitted_at"] for step in steps] == [{}, {"a": 0, "b": 0}, {}, {"a": 1, "b": 1}]
 
 
-def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays(vllm: Vllm) -> None:
+def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays(vllm):
     vllm.begin(async_scheduling=True, early_completions=2)
     vllm.ask("a", max_tokens=5)
     steps = vllm.finish()
@@ -708,7 +701,7 @@ def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays(vllm: Vl
     assert [step["emitted_at"].get("a") for step in steps] == [0, 1, None, 2, 3, 4]
 
 
-def test_a_fast_worker_is_refused_where_every_step_completes_at_once(vllm: Vllm) -> None:
+def test_a_fast_worker_is_refused_where_every_step_completes_at_once(vllm):
     refused = vllm.start(early_completions=2)
     assert refused["error"] == "config"
     assert refused["message"].startswith("$.config.early_completions is 2; valid is 0, or any with")
@@ -716,9 +709,7 @@ def test_a_fast_worker_is_refused_where_every_step_completes_at_once(vllm: Vllm)
 
 @pytest.mark.parametrize("keys", [{"async_scheduling": True}, {"pipeline_parallel_size": 2}])
 @pytest.mark.parametrize("inside", [False, True])
-def test_of_an_aborted_request_no_token_comes(
-    vllm: Vllm, keys: dict[str, Any], inside: bool
-) -> None:
+def test_of_an_aborted_request_no_token_comes(vllm, keys, inside):
     vllm.begin(**keys)
     vllm.ask("a", max_tokens=3)
     vllm.step()
@@ -730,7 +721,7 @@ def test_of_an_aborted_request_no_token_comes(
 ENCODER = {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 12}
 
 
-def test_an_encoder_computes_inputs_in_time_and_drops_what_no_request_needs(vllm: Vllm) -> None:
+def test_an_encoder_computes_inputs_in_time_and_drops_what_no_request_needs(vllm):
     vllm.begin(**ENCODER)
     vllm.ask("a", ("cat", 8), ("a", 1), ("dog", 6), max_tokens=1, encoder_inputs=[0, 2])
     steps = vllm.finish()
@@ -739,7 +730,7 @@ def test_an_encoder_computes_inputs_in_time_and_drops_what_no_request_needs(vllm
     assert [step["encoder_dropped"] for step in steps] == [[], ["cat"]]
 
 
-def test_an_output_is_computed_once_for_two_requests(vllm: Vllm) -> None:
+def test_an_output_is_computed_once_for_two_requests(vllm):
     vllm.begin(**ENCODER)
     for name in "ab":
         vllm.ask(name, ("cat", 8), max_tokens=1, encoder_inputs=[0])
@@ -747,7 +738,7 @@ def test_an_output_is_computed_once_for_two_requests(vllm: Vllm) -> None:
     assert (step["scheduled"], step["encoder_inputs"]) == ({"a": 8, "b": 8}, {"a": [0]})
 
 
-def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm: Vllm) -> None:
+def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):
     refused = vllm.start(encoder_cache_size=8)
     assert refused["error"] == "config"
     assert refused["message"].startswith("$.config.max_num_encoder_input_tokens is 0; valid is at")
@@ -762,7 +753,7 @@ def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm: Vllm) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_is_parked_while_its_blocks_are_loaded(vllm: Vllm) -> None:
+def test_a_request_is_parked_while_its_blocks_are_loaded(vllm):
     vllm.begin(kv_connector=True)
     vllm.ask("a", max_tokens=2, external_tokens=8, load_steps=1)
     steps = vllm.finish()
@@ -772,7 +763,7 @@ def test_a_request_is_parked_while_its_blocks_are_loaded(vllm: Vllm) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(vllm: Vllm, inside: bool) -> None:
+def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(vllm, inside):
     vllm.begin(kv_connector=True, num_blocks=8)
     vllm.ask("a", max_tokens=2, external_tokens=8, load_steps=3)
     held = vllm.step()
@@ -784,14 +775,14 @@ def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(vllm: Vllm, insid
 
 
 @pytest.mark.parametrize(("fails_at", "computes"), [(4, 4), (0, 8)])
-def test_what_has_failed_to_load_is_computed(vllm: Vllm, fails_at: int, computes: int) -> None:
+def test_what_has_failed_to_load_is_computed(vllm, fails_at, computes):
     vllm.begin(kv_connector=True)
     vllm.ask("a", max_tokens=2, external_tokens=8, load_fails_at=fails_at)
     steps = vllm.finish()
     assert [step["scheduled"] for step in steps] == [{}, {"a": computes}, {"a": 1}]
 
 
-def test_while_an_answer_is_deferred_others_go(vllm: Vllm) -> None:
+def test_while_an_answer_is_deferred_others_go(vllm):
     vllm.begin(kv_connector=True)
     vllm.ask("a", max_tokens=2, external_tokens=8, load_deferrals=1)
     vllm.ask("b", max_tokens=2)
@@ -800,7 +791,7 @@ def test_while_an_answer_is_deferred_others_go(vllm: Vllm) -> None:
 
 
 @pytest.mark.parametrize(("steps", "held"), [(0, 1), (2, 3)])
-def test_blocks_of_a_request_that_has_ended_are_sent(vllm: Vllm, steps: int, held: int) -> None:
+def test_blocks_of_a_request_that_has_ended_are_sent(vllm, steps, held):
     vllm.begin(kv_connector=True, num_blocks=8)
     vllm.ask("a", max_tokens=1, send_steps=steps)
     seen = [vllm.step() for _ in range(6)]
@@ -808,7 +799,7 @@ def test_blocks_of_a_request_that_has_ended_are_sent(vllm: Vllm, steps: int, hel
     assert ["a" in step["blocks"] for step in seen] == [True] * held + [False] * (6 - held)
 
 
-def test_blocks_that_a_decision_on_its_way_writes_come_back_with_it(vllm: Vllm) -> None:
+def test_blocks_that_a_decision_on_its_way_writes_come_back_with_it(vllm):
     vllm.begin(kv_connector=True, async_scheduling=True, num_blocks=8)
     for name in "ab":
         vllm.ask(name, max_tokens=9)
@@ -818,9 +809,7 @@ def test_blocks_that_a_decision_on_its_way_writes_come_back_with_it(vllm: Vllm) 
     assert held == [vllm.version != SUPPORTED[0], False]
 
 
-def test_requests_that_need_blocks_in_flight_are_computed_without_end_on_one_release(
-    vllm: Vllm,
-) -> None:
+def test_requests_that_need_blocks_in_flight_are_computed_without_end_on_one_release(vllm):
     """tests/corpus/preempted-for-nothing.json"""
     vllm.begin(kv_connector=True, async_scheduling=True, num_blocks=4, max_model_len=16)
     vllm.ask("a", max_tokens=8)
@@ -830,9 +819,7 @@ def test_requests_that_need_blocks_in_flight_are_computed_without_end_on_one_rel
     assert tokens == (0 if vllm.version == "0.28.0" else 16)
 
 
-def test_two_that_are_loaded_leave_room_for_their_drafts_since_the_newest_release(
-    vllm: Vllm,
-) -> None:
+def test_two_that_are_loaded_leave_room_for_their_drafts_since_the_newest_release(vllm):
     """tests/corpus/loaded-without-room-for-drafts.json"""
     keys = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
     vllm.begin(kv_connector=True, num_blocks=4, **keys)

@@ -1,7 +1,6 @@
 """What a record says of a scheduler of vLLM and of its requests, without vLLM."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ class SlidingWindowManager(FullAttentionManager):
     pass
 
 
-def scheduler(*managers: Any, transfers: object = None, **options: Any) -> Any:
+def scheduler(*managers, transfers=None, **options):
     usual = {
         "max_num_seqs": 4,
         "max_num_batched_tokens": 64,
@@ -47,21 +46,21 @@ def scheduler(*managers: Any, transfers: object = None, **options: Any) -> Any:
     )
 
 
-def request(**more: Any) -> Any:
+def request(**more):
     return SimpleNamespace(request_id="a", max_tokens=3, priority=-1, **more)
 
 
-def test_the_null_block_is_not_counted_and_options_that_a_release_lacks_are_off() -> None:
+def test_the_null_block_is_not_counted_and_options_that_a_release_lacks_are_off():
     config = config_of(scheduler())
     assert (config["num_blocks"], config["watermark"], config["reserve_full_isl"]) == (32, 0, False)
     assert not {"async_scheduling", "pipeline_parallel_size", "num_speculative_tokens"} & {*config}
 
 
-def test_what_is_in_flight_is_said() -> None:
+def test_what_is_in_flight_is_said():
     assert config_of(scheduler(async_scheduling=True))["async_scheduling"] is True
 
 
-def test_drafts_that_are_decided_ahead_end_the_record() -> None:
+def test_drafts_that_are_decided_ahead_end_the_record():
     drafting = scheduler(async_scheduling=True)
     drafting.num_spec_tokens = 2
     with pytest.raises(RecordEnds, match="which drafts are right is not known yet"):
@@ -70,13 +69,13 @@ def test_drafts_that_are_decided_ahead_end_the_record() -> None:
     assert config_of(drafting)["num_speculative_tokens"] == 2
 
 
-def test_a_request_has_an_id_a_bound_and_a_priority() -> None:
+def test_a_request_has_an_id_a_bound_and_a_priority():
     unset = dict.fromkeys(NOT_IN_SCENARIOS)
     assert request_of(request(**unset)) == {"id": "a", "max_tokens": 3, "priority": -1}
 
 
 @pytest.mark.parametrize("attribute", NOT_IN_SCENARIOS)
-def test_a_request_that_waits_for_more_than_its_turn_ends_the_record(attribute: str) -> None:
+def test_a_request_that_waits_for_more_than_its_turn_ends_the_record(attribute):
     with pytest.raises(RecordEnds, match=f"a {NOT_IN_SCENARIOS[attribute]}"):
         request_of(request(**{attribute: [1]}))
 
@@ -89,11 +88,11 @@ def test_a_request_that_waits_for_more_than_its_turn_ends_the_record(attribute: 
         ((SimpleNamespace(block_size=32),), "SimpleNamespace"),
     ],
 )
-def test_blocks_that_are_kept_otherwise_end_the_record(managers: Any, said: str) -> None:
+def test_blocks_that_are_kept_otherwise_end_the_record(managers, said):
     with pytest.raises(RecordEnds, match=said):
         config_of(scheduler(*managers))
 
 
-def test_a_connector_ends_the_record() -> None:
+def test_a_connector_ends_the_record():
     with pytest.raises(RecordEnds, match="connector"):
         config_of(scheduler(transfers=object()))

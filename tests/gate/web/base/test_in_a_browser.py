@@ -1,10 +1,7 @@
 """Both pages in Chromium: by mouse and by keyboard, wide and narrow, light and dark."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,18 +23,18 @@ RULES = select(chosen_rules(load("spyre"), None, "documented"), ["SPY-R07", "SPY
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium():
     with browser() as one:
         yield one
 
 
 @pytest.fixture(scope="module")
-def graph_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+def graph_page(tmp_path_factory):
     """The address of a graph's page, and its data."""
     return written(tmp_path_factory.mktemp("graph") / "states.html", 2_000)
 
 
-def written(file: Path, most: int) -> tuple[str, dict[str, Any]]:
+def written(file, most):
     [scope] = chosen_scopes(["lengths"], "spyre", "documented")
     graph = drawn(
         ExploreOptions("documented", replace(scope, requests=2, limits=(6,))), RULES, most
@@ -48,9 +45,7 @@ def written(file: Path, most: int) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_the_graph_by_mouse_and_the_runs_that_it_gives(
-    chromium: Any, graph_page: tuple[str, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_the_graph_by_mouse_and_the_runs_that_it_gives(chromium, graph_page, tmp_path):
     address, data = graph_page
     with page_at(chromium, address) as page:
         assert page.title() == data["title"]
@@ -95,7 +90,7 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(
 
 
 @pytest.mark.slow
-def test_the_graph_by_keyboard(chromium: Any, graph_page: tuple[str, dict[str, Any]]) -> None:
+def test_the_graph_by_keyboard(chromium, graph_page):
     address, data = graph_page
     [broken] = [one for one in data["rules"] if one["id"] == "SPY-R07"]
     with page_at(chromium, address) as page:
@@ -127,7 +122,7 @@ def test_the_graph_by_keyboard(chromium: Any, graph_page: tuple[str, dict[str, A
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-def test_the_graph_is_for_everybody(chromium: Any, tmp_path: Path, width: int, scheme: str) -> None:
+def test_the_graph_is_for_everybody(chromium, tmp_path, width, scheme):
     address, data = written(tmp_path / "cut.html", 40)  # axe looks at every shape
     with page_at(chromium, address, width, scheme) as page:
         assert page.inner_text("#cut") == data["cut"]
@@ -137,7 +132,7 @@ def test_the_graph_is_for_everybody(chromium: Any, tmp_path: Path, width: int, s
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request):
     """A run by hand that is served; of a target that crashes where the test says so."""
     target = getattr(request, "param", None)
     one = Server(by_hand(target and target()), "", 0)
@@ -149,16 +144,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     one.server_close()
 
 
-def settle(page: Any) -> None:
+def settle(page):
     """Wait until the server has answered."""
     page.locator("body:not([aria-busy])").wait_for()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-def test_a_small_run_by_hand_with_the_keyboard(
-    chromium: Any, server: Server, tmp_path: Path, width: int, scheme: str
-) -> None:
+def test_a_small_run_by_hand_with_the_keyboard(chromium, server, tmp_path, width, scheme):
     with page_at(chromium, server.address, width, scheme) as page:
         page.focus("#prompt")
         page.keyboard.press("ControlOrMeta+a")
@@ -204,9 +197,7 @@ class Talks(Crashes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", [Talks], indirect=True)
-def test_a_crash_is_shown_with_its_rule_and_stepping_begins_anew(
-    chromium: Any, server: Server
-) -> None:
+def test_a_crash_is_shown_with_its_rule_and_stepping_begins_anew(chromium, server):
     with page_at(chromium, server.address) as page:
         page.click("text=A request arrives")
         settle(page)

@@ -1,5 +1,3 @@
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +9,14 @@ from ..base.browser import browser as chromium
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     """One Chromium for the tests of a module; Playwright takes no second one in a process."""
     with chromium() as one:
         yield one
 
 
 @pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def show(browser, tmp_path):
     """Opens the page of a run. No error may come up, and nothing is asked of a network."""
     errors: list[str] = []
     asked: list[str] = []

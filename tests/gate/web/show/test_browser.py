@@ -1,14 +1,12 @@
 """The page in a browser: what it shows is what the trace says, a request that asks and how."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import recorded
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.lockstep import differing
 from schedproof.spec.catalogue import load, select
@@ -42,11 +40,11 @@ READ_ALL = """() => {
 }"""
 
 
-def names(text: str) -> tuple[str, ...]:
+def names(text):
     return () if text == "none" else tuple(text.split(", "))
 
 
-def assert_as_the_trace(run: Run, read: list[dict[str, Any]]) -> None:
+def assert_as_the_trace(run, read):
     """Every number that the page has of a step is that of the target's observation."""
     assert [one["step"] for one in read] == list(range(len(run.steps)))
     block = run.config["block_size"]
@@ -81,17 +79,17 @@ def assert_as_the_trace(run: Run, read: list[dict[str, Any]]) -> None:
             assert shown["after"]["free blocks promised"] == f"{step.reserved_blocks:,}"
 
 
-def step_of(tab: Any) -> int:
+def step_of(tab):
     return int(tab.evaluate("document.documentElement.dataset.step"))
 
 
-def lines(tab: Any) -> list[str]:
+def lines(tab):
     found: list[str] = tab.locator("#happenings li").all_text_contents()
     return found
 
 
 @pytest.mark.slow
-def test_the_admission_figure_shows_the_facts_of_its_caption(show: Callable[..., Any]) -> None:
+def test_the_admission_figure_shows_the_facts_of_its_caption(show):
     """A row of the figure is the step before it: row 0 is the queue before the first."""
     run = runs.admission()
     tab = show(run, width=400, scheme="dark")
@@ -115,7 +113,7 @@ def test_the_admission_figure_shows_the_facts_of_its_caption(show: Callable[...,
 
 
 @pytest.mark.slow
-def test_the_padding_figure_jumps_where_its_caption_says(show: Callable[..., Any]) -> None:
+def test_the_padding_figure_jumps_where_its_caption_says(show):
     """The figure counts the token of the row itself: the engine is one token, and jump, behind."""
     run = runs.jumps()
     tab = show(run)
@@ -143,9 +141,7 @@ def test_the_padding_figure_jumps_where_its_caption_says(show: Callable[..., Any
 
 
 @pytest.mark.slow
-def test_the_slider_the_keys_the_buttons_and_the_fragment_go_to_a_step(
-    show: Callable[..., Any],
-) -> None:
+def test_the_slider_the_keys_the_buttons_and_the_fragment_go_to_a_step(show):
     run = runs.preemption()
     last = len(run.steps) - 1
     tab = show(run, "#step=3")
@@ -170,7 +166,7 @@ def test_the_slider_the_keys_the_buttons_and_the_fragment_go_to_a_step(
 
 
 @pytest.mark.slow
-def test_a_preemption_is_an_event_with_its_numbers(show: Callable[..., Any]) -> None:
+def test_a_preemption_is_an_event_with_its_numbers(show):
     run = runs.preemption()
     [at, *_] = [number for number, step in enumerate(run.steps) if step.preempted]
     tab = show(run)
@@ -191,9 +187,7 @@ def test_a_preemption_is_an_event_with_its_numbers(show: Callable[..., Any]) -> 
 
 
 @pytest.mark.slow
-def test_a_volumetric_counterexample_at_production_scale_opens_where_it_broke(
-    show: Callable[..., Any],
-) -> None:
+def test_a_volumetric_counterexample_at_production_scale_opens_where_it_broke(show):
     run = runs.volume()
     [broken] = run.broken
     assert (broken.rule, len(run.steps[-1].scheduled)) == ("SPY-R07", 32)
@@ -222,7 +216,7 @@ def test_a_volumetric_counterexample_at_production_scale_opens_where_it_broke(
 
 
 @pytest.mark.slow
-def test_a_crash_shows_the_last_step_and_the_message(show: Callable[..., Any]) -> None:
+def test_a_crash_shows_the_last_step_and_the_message(show):
     run = runs.crash()
     tab = show(run)
     assert step_of(tab) == len(run.steps) - 1 == 2
@@ -234,9 +228,7 @@ def test_a_crash_shows_the_last_step_and_the_message(show: Callable[..., Any]) -
 
 
 @pytest.mark.slow
-def test_model_and_target_stand_side_by_side_and_differing_fields_are_marked(
-    show: Callable[..., Any],
-) -> None:
+def test_model_and_target_stand_side_by_side_and_differing_fields_are_marked(show):
     run = runs.parted()
     assert run.expected is not None
     tab = show(run)
@@ -250,7 +242,7 @@ def test_model_and_target_stand_side_by_side_and_differing_fields_are_marked(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(show: Callable[..., Any], scheme: str) -> None:
+def test_axe_finds_nothing(show, scheme):
     tab = show(runs.parted(), scheme=scheme)
     tab.locator("#requests tbody button").first.click()
     tab.wait_for_selector("html[data-pictures]", state="attached")
@@ -259,7 +251,7 @@ def test_axe_finds_nothing(show: Callable[..., Any], scheme: str) -> None:
 
 
 @pytest.mark.slow
-def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
+def test_names_are_names_in_the_pictures_too(show):
     run = runs.odd_names()
     tab = show(run)
     tab.wait_for_selector("html[data-pictures]", state="attached")
@@ -273,9 +265,7 @@ def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_click_on_a_picture_goes_to_the_step_and_the_pointer_is_told_what_is_there(
-    show: Callable[..., Any],
-) -> None:
+def test_a_click_on_a_picture_goes_to_the_step_and_the_pointer_is_told_what_is_there(show):
     run = runs.pauses()
     tab = show(run)
     tab.wait_for_selector("html[data-pictures]", state="attached")
@@ -304,9 +294,7 @@ def test_a_click_on_a_picture_goes_to_the_step_and_the_pointer_is_told_what_is_t
 
 
 @pytest.mark.slow
-def test_where_a_limit_is_exceeded_by_little_the_axis_is_cut_and_says_so(
-    show: Callable[..., Any],
-) -> None:
+def test_where_a_limit_is_exceeded_by_little_the_axis_is_cut_and_says_so(show):
     tab = show(runs.volume())
     tab.wait_for_selector("html[data-pictures]", state="attached")
     near = tab.locator("#near")
@@ -320,9 +308,7 @@ def test_where_a_limit_is_exceeded_by_little_the_axis_is_cut_and_says_so(
 
 
 @pytest.mark.slow
-def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(
-    show: Callable[..., Any],
-) -> None:
+def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(show):
     scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
     rules = select(load("spyre"), ["SPY-R07"])
     run = recorded(scenario, ModelTarget(), rules, name="late")
@@ -344,9 +330,7 @@ def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(
 
 
 @pytest.mark.slow
-def test_a_short_batch_is_drawn_whole_and_rules_without_a_step_are_folded(
-    show: Callable[..., Any],
-) -> None:
+def test_a_short_batch_is_drawn_whole_and_rules_without_a_step_are_folded(show):
     run = runs.admission()
     tab = show(run)
     assert not tab.locator("#zoom").is_visible()

@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from schedproof.gate.console.step_lines import one_line
 from schedproof.gate.web.show.page import opens_at, packed, page
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import recorded
 from schedproof.gate.web.show.segments import Changes, Line
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
@@ -27,14 +26,14 @@ from . import runs
 LARGEST = 200_000  # bytes, of 2,200 steps of 32 requests
 
 
-def unpacked(run: Run) -> dict[str, Any]:
+def unpacked(run):
     """What the script of a page is given."""
     [text] = re.findall(r'<script id="data" type="text/plain">(.*?)</script>', page(run))
     data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(text)))
     return data
 
 
-def at(line: list[int], step: int) -> int | None:
+def at(line, step):
     """A number as the script reads it."""
     for place in range(0, len(line), 7):
         first, value, slope, steps, stride, rise, times = line[place : place + 7]
@@ -46,7 +45,7 @@ def at(line: list[int], step: int) -> int | None:
 
 
 @given(st.lists(st.none() | st.integers(-3, 3)))
-def test_a_line_gives_every_number_back(numbers: list[int | None]) -> None:
+def test_a_line_gives_every_number_back(numbers):
     line = Line()
     for step, number in enumerate(numbers):
         line.note(step, number)
@@ -54,7 +53,7 @@ def test_a_line_gives_every_number_back(numbers: list[int | None]) -> None:
     assert [at(line.flat(), step) for step in range(len(numbers))] == numbers
 
 
-def test_what_alternates_for_a_thousand_steps_is_a_few_pieces() -> None:
+def test_what_alternates_for_a_thousand_steps_is_a_few_pieces():
     line = Line()
     numbers = [7, *(40 + step // 2 for step in range(1000)), 3]
     for step, number in enumerate(numbers):
@@ -63,7 +62,7 @@ def test_what_alternates_for_a_thousand_steps_is_a_few_pieces() -> None:
     assert [line.at(step) for step in range(len(numbers))] == numbers
 
 
-def test_what_grows_by_one_for_a_thousand_steps_is_one_piece() -> None:
+def test_what_grows_by_one_for_a_thousand_steps_is_one_piece():
     line, changes = Line(), Changes()
     for step in range(1000):
         line.note(step, 40 + step)
@@ -73,7 +72,7 @@ def test_what_grows_by_one_for_a_thousand_steps_is_one_piece() -> None:
     assert [changes.at(step) for step in (0, 499, 500)] == [0, 0, 1]
 
 
-def steps_of(run: Run, data: dict[str, Any]) -> Iterator[tuple[int, str, dict[str, int | None]]]:
+def steps_of(run, data):
     """Every request in every step, with the numbers that the page has."""
     for place, one in enumerate(run.scenario.requests):
         lines = data["of"][place]
@@ -82,7 +81,7 @@ def steps_of(run: Run, data: dict[str, Any]) -> Iterator[tuple[int, str, dict[st
 
 
 @pytest.mark.parametrize("make", [runs.pauses, runs.preemption])
-def test_the_numbers_of_the_page_are_those_of_the_trace(make: Any) -> None:
+def test_the_numbers_of_the_page_are_those_of_the_trace(make):
     run = make()
     data = unpacked(run)
     block = run.config["block_size"]
@@ -109,7 +108,7 @@ def test_the_numbers_of_the_page_are_those_of_the_trace(make: Any) -> None:
             assert at(data["run"]["volume"], number) == volume
 
 
-def test_blocks_are_given_back_from_what_grows() -> None:
+def test_blocks_are_given_back_from_what_grows():
     run = runs.preemption()
     data = unpacked(run)
     for place, one in enumerate(run.scenario.requests):
@@ -122,7 +121,7 @@ def test_blocks_are_given_back_from_what_grows() -> None:
                 assert tuple(held) == (step.blocks or {}).get(one.id, ())
 
 
-def test_stakes_are_those_that_a_replay_counts() -> None:
+def test_stakes_are_those_that_a_replay_counts():
     run = runs.preemption()
     data = unpacked(run)
     counted = {}
@@ -135,7 +134,7 @@ def test_stakes_are_those_that_a_replay_counts() -> None:
 
 
 @pytest.mark.slow
-def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_first_step() -> None:
+def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_first_step():
     assert opens_at(runs.volume()) == runs.volume().broken[0].step
     first = next(one for one in runs.preemption().happenings() if one.what == "preempted")
     assert opens_at(runs.preemption()) == first.step > 0
@@ -145,7 +144,7 @@ def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_f
 
 
 @pytest.mark.slow
-def test_a_page_loads_nothing_and_is_small() -> None:
+def test_a_page_loads_nothing_and_is_small():
     whole = page(runs.volume())
     assert len(whole.encode()) < LARGEST
     assert "default-src 'none'" in whole
@@ -157,12 +156,12 @@ def test_a_page_loads_nothing_and_is_small() -> None:
     assert whole.count("<script>") == 1
 
 
-def test_the_same_run_gives_the_same_page() -> None:
+def test_the_same_run_gives_the_same_page():
     run = runs.preemption()
     assert packed(recorded(run.scenario)) == packed(run)
 
 
-def test_names_of_others_are_text() -> None:
+def test_names_of_others_are_text():
     requests = tuple(
         Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=3) for name in HOSTILE
     )

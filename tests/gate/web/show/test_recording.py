@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.gate.web.show.following import STATES
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import recorded
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.explain import explain
@@ -15,11 +15,11 @@ from ...trace_build import request, scenario
 from . import runs
 
 
-def happened(run: Run, what: str) -> list[tuple[int, str]]:
+def happened(run, what):
     return [(one.step, one.request) for one in run.happenings() if one.what == what]
 
 
-def test_the_steps_are_those_of_a_replay_up_to_the_first_broken_rule() -> None:
+def test_the_steps_are_those_of_a_replay_up_to_the_first_broken_rule():
     seen = []
     outcome = replay(Ghosts(), scenario(), load("spyre"), lambda _, step: seen.append(step))
     run = recorded(scenario(), Ghosts())
@@ -28,7 +28,7 @@ def test_the_steps_are_those_of_a_replay_up_to_the_first_broken_rule() -> None:
     assert [one.what for one in run.happenings() if one.step == len(seen) - 1][-1] == "broken"
 
 
-def test_requests_arrive_are_aborted_and_finish_when_the_trace_says() -> None:
+def test_requests_arrive_are_aborted_and_finish_when_the_trace_says():
     requests = (request("a", 0, 12, 6), request("b", 2, 5, 9, abort_at=4), request("c", 3, 99))
     run = recorded(scenario(*requests))
     assert happened(run, "arrived") == [(0, "a"), (2, "b")]
@@ -39,7 +39,7 @@ def test_requests_arrive_are_aborted_and_finish_when_the_trace_says() -> None:
     assert run.ended == f"every request has left after {len(run.steps)} steps, no rule is broken"
 
 
-def test_who_is_paused_and_who_decodes_again() -> None:
+def test_who_is_paused_and_who_decodes_again():
     run = runs.pauses()
     before: tuple[str, ...] = ()
     paused = []
@@ -50,7 +50,7 @@ def test_who_is_paused_and_who_decodes_again() -> None:
     assert happened(run, "resumed") != []
 
 
-def test_a_preempted_request_waits_again() -> None:
+def test_a_preempted_request_waits_again():
     run = runs.preemption()
     preempted = [(n, name) for n, step in enumerate(run.steps) for name in step.preempted or ()]
     assert happened(run, "preempted") == preempted != []
@@ -60,7 +60,7 @@ def test_a_preempted_request_waits_again() -> None:
     assert run.followed.requests[name]["computed"].at(step) == 0
 
 
-def test_a_run_shows_what_is_loaded_in_flight_and_sent() -> None:
+def test_a_run_shows_what_is_loaded_in_flight_and_sent():
     asked = (
         request("a", 0, 33, 6, send_steps=2),
         request("b", 1, 64, 5, external_tokens=64, load_steps=2),
@@ -77,13 +77,13 @@ def test_a_run_shows_what_is_loaded_in_flight_and_sent() -> None:
     assert steps_in(run, "a", "sending") - {ends} == sent != set()
 
 
-def steps_in(run: Run, name: str, state: str) -> set[int]:
+def steps_in(run, name, state):
     line = run.followed.requests[name]["state"]
     return {n for n in range(len(run.steps)) if line.at(n) == STATES.index(state)}
 
 
 @pytest.mark.slow
-def test_why_and_the_projection_are_those_of_the_terminal() -> None:
+def test_why_and_the_projection_are_those_of_the_terminal():
     run = runs.volume()
     first = run.broken[0]
     assert run.why == explain("SPY-R07", run.scenario, first.step, "documented")
@@ -96,13 +96,13 @@ def test_why_and_the_projection_are_those_of_the_terminal() -> None:
     assert any(line.startswith(words) for line in run.why)
 
 
-def test_a_target_that_parts_from_its_model_has_no_projection_from_there_on() -> None:
+def test_a_target_that_parts_from_its_model_has_no_projection_from_there_on():
     whole = recorded(scenario(revision="2.1.2"))
     assert sum(one.joined for one in whole.projected) == 2
     assert runs.pauses().projected == []  # it pauses instead
 
 
-def test_the_last_step_has_its_model_beside_it_where_the_rule_is_lockstep() -> None:
+def test_the_last_step_has_its_model_beside_it_where_the_rule_is_lockstep():
     run = runs.parted()
     assert run.expected is not None
     assert run.expected.running == (run.steps[-1].running or ())[::-1]
@@ -110,7 +110,7 @@ def test_the_last_step_has_its_model_beside_it_where_the_rule_is_lockstep() -> N
     assert recorded(scenario(), Ghosts()).expected is None
 
 
-def test_the_rules_may_be_chosen() -> None:
+def test_the_rules_may_be_chosen():
     run = recorded(scenario(), Ghosts(), select(load("spyre"), ["SPY-R22"]))
     assert [rule.id for rule in run.checked] == ["SPY-R22"]
     assert run.broken == []
@@ -118,7 +118,7 @@ def test_the_rules_may_be_chosen() -> None:
 
 
 @pytest.mark.parametrize("table", golden_tables.cases("2.1.2_spyre_cp_scheduler_steps.json"))
-def test_a_step_table_is_found_again(table: dict[str, object]) -> None:
+def test_a_step_table_is_found_again(table):
     arrivals = [golden_tables.arrival_of(one) for one in table["requests"]]  # type: ignore[attr-defined]
     requests = tuple(map(golden_tables.request_of, arrivals))
     config = golden_tables.config_of(table)

@@ -1,13 +1,11 @@
 """A recorded trace as a run: the same as that of its scenario."""
 
 import gzip
-from pathlib import Path
 
 import pytest
 
 from schedproof.gate.traces.source import opened_trace
 from schedproof.gate.web.show.page import plain
-from schedproof.gate.web.show.recording import Run
 from schedproof.gate.web.show.recording import recorded as made
 from schedproof.gate.web.show.trace_recording import recorded_trace
 from schedproof.model.errors import InputError
@@ -24,7 +22,7 @@ from ...trace_build import (
 )
 
 
-def shown(path: Path, **options: str) -> Run:
+def shown(path, **options):
     with opened_trace(str(path)) as source:
         return recorded_trace(source, **options)
 
@@ -33,7 +31,7 @@ SAME = ("steps", "ids", "of", "run", "queues", "blocks", "happenings", "projecte
 
 
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
-def test_a_trace_shows_what_its_scenario_does(tmp_path: Path, revision: str) -> None:
+def test_a_trace_shows_what_its_scenario_does(tmp_path, revision):
     requests = (*THREE, request("d", 4, 9, 5, abort_at=7))
     asked = scenario(*requests, revision=revision)
     read = shown(written(tmp_path / "t", recorded(asked)))
@@ -42,14 +40,14 @@ def test_a_trace_shows_what_its_scenario_does(tmp_path: Path, revision: str) -> 
     assert read.broken == []
 
 
-def test_lengths_that_nobody_said_are_read_from_the_end(tmp_path: Path) -> None:
+def test_lengths_that_nobody_said_are_read_from_the_end(tmp_path):
     asked = scenario(revision="2.1.2")
     read = shown(written(tmp_path / "t", without_output_lens(recorded(asked))))
     assert [one.tokens_to_emit for one in read.scenario.requests] == [6, 3, 4]
     assert plain(read)["projected"] == plain(made(asked))["projected"]
 
 
-def test_a_packed_trace_of_several_runs_shows_the_one_that_breaks_a_rule(tmp_path: Path) -> None:
+def test_a_packed_trace_of_several_runs_shows_the_one_that_breaks_a_rule(tmp_path):
     lines = recorded(scenario(revision="2.1.2"))
     wrong = bent(lines, 3, lambda step: step.update(waiting=["ghost"]))
     path = tmp_path / "t.gz"
@@ -61,7 +59,7 @@ def test_a_packed_trace_of_several_runs_shows_the_one_that_breaks_a_rule(tmp_pat
     assert "ghost" in plain(read)["ids"]
 
 
-def test_a_trace_that_leaves_its_model_has_the_models_step_beside_it(tmp_path: Path) -> None:
+def test_a_trace_that_leaves_its_model_has_the_models_step_beside_it(tmp_path):
     lines = recorded(scenario(revision="2.1.2"))
     wrong = bent(lines, 5, lambda step: step.update(tkv=(step["tkv"] or 0) + 1))
     with opened_trace(str(written(tmp_path / "t", wrong))) as source:
@@ -71,7 +69,7 @@ def test_a_trace_that_leaves_its_model_has_the_models_step_beside_it(tmp_path: P
     assert read.expected.tkv == (read.steps[-1].tkv or 0) - 1
 
 
-def test_a_crash_is_shown_with_the_steps_before_it(tmp_path: Path) -> None:
+def test_a_crash_is_shown_with_the_steps_before_it(tmp_path):
     lines = recorded(scenario(revision="2.1.2"))
     steps = [place for place, line in enumerate(lines) if line.get("op") == "step"]
     crash = {"ok": False, "error": "crashed", "message": "no such block"}
@@ -80,13 +78,13 @@ def test_a_crash_is_shown_with_the_steps_before_it(tmp_path: Path) -> None:
     assert "no such block" in read.broken[0].message
 
 
-def test_a_record_that_was_cut_is_shown_up_to_there(tmp_path: Path) -> None:
+def test_a_record_that_was_cut_is_shown_up_to_there(tmp_path):
     lines = recorded(scenario(revision="2.1.2"))
     read = shown(written(tmp_path / "t", lines[:15]))
     assert read.steps
     assert any("has no reply" in note for note in read.notes)
 
 
-def test_a_trace_without_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_trace_without_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no run with a request"):
         shown(written(tmp_path / "t", recorded(scenario())[:2]))

@@ -12,7 +12,7 @@ from schedproof.gate.web.states.data import page_data, shown_run
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import ExploreOptions
-from schedproof.solver.exploration.graph import Graph, drawn
+from schedproof.solver.exploration.graph import drawn
 from schedproof.spec.catalogue import load, select
 
 RULES = chosen_rules(load("spyre"), None, "documented")
@@ -20,19 +20,19 @@ RULES = chosen_rules(load("spyre"), None, "documented")
 
 
 @pytest.fixture(scope="module")
-def graph() -> Graph:
+def graph():
     return drawn(
         ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,))), RULES, 2_000
     )
 
 
 @pytest.fixture(scope="module")
-def data(graph: Graph) -> dict[str, Any]:
+def data(graph):
     page: dict[str, Any] = json.loads(json.dumps(page_data(graph, list(RULES))))
     return page
 
 
-def test_it_counts_what_it_has(graph: Graph, data: dict[str, Any]) -> None:
+def test_it_counts_what_it_has(graph, data):
     states, moves = len(graph.vertices), len(graph.edges)
     assert (len(data["states"]), len(data["moves"])) == (states, moves)
     assert data["counted"] == f"{states:,} states, {moves:,} moves"
@@ -42,7 +42,7 @@ def test_it_counts_what_it_has(graph: Graph, data: dict[str, Any]) -> None:
     assert [number for number, one in enumerate(data["states"]) if one["first"] is None] == [0]
 
 
-def test_the_run_of_a_state_replays_to_what_the_state_says(data: dict[str, Any]) -> None:
+def test_the_run_of_a_state_replays_to_what_the_state_says(data):
     said = 0
     for state in data["states"][1::5]:
         scenario = scenario_of({**data["scenario"], "requests": state["scenario"]}, "page")
@@ -70,7 +70,7 @@ def test_the_run_of_a_state_replays_to_what_the_state_says(data: dict[str, Any])
     assert said > 2
 
 
-def test_a_broken_rule_has_the_shortest_run_that_breaks_it(data: dict[str, Any]) -> None:
+def test_a_broken_rule_has_the_shortest_run_that_breaks_it(data):
     found = {one["id"]: one for one in data["rules"] if one["verdict"] == "broken"}
     assert set(found) == {"SPY-R07", "SPY-R47"}
     broken = found["SPY-R07"]
@@ -86,9 +86,7 @@ def test_a_broken_rule_has_the_shortest_run_that_breaks_it(data: dict[str, Any])
     assert f"step {outcome.broken[0].step:>5}" in last["answer"]
 
 
-def test_a_rule_at_stake_has_a_run_in_whose_last_step_its_witness_occurs(
-    data: dict[str, Any],
-) -> None:
+def test_a_rule_at_stake_has_a_run_in_whose_last_step_its_witness_occurs(data):
     staked = [one for one in data["rules"] if one["verdict"] == "exercised"]
     assert len(staked) > 15
     for reported in staked:
@@ -101,7 +99,7 @@ def test_a_rule_at_stake_has_a_run_in_whose_last_step_its_witness_occurs(
         assert after.exercised[rule.id] > (before.exercised[rule.id] if before else 0), rule.id
 
 
-def test_what_is_never_at_stake_has_no_run_and_says_so(graph: Graph, data: dict[str, Any]) -> None:
+def test_what_is_never_at_stake_has_no_run_and_says_so(graph, data):
     idle = [one for one in data["rules"] if one["verdict"] == "not exercised"]
     assert "SPY-R36" in {one["id"] for one in idle}
     assert all(one["path"] is None and "scenario" not in one for one in idle)
@@ -109,14 +107,14 @@ def test_what_is_never_at_stake_has_no_run_and_says_so(graph: Graph, data: dict[
     assert shown_run(graph, rule) is None
 
 
-def test_moves_are_told_in_the_words_of_clients(data: dict[str, Any]) -> None:
+def test_moves_are_told_in_the_words_of_clients(data):
     words = {move["does"] for move in data["moves"]}
     assert {"r0 arrives", "r1 arrives", "step", "step; r0 ends early (EOS)"} <= words
     assert "r0 is read: prompt 2, max_tokens 1 to 5 (not read yet)" in words
     assert any("left padding 1 block" in one[1] for s in data["states"] for one in s["requests"])
 
 
-def test_clients_that_give_up_are_moves_too() -> None:
+def test_clients_that_give_up_are_moves_too():
     [scope] = chosen_scopes(["aborts"], "spyre", "documented")
     asked = ExploreOptions("documented", replace(scope, requests=1, limits=(12,)))
     moves = page_data(drawn(asked, RULES, 2_000), list(RULES))["moves"]
@@ -125,7 +123,7 @@ def test_clients_that_give_up_are_moves_too() -> None:
     assert "step; r0 gives up before the step" in words
 
 
-def test_what_is_cut_says_so_and_has_no_moves() -> None:
+def test_what_is_cut_says_so_and_has_no_moves():
     asked = ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,)))
     page = page_data(drawn(asked, RULES, 50), list(RULES))
     assert page["cut"].startswith("cut: the first 50 states are drawn, at least ")
@@ -134,7 +132,7 @@ def test_what_is_cut_says_so_and_has_no_moves() -> None:
     assert any(move["to"] is None for move in page["moves"])
 
 
-def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request() -> None:
+def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request():
     """At limit 6 the door takes no prompt of 7 tokens, which the menu has."""
     rules = chosen_rules(load("spyre"), None, "sound")
     [scope] = chosen_scopes(["sequential"], "spyre", "sound")

@@ -8,19 +8,17 @@ import pytest
 
 from schedproof.gate.web.states import data as drawing
 
-from ....command_line import Run
-
 SMALL = ["--revision", "documented", "--scope", "lengths", "--requests", "2", "--limits", "6"]
 PAGE = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_page_is_one_file_and_its_run_replays_to_the_same_break(run: Run) -> None:
+def test_the_page_is_one_file_and_its_run_replays_to_the_same_break(run):
     result = run("explore", *SMALL, "--rule", "SPY-R07,SPY-R09", "--html", "states.html")
     assert (result.code, result.err) == (1, ""), result
     assert result.out.endswith("page: states.html\n")
@@ -39,9 +37,7 @@ def test_the_page_is_one_file_and_its_run_replays_to_the_same_break(run: Run) ->
     assert (Path("schedproof-out") / broken["file"]).read_text() == broken["scenario"]
 
 
-def test_too_many_states_are_cut_with_a_line_and_no_verdict(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
     monkeypatch.setattr(drawing, "MAX_STATES", 60)
     result = run("explore", *SMALL, "--rule", "SPY-R09", "--html", "states.html")
     assert result.code == 3, result
@@ -59,9 +55,7 @@ def test_too_many_states_are_cut_with_a_line_and_no_verdict(
         ([*SMALL, "--checkpoint", "later"], "--html: with --checkpoint; valid: without"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_line_and_exit_2(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
-) -> None:
+def test_what_cannot_be_drawn_is_one_line_and_exit_2(run, monkeypatch, words, message):
     monkeypatch.setattr(drawing, "drawn", lambda *_: pytest.fail("it explores"))
     result = run("explore", *words, "--html", "states.html")
     assert (result.code, result.out) == (2, ""), result
@@ -70,7 +64,7 @@ def test_what_cannot_be_drawn_is_one_line_and_exit_2(
     assert not Path("states.html").exists()
 
 
-def test_a_file_that_cannot_be_written_is_noticed_before(run: Run) -> None:
+def test_a_file_that_cannot_be_written_is_noticed_before(run):
     result = run("explore", *SMALL, "--html", "nowhere/states.html")
     assert (result.code, result.out) == (2, "")
     assert "--html: nowhere/states.html: the folder nowhere does not exist" in result.err

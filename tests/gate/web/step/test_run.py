@@ -1,23 +1,22 @@
 """A run by hand: its verdict is a replay's, undoing is running again, and a fault ends it."""
 
 import json
-from typing import Any
 
 import msgspec
 import pytest
 
 from schedproof.gate.files.scenario_file import scenario_json, scenario_of
 from schedproof.gate.web.step import run as stepping
-from schedproof.gate.web.step.run import ByHand, NotNow
+from schedproof.gate.web.step.run import NotNow
 from schedproof.gate.web.step.view import view
 from schedproof.model.observation import Step
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 
 from .by_hand import SMALLEST, Crashes, broken_run, by_hand
 
 
-def replayed(run: ByHand) -> tuple[list[Step], list[str]]:
+def replayed(run):
     """The steps and the broken rules of the saved scenario, by `replay`."""
     saved = scenario_of(json.loads(scenario_json(run.scenario())), "saved")
     seen: list[Step] = []
@@ -31,7 +30,7 @@ def replayed(run: ByHand) -> tuple[list[Step], list[str]]:
     return seen, [one.rule for one in outcome.broken]
 
 
-def test_what_breaks_by_hand_breaks_in_a_replay_of_what_was_saved() -> None:
+def test_what_breaks_by_hand_breaks_in_a_replay_of_what_was_saved():
     run = broken_run()
     assert run.first_broken is not None
     assert run.first_broken.rule == "SPY-R47"
@@ -41,14 +40,14 @@ def test_what_breaks_by_hand_breaks_in_a_replay_of_what_was_saved() -> None:
     assert view(run, "")["verdict"].startswith("SPY-R47 is broken in step 2: r1 joins although")
 
 
-def test_a_sound_run_breaks_nothing_and_counts_what_was_at_stake() -> None:
+def test_a_sound_run_breaks_nothing_and_counts_what_was_at_stake():
     run = broken_run(max_batch_tkv=40)
     assert run.first_broken is None
     assert view(run, "")["verdict"].startswith("no rule is broken; ")
     assert any("SPY-R22" in taken.exercised for taken in run.taken)
 
 
-def test_arrivals_eos_and_aborts_make_the_scenario_that_they_are() -> None:
+def test_arrivals_eos_and_aborts_make_the_scenario_that_they_are():
     run = by_hand(prefix_caching=True)
     run.arrive(10, 6, shared=8)
     run.step()
@@ -74,7 +73,7 @@ def test_arrivals_eos_and_aborts_make_the_scenario_that_they_are() -> None:
     assert replayed(run)[0] == [taken.step for taken in run.taken]
 
 
-def test_undoing_every_move_goes_back_through_the_same_views() -> None:
+def test_undoing_every_move_goes_back_through_the_same_views():
     run = by_hand()
     seen = [view(run, "")]
     moves = [
@@ -96,7 +95,7 @@ def test_undoing_every_move_goes_back_through_the_same_views() -> None:
         run.undo()
 
 
-def test_many_steps_are_one_move_that_ends_where_a_rule_breaks() -> None:
+def test_many_steps_are_one_move_that_ends_where_a_rule_breaks():
     one_by_one, at_once = broken_run(), by_hand(**SMALLEST)
     at_once.load(one_by_one.scenario())
     at_once.step(100)
@@ -106,7 +105,7 @@ def test_many_steps_are_one_move_that_ends_where_a_rule_breaks() -> None:
     assert (at_once.clients.steps, at_once.taken) == (0, [])
 
 
-def test_a_scenario_that_is_loaded_goes_as_it_went() -> None:
+def test_a_scenario_that_is_loaded_goes_as_it_went():
     before = broken_run()
     after = by_hand()  # in another configuration
     after.load(before.scenario())
@@ -128,9 +127,7 @@ def test_a_scenario_that_is_loaded_goes_as_it_went() -> None:
         ({"requests": ()}, None),
     ],
 )
-def test_a_scenario_that_cannot_be_loaded_changes_nothing(
-    changes: dict[str, Any], why: str | None
-) -> None:
+def test_a_scenario_that_cannot_be_loaded_changes_nothing(changes, why):
     run = broken_run()
     other, seen = msgspec.structs.replace(run.scenario(), **changes), view(run, "")
     if why is None:
@@ -142,7 +139,7 @@ def test_a_scenario_that_cannot_be_loaded_changes_nothing(
     assert view(run, "") == seen
 
 
-def test_the_chart_has_what_each_step_took_of_each_limit() -> None:
+def test_the_chart_has_what_each_step_took_of_each_limit():
     run = broken_run()
     chart = view(run, "")["chart"]
     assert (chart["first"], chart["broken"]) == (
@@ -160,7 +157,7 @@ def test_the_chart_has_what_each_step_took_of_each_limit() -> None:
     assert by_name["batch × tkv"]["values"] == volumes
 
 
-def test_a_request_that_can_never_run_is_said_to_before_it_is_sent() -> None:
+def test_a_request_that_can_never_run_is_said_to_before_it_is_sent():
     run = by_hand()
     run.arrive(31, 2)
     assert run.notice == "r0 can never run in this configuration: it has to be refused"
@@ -168,14 +165,14 @@ def test_a_request_that_can_never_run_is_said_to_before_it_is_sent() -> None:
     assert run.notice == ""
 
 
-def test_beginning_anew_leaves_nothing() -> None:
+def test_beginning_anew_leaves_nothing():
     run = broken_run()
     run.restart()
     fresh = by_hand(block_size=2, chunk_size=4, max_num_seqs=3, max_model_len=16, max_batch_tkv=6)
     assert view(run, "") == view(fresh, "")
 
 
-def test_after_a_broken_rule_the_run_goes_on_and_the_first_stays_the_verdict() -> None:
+def test_after_a_broken_rule_the_run_goes_on_and_the_first_stays_the_verdict():
     run = broken_run()
     run.arrive(2, 1)
     run.step()
@@ -192,7 +189,7 @@ def test_after_a_broken_rule_the_run_goes_on_and_the_first_stays_the_verdict() -
         ("nonsense", "no verdict: "),
     ],
 )
-def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how: str, verdict: str) -> None:
+def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how, verdict):
     target = Crashes()
     target.how = how
     run = by_hand(target)
@@ -214,15 +211,15 @@ def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how: str, verdict
     assert view(run, "") == view(by_hand(Crashes()), "")
 
 
-def test_a_target_that_answers_otherwise_when_asked_again_is_told() -> None:
+def test_a_target_that_answers_otherwise_when_asked_again_is_told():
     class Moody(ModelTarget):
         starts = 0
 
-        def start(self, *args: object) -> Reply:
+        def start(self, *args):
             self.starts += 1
             return super().start(*args)  # type: ignore[arg-type]
 
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             reply["step"]["tkv"] = self.starts
             return reply
@@ -236,7 +233,7 @@ def test_a_target_that_answers_otherwise_when_asked_again_is_told() -> None:
     assert run.notice == ""
 
 
-def test_who_is_refused_at_the_door_is_told_and_is_not_here() -> None:
+def test_who_is_refused_at_the_door_is_told_and_is_not_here():
     run = by_hand()
     run.arrive(40, 4)
     run.arrive(2, 2)
@@ -248,7 +245,7 @@ def test_who_is_refused_at_the_door_is_told_and_is_not_here() -> None:
         run.abort("r0", inside=False)
 
 
-def test_what_a_run_does_not_allow_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_run_does_not_allow_changes_nothing(monkeypatch):
     run = by_hand()
     run.arrive(6, 1)
     before = view(run, "")
@@ -268,7 +265,7 @@ def test_what_a_run_does_not_allow_changes_nothing(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("system", ["vllm", "nano_vllm", "llmservingsim"])
-def test_every_system_can_be_stepped(system: str) -> None:
+def test_every_system_can_be_stepped(system):
     run = by_hand(system=system, block_size=4, num_blocks=16)
     run.arrive(6, 2)
     run.arrive(9, 3)
@@ -280,7 +277,7 @@ def test_every_system_can_be_stepped(system: str) -> None:
     assert any(name == "blocks held" for name, *_ in reported["measures"]) == (system != "spyre")
 
 
-def test_the_view_has_the_volume_of_the_last_decode_step_and_the_padding() -> None:
+def test_the_view_has_the_volume_of_the_last_decode_step_and_the_padding():
     run = by_hand(max_batch_tkv=96)
     run.arrive(10, 6)
     for _ in range(4):

@@ -4,7 +4,6 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,12 +19,12 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     """A server on a free port of this machine."""
     yield from served(Server(by_hand(), "", 0))
 
 
-def served(one: Server) -> Iterator[Server]:
+def served(one):
     thread = threading.Thread(target=one.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -36,9 +35,7 @@ def served(one: Server) -> Iterator[Server]:
         one.server_close()
 
 
-def ask(
-    server: Server, method: str, path: str, body: Any = None, **headers: str
-) -> tuple[int, str, http.client.HTTPResponse]:
+def ask(server, method, path, body=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     words = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -49,14 +46,14 @@ def ask(
     return reply.status, text, reply
 
 
-def move(server: Server, path: str, **words: Any) -> dict[str, Any]:
+def move(server, path, **words):
     status, text, _ = ask(server, "POST", path, words)
     assert status == 200, text
     view: dict[str, Any] = json.loads(text)
     return view
 
 
-def test_a_run_over_the_socket_from_arrival_to_scenario(server: Server) -> None:
+def test_a_run_over_the_socket_from_arrival_to_scenario(server):
     move(server, "/arrive", prompt=6, max_tokens=5)
     move(server, "/step")
     assert move(server, "/end", id="r0")["requests"][0]["plans"] == ["its next token is EOS"]
@@ -84,7 +81,7 @@ def test_a_run_over_the_socket_from_arrival_to_scenario(server: Server) -> None:
     )
 
 
-def test_a_request_may_say_what_a_connector_has_of_it() -> None:
+def test_a_request_may_say_what_a_connector_has_of_it():
     keys = {"kv_connector": True, "kv_load_failure_policy": "fail", "block_size": 4}
     run = by_hand(system="vllm", **keys)
     with contextmanager(served)(Server(run, "", 0)) as server:
@@ -107,7 +104,7 @@ def test_a_request_may_say_what_a_connector_has_of_it() -> None:
         assert (status, text) == (400, "load 5; valid: 0 to 4, the tokens of the prompt\n")
 
 
-def test_the_page_loads_nothing_and_may_not_be_framed(server: Server) -> None:
+def test_the_page_loads_nothing_and_may_not_be_framed(server):
     status, text, reply = ask(server, "GET", "/")
     assert status == 200
     assert "step by step" in text
@@ -143,9 +140,7 @@ def test_the_page_loads_nothing_and_may_not_be_framed(server: Server) -> None:
         ("/load", {"scenario": {}}, "the scenario: $.format: null; supported: "),
     ],
 )
-def test_a_bad_body_is_one_line_and_changes_nothing(
-    server: Server, path: str, body: Any, message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_body_is_one_line_and_changes_nothing(server, path, body, message, capfd):
     before = ask(server, "GET", "/state")[1]
     status, text, reply = ask(server, "POST", path, body)
     assert (status, text.count("\n")) == (400, 1), text
@@ -169,9 +164,7 @@ def test_a_bad_body_is_one_line_and_changes_nothing(
         {"Origin": "https://127.0.0.1:{port}"},
     ],
 )
-def test_who_was_led_here_by_a_foreign_page_is_refused(
-    server: Server, method: str, headers: dict[str, str]
-) -> None:
+def test_who_was_led_here_by_a_foreign_page_is_refused(server, method, headers):
     named = {key: value.format(port=server.server_port) for key, value in headers.items()}
     path, body = ("/state", None) if method == "GET" else ("/restart", {})
     status, text, _ = ask(server, method, path, body, **named)
@@ -181,13 +174,13 @@ def test_who_was_led_here_by_a_foreign_page_is_refused(
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
-def test_its_own_names_are_let_in(server: Server, name: str) -> None:
+def test_its_own_names_are_let_in(server, name):
     own = f"{name}:{server.server_port}"
     words = {"Host": own, "Origin": f"http://{own}"}
     assert ask(server, "POST", "/restart", {}, **words)[0] == 200
 
 
-def raw(server: Server, text: str) -> str:
+def raw(server, text):
     """What the server says to these bytes; it may end before they are all sent."""
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as one:
         one.sendall(text.replace("PORT", str(server.server_port)).encode())
@@ -205,9 +198,7 @@ def raw(server: Server, text: str) -> str:
         ("Content-Type: text/plain\r\nContent-Length: 2", "400"),
     ],
 )
-def test_a_body_that_is_too_long_or_of_no_length_is_not_read(
-    server: Server, headers: str, status: str
-) -> None:
+def test_a_body_that_is_too_long_or_of_no_length_is_not_read(server, headers, status):
     kind = "" if "Content-Type" in headers else "Content-Type: application/json\r\n"
     reply = raw(
         server, f"POST /restart HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{kind}{headers}\r\n\r\n"
@@ -220,9 +211,7 @@ def test_a_body_that_is_too_long_or_of_no_length_is_not_read(
 @pytest.mark.parametrize(
     "text", ["nonsense\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "PUT / HTTP/1.1\r\nHost: x\r\n\r\n"]
 )
-def test_what_is_no_request_is_answered_in_a_line(
-    server: Server, text: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_request_is_answered_in_a_line(server, text, capfd):
     reply = raw(server, text)
     assert reply
     assert "Traceback" not in reply
@@ -231,7 +220,7 @@ def test_what_is_no_request_is_answered_in_a_line(
     assert ask(server, "GET", "/state")[0] == 200
 
 
-def test_unknown_places_are_named_with_those_that_are_there(server: Server) -> None:
+def test_unknown_places_are_named_with_those_that_are_there(server):
     assert ask(server, "GET", "/etc/passwd")[0] == 404
     status, text, _ = ask(server, "POST", "/nothing", {})
     assert (status, text) == (
@@ -240,17 +229,17 @@ def test_unknown_places_are_named_with_those_that_are_there(server: Server) -> N
     )
 
 
-def test_it_listens_on_this_machine_only(server: Server) -> None:
+def test_it_listens_on_this_machine_only(server):
     assert server.server_address[0] == "127.0.0.1"
 
 
-def test_a_port_that_is_taken_is_one_line(server: Server) -> None:
+def test_a_port_that_is_taken_is_one_line(server):
     with pytest.raises(InputError, match=r"--port: .*in use; valid: another port, or 0") as error:
         Server(by_hand(), "", server.server_port)
     assert "\n" not in str(error.value)
 
 
-def test_a_target_that_crashes_is_shown_and_the_server_goes_on() -> None:
+def test_a_target_that_crashes_is_shown_and_the_server_goes_on():
     for server in served(Server(by_hand(Crashes()), "", 0)):
         move(server, "/arrive", prompt=6, max_tokens=5)
         move(server, "/step")

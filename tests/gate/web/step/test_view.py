@@ -8,7 +8,7 @@ from schedproof.gate.web.step.view import KINDS, MAX_ALONE, Cell, cells
 COUNT = st.integers(0, 300)
 
 
-def test_padding_then_prompt_then_what_was_generated() -> None:
+def test_padding_then_prompt_then_what_was_generated():
     assert cells(1, 0, 3, 2, 4) == [
         Cell(1, (("padding", 4),)),
         Cell(1, (("prompt", 3), ("generated", 1))),
@@ -18,9 +18,7 @@ def test_padding_then_prompt_then_what_was_generated() -> None:
 
 
 @given(padding=st.integers(0, 40), cached=COUNT, prompt=COUNT, out=COUNT, size=st.integers(1, 64))
-def test_every_token_is_in_a_block(
-    padding: int, cached: int, prompt: int, out: int, size: int
-) -> None:
+def test_every_token_is_in_a_block(padding, cached, prompt, out, size):
     row = cells(padding, cached, prompt, out, size)
     lengths = dict(zip(KINDS, (padding * size, cached, prompt, out), strict=True))
     for kind, length in lengths.items():
@@ -32,6 +30,6 @@ def test_every_token_is_in_a_block(
     assert kinds == sorted(kinds, key=KINDS.index)
 
 
-def test_a_long_row_has_one_cell_for_blocks_that_are_alike() -> None:
+def test_a_long_row_has_one_cell_for_blocks_that_are_alike():
     assert [cell.blocks for cell in cells(0, 0, 64 * 500, 1, 64)] == [500, 1]
     assert len(cells(0, 0, 64 * MAX_ALONE, 0, 64)) == MAX_ALONE

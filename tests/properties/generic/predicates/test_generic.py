@@ -1,7 +1,5 @@
 """Predicates of any scheduler, by example: what breaks each, what is near it, and its witness."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.observation import Step
@@ -13,13 +11,11 @@ from schedproof.properties.history.run_history import RunHistory
 SMALL = {"block_size": 4, "num_blocks": 8, "max_num_seqs": 2, "max_num_batched_tokens": 8}
 
 
-def one(name: str, prompt: int = 5, computed: int = 0, emitted: int = 0) -> RequestHistory:
+def one(name, prompt=5, computed=0, emitted=0):
     return RequestHistory(name, prompt, 4, 4, ((name, prompt),), computed=computed, emitted=emitted)
 
 
-def book(
-    *requests: RequestHistory, last: dict[str, Any] | None = None, **config: Any
-) -> RunHistory:
+def book(*requests, last=None, **config):
     values = full_config("generic", "documented", {**SMALL, "max_model_len": 16, **config})
     there = {request.id: request for request in requests}
     return RunHistory(
@@ -32,11 +28,11 @@ def book(
     )
 
 
-def step(**fields: Any) -> Step:
+def step(**fields):
     return Step(kind="mixed" if fields.get("scheduled") else "idle", **{"scheduled": {}, **fields})
 
 
-def judged(rule: str, history: RunHistory, **fields: Any) -> tuple[bool, bool]:
+def judged(rule, history, **fields):
     """Whether the step breaks the rule, and whether it is exercised."""
     predicate, seen = PREDICATES[rule], step(**fields)
     return predicate.broken(history, seen) is not None, predicate.exercised(history, seen)
@@ -48,7 +44,7 @@ NO_BOUND = dict.fromkeys(("num_blocks", "max_num_seqs", "max_num_batched_tokens"
 @pytest.mark.parametrize(
     ("tokens", "expected"), [(7, (False, False)), (8, (False, True)), (9, (True, False))]
 )
-def test_a_step_keeps_the_token_budget(tokens: int, expected: tuple[bool, bool]) -> None:
+def test_a_step_keeps_the_token_budget(tokens, expected):
     assert judged("GEN-R01", book(one("a", 20)), scheduled={"a": tokens}) == expected
     assert judged("GEN-R01", book(one("a", 20), **NO_BOUND), scheduled={"a": tokens})[0] is False
 
@@ -56,7 +52,7 @@ def test_a_step_keeps_the_token_budget(tokens: int, expected: tuple[bool, bool])
 @pytest.mark.parametrize(
     ("names", "expected"), [("a", (False, False)), ("ab", (False, True)), ("abc", (True, False))]
 )
-def test_a_step_keeps_the_sequence_cap(names: str, expected: tuple[bool, bool]) -> None:
+def test_a_step_keeps_the_sequence_cap(names, expected):
     history = book(*map(one, "abcd"))
     assert judged("GEN-R02", history, scheduled=dict.fromkeys(names, 1)) == expected
     free = book(*map(one, "abcd"), **NO_BOUND)
@@ -66,12 +62,12 @@ def test_a_step_keeps_the_sequence_cap(names: str, expected: tuple[bool, bool]) 
 @pytest.mark.parametrize(
     ("emitted", "expected"), [(2, (False, False)), (3, (False, True)), (4, (True, False))]
 )
-def test_a_request_keeps_the_length(emitted: int, expected: tuple[bool, bool]) -> None:
+def test_a_request_keeps_the_length(emitted, expected):
     history = book(one("a", 13, 13, emitted - 1))
     assert judged("GEN-R03", history, scheduled={"a": 1}, emitted={"a": 1}) == expected
 
 
-def test_no_request_starts_before_one_that_came_before_it() -> None:
+def test_no_request_starts_before_one_that_came_before_it():
     history = book(one("a", 5, 5, 1), one("b"), one("c"))
     assert judged("GEN-R04", history, scheduled={"a": 1, "b": 5}) == (False, True)
     assert judged("GEN-R04", history, scheduled={"c": 5}) == (True, True)
@@ -80,14 +76,14 @@ def test_no_request_starts_before_one_that_came_before_it() -> None:
     assert judged("GEN-R04", anyhow, scheduled={"c": 5}) == (False, False)
 
 
-def test_one_that_can_never_run_holds_up_no_other() -> None:
+def test_one_that_can_never_run_holds_up_no_other():
     large = one("b", 99)
     large.beyond = True
     assert judged("GEN-R04", book(large, one("c")), scheduled={"c": 5})[0] is False
 
 
 @pytest.mark.parametrize(("blocks", "breaks"), [([1], True), ([1, 2], False), ([], True)])
-def test_a_request_has_blocks_for_its_tokens(blocks: list[int], breaks: bool) -> None:
+def test_a_request_has_blocks_for_its_tokens(blocks, breaks):
     history = book(one("a"), last={"blocks": {"a": [1]}})
     shown = {"computed": {"a": 5}, "blocks": {"a": blocks}}
     assert judged("GEN-R05", history, **shown) == (breaks, len(blocks) > 1)
@@ -97,9 +93,7 @@ def test_a_request_has_blocks_for_its_tokens(blocks: list[int], breaks: bool) ->
     ("blocks", "breaks"),
     [({"a": [1], "b": [2]}, False), ({"a": [1], "b": [1]}, True), ({"a": [1, 1], "b": [2]}, True)],
 )
-def test_a_block_is_in_one_hand_unless_there_is_a_cache(
-    blocks: dict[str, list[int]], breaks: bool
-) -> None:
+def test_a_block_is_in_one_hand_unless_there_is_a_cache(blocks, breaks):
     assert judged("GEN-R06", book(one("a"), one("b")), blocks=blocks) == (breaks, True)
     cached = book(one("a"), one("b"), enable_prefix_caching=True)
     assert judged("GEN-R06", cached, blocks=blocks) == (False, False)
@@ -108,7 +102,7 @@ def test_a_block_is_in_one_hand_unless_there_is_a_cache(
 @pytest.mark.parametrize(
     ("held", "expected"), [(7, (False, False)), (8, (False, True)), (9, (True, False))]
 )
-def test_all_blocks_are_of_the_pool(held: int, expected: tuple[bool, bool]) -> None:
+def test_all_blocks_are_of_the_pool(held, expected):
     assert judged("GEN-R07", book(one("a")), blocks={"a": list(range(held))}) == expected
 
 
@@ -116,14 +110,12 @@ def test_all_blocks_are_of_the_pool(held: int, expected: tuple[bool, bool]) -> N
     ("computed", "emitted", "breaks"),
     [(5, 1, False), (5, 0, True), (4, 0, False), (4, 1, True), (6, 1, True)],
 )
-def test_a_token_comes_when_all_before_it_is_computed(
-    computed: int, emitted: int, breaks: bool
-) -> None:
+def test_a_token_comes_when_all_before_it_is_computed(computed, emitted, breaks):
     shown = {"scheduled": {"a": computed}, "computed": {"a": computed}, "emitted": {"a": emitted}}
     assert judged("GEN-R08", book(one("a")), **shown) == (breaks, computed < 5)
 
 
-def test_what_leaves_in_the_step_is_not_asked_for_a_token() -> None:
+def test_what_leaves_in_the_step_is_not_asked_for_a_token():
     shown = {"scheduled": {"a": 4}, "computed": {}, "emitted": {"a": 1}}
     assert judged("GEN-R08", book(one("a")), **shown, finished={"a": "eos"})[0] is False
     assert judged("GEN-R08", book(one("a")), **shown, preempted=["a"])[0] is False
@@ -133,16 +125,14 @@ def test_what_leaves_in_the_step_is_not_asked_for_a_token() -> None:
     ("now", "preempted", "breaks"),
     [(6, [], False), (5, [], True), (0, [], True), (0, ["a"], False)],
 )
-def test_what_is_computed_grows_by_what_is_scheduled(
-    now: int, preempted: list[str], breaks: bool
-) -> None:
+def test_what_is_computed_grows_by_what_is_scheduled(now, preempted, breaks):
     history = book(one("a", 5, 5, 1), last={"computed": {"a": 5}})
     shown = {"scheduled": {"a": 1}, "computed": {"a": now}, "preempted": preempted}
     assert judged("GEN-R09", history, **shown) == (breaks, True)
 
 
 @pytest.mark.parametrize(("computed", "breaks"), [(5, False), (3, True)])
-def test_a_prompt_is_whole_where_none_is_cut(computed: int, breaks: bool) -> None:
+def test_a_prompt_is_whole_where_none_is_cut(computed, breaks):
     shown = {"scheduled": {"a": computed}, "computed": {"a": computed}}
     whole = book(one("a"), enable_chunked_prefill=False)
     assert judged("GEN-R10", whole, **shown) == (breaks, True)

@@ -2,20 +2,17 @@
 
 import pytest
 
-from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.nano_vllm.predicates import admission
 
 from .build import SMALL, book, ran, request, runs
 
 
-def in_part(name: str, prompt: int, computed: int) -> RequestHistory:
+def in_part(name, prompt, computed):
     """One whose prompt is computed up to there."""
     return request(name, prompt, computed)
 
 
-def test_a_step_that_prefills_and_decodes_breaks_the_rule() -> None:
+def test_a_step_that_prefills_and_decodes_breaks_the_rule():
     history = book(runs("a"), request("b"), running="a")
     assert admission.phases_mixed(history, ran({"b": 6}, "ab")) is None
     assert admission.phases_mixed(history, ran({"a": 1}, "a", "b")) is None
@@ -23,7 +20,7 @@ def test_a_step_that_prefills_and_decodes_breaks_the_rule() -> None:
     assert reported == "b prefilled and a decoded in one step"
 
 
-def test_a_step_that_calls_itself_mixed_breaks_the_rule() -> None:
+def test_a_step_that_calls_itself_mixed_breaks_the_rule():
     reported = admission.phases_mixed(book(request("a")), ran({"a": 6}, "a", kind="mixed"))
     assert reported == "the step calls itself mixed"
 
@@ -32,9 +29,7 @@ def test_a_step_that_calls_itself_mixed_breaks_the_rule() -> None:
     ("requests", "running", "exercised"),
     [("ab", "a", True), ("ab", "ab", False), ("ab", "", False)],
 )
-def test_both_phases_are_at_stake_while_one_runs_and_another_waits(
-    requests: str, running: str, exercised: bool
-) -> None:
+def test_both_phases_are_at_stake_while_one_runs_and_another_waits(requests, running, exercised):
     history = book(*(request(name) for name in requests), running=running)
     assert admission.both_phases_wanted(history, ran({})) is exercised
     assert admission.someone_runs_and_waits(history, ran({})) is exercised
@@ -43,24 +38,24 @@ def test_both_phases_are_at_stake_while_one_runs_and_another_waits(
 @pytest.mark.parametrize(
     ("tokens", "reported"), [(4, None), (5, "11 tokens prefilled > max_num_batched_tokens 10")]
 )
-def test_all_tokens_of_a_prefill_are_within_the_budget(tokens: int, reported: str | None) -> None:
+def test_all_tokens_of_a_prefill_are_within_the_budget(tokens, reported):
     history = book(request("a"), request("b"))
     assert admission.budget_exceeded(history, ran({"a": 6, "b": tokens}, "ab")) == reported
 
 
-def test_tokens_that_are_decoded_are_outside_the_budget() -> None:
+def test_tokens_that_are_decoded_are_outside_the_budget():
     names = "abcdefghijkl"
     history = book(*(runs(name, 1) for name in names), running=names)
     assert admission.budget_exceeded(history, ran(dict.fromkeys(names, 1), names)) is None
 
 
 @pytest.mark.parametrize(("prompt", "exercised"), [(4, False), (5, True)])
-def test_the_budget_binds_when_those_who_wait_have_more(prompt: int, exercised: bool) -> None:
+def test_the_budget_binds_when_those_who_wait_have_more(prompt, exercised):
     history = book(request("a"), request("b", prompt), runs("c"), running="c")
     assert admission.budget_binds(history, ran({})) is exercised
 
 
-def test_no_more_run_than_there_are_slots_even_if_one_ends_in_the_step() -> None:
+def test_no_more_run_than_there_are_slots_even_if_one_ends_in_the_step():
     history = book(
         *(runs(name, 1) for name in "ab"), request("c", 1), request("d", 1), running="ab"
     )
@@ -71,7 +66,7 @@ def test_no_more_run_than_there_are_slots_even_if_one_ends_in_the_step() -> None
     assert admission.too_many_run(history, ends) == reported
 
 
-def test_who_is_preempted_or_computed_in_part_has_no_slot() -> None:
+def test_who_is_preempted_or_computed_in_part_has_no_slot():
     history = book(*(runs(name, 1) for name in "abc"), request("d", 20), running="abc")
     gives_way = ran({"d": 20}, "abd", "c", preempted=("c",))
     assert admission.too_many_run(history, gives_way) is None
@@ -82,14 +77,12 @@ def test_who_is_preempted_or_computed_in_part_has_no_slot() -> None:
     ("running", "scheduled", "exercised"),
     [("abc", {}, True), ("ab", {"c": 6}, True), ("ab", {}, False)],
 )
-def test_slots_are_at_stake_while_all_are_taken_and_somebody_is_left(
-    running: str, scheduled: dict[str, int], exercised: bool
-) -> None:
+def test_slots_are_at_stake_while_all_are_taken_and_somebody_is_left(running, scheduled, exercised):
     history = book(*(request(name) for name in "abcd"), running=running)
     assert admission.every_slot_taken(history, ran(scheduled)) is exercised
 
 
-def test_slots_are_not_at_stake_when_nobody_is_left() -> None:
+def test_slots_are_not_at_stake_when_nobody_is_left():
     history = book(*(runs(name) for name in "abc"), running="abc")
     assert not admission.every_slot_taken(history, ran({}))
 
@@ -103,9 +96,7 @@ def test_slots_are_not_at_stake_when_nobody_is_left() -> None:
         (9, 4, "a computes 9 tokens in a step, 5 are left"),
     ],
 )
-def test_a_prompt_is_computed_whole_but_for_what_is_cached(
-    tokens: int, hit: int, reported: str | None
-) -> None:
+def test_a_prompt_is_computed_whole_but_for_what_is_cached(tokens, hit, reported):
     step = ran({"a": tokens}, "a", prefix_hit={"a": hit})
     assert admission.cut_wrongly(book(request("a", 9)), step) == reported
 
@@ -126,14 +117,12 @@ def test_a_prompt_is_computed_whole_but_for_what_is_cached(
         ),
     ],
 )
-def test_in_the_release_the_first_of_a_step_may_be_cut_to_the_budget(
-    scheduled: dict[str, int], reported: str | None
-) -> None:
+def test_in_the_release_the_first_of_a_step_may_be_cut_to_the_budget(scheduled, reported):
     history = book(request("a", 15), request("b"), revision="0.2.0")
     assert admission.cut_wrongly(history, ran(scheduled)) == reported
 
 
-def test_in_the_release_nobody_computes_more_than_is_left() -> None:
+def test_in_the_release_nobody_computes_more_than_is_left():
     history = book(in_part("a", 15, 10), revision="0.2.0")
     assert admission.cut_wrongly(history, ran({"a": 5}, "a")) is None
     assert admission.cut_wrongly(history, ran({"a": 10}, "a")) == (
@@ -142,7 +131,7 @@ def test_in_the_release_nobody_computes_more_than_is_left() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "exercised"), [(4, False), (5, True)])
-def test_prompts_longer_than_a_block_could_be_cut(prompt: int, exercised: bool) -> None:
+def test_prompts_longer_than_a_block_could_be_cut(prompt, exercised):
     history = book(request("a", prompt))
     assert admission.long_prompt(history, ran({"a": prompt}, "a")) is exercised
     assert not admission.long_prompt(history, ran({}, "", "a"))
@@ -159,14 +148,12 @@ def test_prompts_longer_than_a_block_could_be_cut(prompt: int, exercised: bool) 
         ({"b": 1, "a": 1}, "b, a admitted; in the queue a, b, c a is in front"),
     ],
 )
-def test_nobody_is_admitted_past_one_in_front(
-    scheduled: dict[str, int], reported: str | None
-) -> None:
+def test_nobody_is_admitted_past_one_in_front(scheduled, reported):
     history = book(*(request(name, 1) for name in "abc"))
     assert admission.overtaken(history, ran(scheduled)) == reported
 
 
-def test_the_queue_goes_before_the_order_of_arrival_and_newcomers_stand_behind_it() -> None:
+def test_the_queue_goes_before_the_order_of_arrival_and_newcomers_stand_behind_it():
     """b was preempted, so that it waits in front of a; c has only come."""
     history = book(*(request(name, 1) for name in "abc"), waiting="ba")
     assert admission.overtaken(history, ran({"b": 1})) is None
@@ -177,9 +164,7 @@ def test_the_queue_goes_before_the_order_of_arrival_and_newcomers_stand_behind_i
 @pytest.mark.parametrize(
     ("scheduled", "exercised"), [({}, True), ({"a": 1}, True), ({"a": 1, "b": 1}, False)]
 )
-def test_overtaking_is_possible_while_one_stands_behind_the_next(
-    scheduled: dict[str, int], exercised: bool
-) -> None:
+def test_overtaking_is_possible_while_one_stands_behind_the_next(scheduled, exercised):
     history = book(*(request(name, 1) for name in "abc"))
     assert admission.the_head_waits(history, ran(scheduled)) is exercised
 
@@ -204,9 +189,7 @@ WAITS = "b waits although a slot and the budget are left for its 6 tokens, and 2
     ],
     ids=str,
 )
-def test_nobody_decodes_while_the_first_in_line_passes_every_gate(
-    changes: dict[str, int], breaks: bool
-) -> None:
+def test_nobody_decodes_while_the_first_in_line_passes_every_gate(changes, breaks):
     history = book(runs("a"), request("b"), running="a", **changes)
     reported = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
     assert reported == (WAITS if breaks else None)
@@ -227,15 +210,13 @@ def test_nobody_decodes_while_the_first_in_line_passes_every_gate(
     ],
     ids=str,
 )
-def test_a_prefill_ends_only_where_the_next_in_line_fails_a_gate(
-    changes: dict[str, int], breaks: bool
-) -> None:
+def test_a_prefill_ends_only_where_the_next_in_line_fails_a_gate(changes, breaks):
     history = book(request("a"), request("b"), **changes)
     reported = admission.needless_wait(history, ran({"a": 6}, "a", "b"))
     assert reported == (WAITS if breaks else None)
 
 
-def test_a_sequence_in_chunks_is_not_accused_and_takes_no_blocks_again() -> None:
+def test_a_sequence_in_chunks_is_not_accused_and_takes_no_blocks_again():
     history = book(in_part("a", 15, 10), request("b", 4), revision="0.2.0", free=1)
     reported = admission.needless_wait(history, ran({"a": 5}, "a", "b"))
     assert reported == (
@@ -249,15 +230,15 @@ def test_a_sequence_in_chunks_is_not_accused_and_takes_no_blocks_again() -> None
     [("0.2.0", 1, True), ("0.2.0", 0, False), ("documented", 1, False), ("documented", 2, True)],
 )
 def test_what_a_newcomer_shares_costs_no_block_where_the_gate_does_not_count_it(
-    revision: str, free: int, breaks: bool
-) -> None:
+    revision, free, breaks
+):
     one = request("b", content=(("a", 6),))
     history = book(runs("a"), one, running="a", revision=revision, free=free)
     reported = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
     assert (reported is not None) is breaks
 
 
-def test_nobody_is_accused_whose_blocks_nobody_can_count() -> None:
+def test_nobody_is_accused_whose_blocks_nobody_can_count():
     history = book(runs("a"), request("b"), request("c"), running="a", free=None)
     assert admission.needless_wait(history, ran({"a": 1}, "a", "bc")) is None
     aborted = book(runs("a"), request("b"), request("c"), running="a")
@@ -268,7 +249,7 @@ def test_nobody_is_accused_whose_blocks_nobody_can_count() -> None:
     assert admission.needless_wait(reported, ran({"a": 1}, "a", "b")) is None
 
 
-def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
+def admits(history, **tables):
     """A step that prefills every request that has such a table."""
     scheduled = {name: history.live[name].num_tokens for name in tables}
     return ran(scheduled, "".join(tables), blocks=tables)
@@ -277,12 +258,12 @@ def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
 @pytest.mark.parametrize(
     ("free", "reported"), [(2, None), (1, "a admitted: its 6 tokens need 2 blocks of 1")]
 )
-def test_the_blocks_of_all_tokens_must_be_free(free: int, reported: str | None) -> None:
+def test_the_blocks_of_all_tokens_must_be_free(free, reported):
     history = book(request("a"), free=free)
     assert admission.memory_gate_passed_by(history, admits(history, a=(1, 2))) == reported
 
 
-def test_shared_blocks_are_counted_and_then_not_taken() -> None:
+def test_shared_blocks_are_counted_and_then_not_taken():
     """a's two blocks are there already: four are to be free for it and for b."""
     tables = {"x": (1, 2)}
     for free, reported in ((3, None), (2, "b admitted: its 9 tokens need 3 blocks of 2")):
@@ -292,7 +273,7 @@ def test_shared_blocks_are_counted_and_then_not_taken() -> None:
         assert admission.memory_gate_passed_by(history, step) == reported
 
 
-def test_who_is_admitted_takes_its_blocks_from_those_behind() -> None:
+def test_who_is_admitted_takes_its_blocks_from_those_behind():
     history = book(request("a"), request("b"), free=3)
     reported = admission.memory_gate_passed_by(history, admits(history, a=(1, 2), b=(3, 4)))
     assert reported == "b admitted: its 6 tokens need 2 blocks of 1"
@@ -300,13 +281,13 @@ def test_who_is_admitted_takes_its_blocks_from_those_behind() -> None:
     assert shared == reported
 
 
-def test_behind_one_that_has_finished_nobody_can_tell() -> None:
+def test_behind_one_that_has_finished_nobody_can_tell():
     history = book(request("a"), request("b"), free=3)
     step = ran({"a": 6, "b": 6}, "b", finished={"a": "eos"}, blocks={"b": (1, 2)})
     assert admission.memory_gate_passed_by(history, step) is None
 
 
-def test_before_the_first_step_all_blocks_are_free() -> None:
+def test_before_the_first_step_all_blocks_are_free():
     history = book(request("a", 10))
     history.last = None
     assert SMALL["num_blocks"] == 8
@@ -318,9 +299,7 @@ def test_before_the_first_step_all_blocks_are_free() -> None:
 
 
 @pytest.mark.parametrize(("free", "exercised"), [(1, True), (2, False), (None, False)])
-def test_memory_is_at_stake_when_the_first_in_line_needs_more_than_is_free(
-    free: int | None, exercised: bool
-) -> None:
+def test_memory_is_at_stake_when_the_first_in_line_needs_more_than_is_free(free, exercised):
     history = book(runs("x"), request("a"), running="x", free=free)
     assert admission.pool_too_small_for_now(history, ran({"x": 1}, "x", "a")) is exercised
     assert not admission.pool_too_small_for_now(history, ran({"a": 6}, "xa"))

@@ -1,7 +1,5 @@
 """Queues and their order, by example."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.properties.nano_vllm.predicates import queues
@@ -20,15 +18,13 @@ from .build import book, ran, request, runs
         ("c", "d", "c preempted; the queue is d"),
     ],
 )
-def test_those_preempted_wait_in_front_in_the_order_in_which_they_ran(
-    gone: str, waiting: str, reported: str | None
-) -> None:
+def test_those_preempted_wait_in_front_in_the_order_in_which_they_ran(gone, waiting, reported):
     history = book(*(runs(name) for name in "abc"), request("d"), running="abc", waiting="d")
     step = ran({"a": 1}, "a", waiting, preempted=tuple(gone))
     assert queues.victim_not_in_front(history, step) == reported
 
 
-def test_one_preempted_and_aborted_inside_the_step_need_not_wait() -> None:
+def test_one_preempted_and_aborted_inside_the_step_need_not_wait():
     history = book(runs("a"), runs("b"), request("d"), running="ab")
     history.aborts_inside = {"b"}
     step = ran({"a": 1}, "a", "d", preempted=("b",))
@@ -38,9 +34,7 @@ def test_one_preempted_and_aborted_inside_the_step_need_not_wait() -> None:
 @pytest.mark.parametrize(
     ("gone", "waiting", "exercised"), [("b", "bd", True), ("b", "b", False), ("", "d", False)]
 )
-def test_the_front_is_at_stake_when_others_wait_beside_the_victims(
-    gone: str, waiting: str, exercised: bool
-) -> None:
+def test_the_front_is_at_stake_when_others_wait_beside_the_victims(gone, waiting, exercised):
     history = book(runs("a"), runs("b"), request("d"), running="ab")
     step = ran({"a": 1}, "a", waiting, preempted=tuple(gone))
     assert queues.preempts_while_others_wait(history, step) is exercised
@@ -57,9 +51,7 @@ def test_the_front_is_at_stake_when_others_wait_beside_the_victims(
         ("db", "the queue is d, b; they came as b, d"),
     ],
 )
-def test_who_waits_keeps_its_place_and_newcomers_stand_behind(
-    waiting: str, reported: str | None
-) -> None:
+def test_who_waits_keeps_its_place_and_newcomers_stand_behind(waiting, reported):
     """b and c waited before, d has come since; x runs and is preempted."""
     waits = [request(name) for name in "bcd"]
     history = book(runs("x"), *waits, running="x", waiting="bc")
@@ -67,14 +59,12 @@ def test_who_waits_keeps_its_place_and_newcomers_stand_behind(
 
 
 @pytest.mark.parametrize(("waiting", "exercised"), [("b", True), ("bc", False), ("", False)])
-def test_the_back_is_at_stake_when_one_comes_while_others_wait(
-    waiting: str, exercised: bool
-) -> None:
+def test_the_back_is_at_stake_when_one_comes_while_others_wait(waiting, exercised):
     history = book(request("b"), request("c"), waiting=waiting)
     assert queues.someone_arrives(history, ran({})) is exercised
 
 
-def test_before_the_first_step_nobody_waits() -> None:
+def test_before_the_first_step_nobody_waits():
     history = book(request("b"), request("c"))
     history.last = None
     assert not queues.someone_arrives(history, ran({}))
@@ -98,15 +88,13 @@ def test_before_the_first_step_nobody_waits() -> None:
         ("a", "ab", {"preempted": ("b",)}, "a, b run; expected a"),
     ],
 )
-def test_who_runs_keeps_its_order_and_is_scheduled_in_it(
-    scheduled: str, running: str, more: dict[str, Any], reported: str | None
-) -> None:
+def test_who_runs_keeps_its_order_and_is_scheduled_in_it(scheduled, running, more, reported):
     history = book(runs("a"), runs("b"), running="ab")
     step = ran(dict.fromkeys(scheduled, 1), running, **more)
     assert queues.running_out_of_order(history, step) == reported
 
 
-def test_one_aborted_inside_the_step_runs_no_longer() -> None:
+def test_one_aborted_inside_the_step_runs_no_longer():
     history = book(runs("a"), runs("b"), running="ab")
     history.aborts_inside = {"a"}
     assert queues.running_out_of_order(history, ran({"a": 1, "b": 1}, "b")) is None
@@ -121,19 +109,19 @@ def test_one_aborted_inside_the_step_runs_no_longer() -> None:
         ("xa", "x, a run; expected x, a, b"),
     ],
 )
-def test_those_admitted_join_at_the_end_in_their_order(running: str, reported: str | None) -> None:
+def test_those_admitted_join_at_the_end_in_their_order(running, reported):
     history = book(runs("x"), request("a", 2), request("b", 2), running="x")
     assert queues.running_out_of_order(history, ran({"a": 2, "b": 2}, running)) == reported
 
 
-def test_one_whose_prompt_is_computed_in_part_does_not_run_yet() -> None:
+def test_one_whose_prompt_is_computed_in_part_does_not_run_yet():
     history = book(runs("x"), request("a", 15), running="x", revision="0.2.0")
     assert queues.running_out_of_order(history, ran({"a": 10}, "x", "a")) is None
     reported = queues.running_out_of_order(history, ran({"a": 10}, "xa"))
     assert reported == "x, a run; expected x"
 
 
-def test_an_order_is_at_stake_when_several_run() -> None:
+def test_an_order_is_at_stake_when_several_run():
     history = book(runs("a"), runs("b"), running="ab")
     assert queues.several_run(history, ran({}, "ab"))
     assert not queues.several_run(history, ran({}, "a"))
@@ -155,8 +143,8 @@ def test_an_order_is_at_stake_when_several_run() -> None:
     ],
 )
 def test_who_waits_holds_nothing_but_one_in_front_in_the_middle_of_its_prompt(
-    revision: str, prefilling: str, holder: str, reported: str | None
-) -> None:
+    revision, prefilling, holder, reported
+):
     tables = {"a": (1, 2)} | dict.fromkeys(holder, (3, 4))
     history = book(runs("a"), request("b"), request("c"), running="a", revision=revision)
     step = ran({"a": 1}, "a", "bc", prefilling=tuple(prefilling), blocks=tables)
@@ -167,9 +155,7 @@ def test_who_waits_holds_nothing_but_one_in_front_in_the_middle_of_its_prompt(
     ("waiting", "tables", "exercised"),
     [("b", {"a": (1,)}, True), ("", {"a": (1,)}, False), ("b", {}, False), ("b", None, False)],
 )
-def test_holding_is_at_stake_while_somebody_waits_and_blocks_are_held(
-    waiting: str, tables: dict[str, Any] | None, exercised: bool
-) -> None:
+def test_holding_is_at_stake_while_somebody_waits_and_blocks_are_held(waiting, tables, exercised):
     history = book(runs("a"), request("b"), running="a")
     step = ran({}, "a", waiting, blocks=tables)
     assert queues.someone_waits_and_blocks_are_held(history, step) is exercised

@@ -1,14 +1,19 @@
 """Explanations of a broken limit carry the projection's own numbers, or stay silent."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.systems import full_config
+from schedproof.model.spyre.model import SpyreModel
+from schedproof.model.systems import full_config, make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.explain import explain
+from schedproof.properties.spyre.explanations import explain_passed_by
 from schedproof.spec.catalogue import load
 
 CONFIG = {"chunk_size": 128, "max_num_seqs": 2, "max_model_len": 512, "max_batch_tkv": 512}
@@ -75,3 +80,26 @@ def test_a_tkv_that_the_projection_did_not_look_at_is_named():
     lines = explain("SPY-R07", scenario, 3, "documented")
     assert "2 requests that live as long x 257 = 514 <= 520" in lines[-2]
     assert "so it never compared r0, whose tkv is 261" in lines[-1]
+
+
+FILE = Path(__file__).parents[2] / "corpus" / "a-refused-head-is-passed-by.json"
+
+
+def model(scenario, revision):
+    config = full_config("spyre", revision, {"block_size": 64, **scenario.config})
+    made = make_model("spyre", revision, config)
+    assert isinstance(made, SpyreModel)
+    return made
+
+
+def test_who_is_passed_by_and_by_whom_is_named():
+    scenario = read_scenario(FILE)
+    lines = explain_passed_by(model(scenario, "2.5.2"), scenario, 645)
+    assert lines[0].startswith("r2 is refused by the volume of the batch while later requests fit")
+    assert lines[0].endswith("passed by: r3,")
+    assert lines[1].endswith("a refused request does not stop the queue")
+
+
+def test_nothing_is_said_before_anyone_passed():
+    scenario = read_scenario(FILE)
+    assert explain_passed_by(model(scenario, "2.5.2"), scenario, 3) == []

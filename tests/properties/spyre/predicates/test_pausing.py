@@ -1,11 +1,6 @@
 """Which request sits out, for how long, and which must not prefill meanwhile."""
 
-from typing import Any
-
 import pytest
-
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 
 from ...build import (
     broken,
@@ -22,7 +17,7 @@ from ...build import (
 RELEASE = "2.5.2"
 
 
-def book(*accounts: RequestHistory, paused: tuple[str, ...] = (), **changes: Any) -> RunHistory:
+def book(*accounts, paused=(), **changes):
     """In front of a step after one that listed these requests as paused, in this order."""
     running = tuple(one.id for one in accounts if one.id not in paused)
     shown = changes.pop("running", running)
@@ -35,7 +30,7 @@ def book(*accounts: RequestHistory, paused: tuple[str, ...] = (), **changes: Any
     )
 
 
-def sits_out(name: str, computed: int, steps: int = 1, **changes: Any) -> RequestHistory:
+def sits_out(name, computed, steps=1, **changes):
     return decoding(name, computed, paused_steps=steps, **changes)
 
 
@@ -43,20 +38,20 @@ def sits_out(name: str, computed: int, steps: int = 1, **changes: Any) -> Reques
 
 
 @pytest.mark.parametrize("newcomer", [waiting("c"), prefilling("c", 8, 12)], ids=["new", "ongoing"])
-def test_nobody_prefills_while_somebody_is_paused(newcomer: RequestHistory) -> None:
+def test_nobody_prefills_while_somebody_is_paused(newcomer):
     held_back = book(decoding("a", 8), sits_out("b", 8), newcomer, paused=("b",))
     assert broken("SPY-R52", held_back, prefill("c", 4)) == "c prefills while b is paused"
     assert broken("SPY-R52", held_back, decode("a")) is None
     assert exercised("SPY-R52", held_back, decode("a"))
 
 
-def test_who_was_paused_and_has_left_holds_nobody_back() -> None:
+def test_who_was_paused_and_has_left_holds_nobody_back():
     gone = book(decoding("a", 8), sits_out("b", 8, ended="aborted"), waiting("c"), paused=("b",))
     assert broken("SPY-R52", gone, prefill("c", 5)) is None
     assert not exercised("SPY-R52", gone, prefill("c", 5))
 
 
-def test_prefill_beside_the_paused_is_at_stake_only_if_both_are_there() -> None:
+def test_prefill_beside_the_paused_is_at_stake_only_if_both_are_there():
     nobody_new = book(decoding("a", 8), sits_out("b", 8), paused=("b",))
     assert not exercised("SPY-R52", nobody_new, decode("a"))
     nobody_paused = book(decoding("a", 8), waiting("c"))
@@ -69,12 +64,12 @@ def test_prefill_beside_the_paused_is_at_stake_only_if_both_are_there() -> None:
 # SPY-R51: two rows of 12 tokens are 24, three are 36
 
 
-def three(**changes: Any) -> RunHistory:
+def three(**changes):
     all_requests = (decoding("a", 11), decoding("b", 11, prompt=10), decoding("c", 11, prompt=9))
     return book(*all_requests, **({"max_batch_tkv": 24} | changes))
 
 
-def test_those_decode_who_fit_and_have_generated_least() -> None:
+def test_those_decode_who_fit_and_have_generated_least():
     assert broken("SPY-R51", three(), decode("a", "b")) is None
     assert exercised("SPY-R51", three(), decode("a", "b"))
     assert broken("SPY-R51", three(), decode("a", "c")) == (
@@ -85,21 +80,21 @@ def test_those_decode_who_fit_and_have_generated_least() -> None:
     assert broken("SPY-R51", three(), idle()) == "a, b should decode"
 
 
-def test_the_limit_itself_is_still_within_it() -> None:
+def test_the_limit_itself_is_still_within_it():
     assert broken("SPY-R51", three(max_batch_tkv=36), decode("a", "b", "c")) is None
     assert not exercised("SPY-R51", three(max_batch_tkv=36), decode("a", "b", "c"))
     assert broken("SPY-R51", three(max_batch_tkv=35), decode("a", "b", "c")) is not None
     assert exercised("SPY-R51", three(max_batch_tkv=35), decode("a", "b"))
 
 
-def test_with_long_outputs_first_those_decode_who_have_generated_most() -> None:
+def test_with_long_outputs_first_those_decode_who_have_generated_most():
     assert broken("SPY-R51", three(long_output_priority=True), decode("c", "b")) is None
     assert broken("SPY-R51", three(long_output_priority=True), decode("a", "b")) == (
         "c should decode and a should be paused"
     )
 
 
-def test_who_is_paused_longest_comes_before_who_has_generated_less() -> None:
+def test_who_is_paused_longest_comes_before_who_has_generated_less():
     all_requests = (
         decoding("a", 11),
         sits_out("b", 11, 1, prompt=9),
@@ -112,7 +107,7 @@ def test_who_is_paused_longest_comes_before_who_has_generated_less() -> None:
     )
 
 
-def test_among_equals_the_paused_come_first_and_then_the_order_of_running() -> None:
+def test_among_equals_the_paused_come_first_and_then_the_order_of_running():
     all_requests = (decoding("a", 11), decoding("b", 11), decoding("c", 11))
     by_arrival = book(*all_requests, max_batch_tkv=24)
     assert broken("SPY-R51", by_arrival, decode("a", "b")) is None
@@ -124,7 +119,7 @@ def test_among_equals_the_paused_come_first_and_then_the_order_of_running() -> N
     assert broken("SPY-R51", unlisted, decode("c", "a")) is None
 
 
-def test_a_long_request_is_passed_by_and_a_short_one_behind_it_may_still_fit() -> None:
+def test_a_long_request_is_passed_by_and_a_short_one_behind_it_may_still_fit():
     all_requests = (decoding("a", 3), decoding("b", 30, prompt=29), decoding("c", 3, prompt=1))
     passing = book(*all_requests, max_batch_tkv=31)
     assert broken("SPY-R51", passing, decode("a", "c")) is None
@@ -134,7 +129,7 @@ def test_a_long_request_is_passed_by_and_a_short_one_behind_it_may_still_fit() -
     assert broken("SPY-R51", alone, decode("a", "b", "c")) == "c should be paused"
 
 
-def test_a_prefill_step_pauses_nobody() -> None:
+def test_a_prefill_step_pauses_nobody():
     with_newcomer = three()
     with_newcomer.live["d"] = with_newcomer.requests["d"] = waiting("d")
     assert broken("SPY-R51", with_newcomer, prefill("d", 5)) is None
@@ -146,9 +141,7 @@ def test_a_prefill_step_pauses_nobody() -> None:
 
 
 @pytest.mark.parametrize(("steps", "starves"), [(1, False), (3, False), (4, True), (9, True)])
-def test_a_paused_request_comes_back_within_as_many_steps_as_there_are_slots(
-    steps: int, starves: bool
-) -> None:
+def test_a_paused_request_comes_back_within_as_many_steps_as_there_are_slots(steps, starves):
     held_back = book(decoding("a", 8), sits_out("b", 8, steps), paused=("b",), max_num_seqs=4)
     expected = f"b is paused for {steps + 1} steps, max_num_seqs is 4" if starves else None
     assert broken("SPY-P01", held_back, decode("a")) == expected
@@ -157,9 +150,30 @@ def test_a_paused_request_comes_back_within_as_many_steps_as_there_are_slots(
     assert not exercised("SPY-P01", held_back, decode("a", "b"))
 
 
-def test_who_is_not_paused_does_not_starve() -> None:
+def test_who_is_not_paused_does_not_starve():
     all_requests = book(decoding("a", 8), decoding("b", 8))
     assert broken("SPY-P01", all_requests, decode("a")) is None
     assert not exercised("SPY-P01", all_requests, decode("a"))
     first = history(decoding("a", 8), revision=RELEASE)
     assert broken("SPY-P01", first, idle()) is None
+
+
+SAYS = "c has 8 of 20 tokens computed, and no chunk of it runs"
+
+
+@pytest.mark.parametrize(
+    ("interleave", "paused", "says"),
+    [(False, frozenset(), SAYS), (True, frozenset(), None), (False, frozenset("b"), None)],
+)
+def test_a_prefill_goes_on_unless_steps_alternate_or_a_request_is_paused(interleave, paused, says):
+    accounts = decoding("a", 8), decoding("b", 8), prefilling("c", 8, 20)
+    book = history(*accounts, revision="2.5.2", interleave=interleave, paused=paused)
+    assert broken("SPY-R34", book, decode("a", "b")) == says
+    assert exercised("SPY-R34", book, decode("a", "b")) is (says is not None)
+    assert broken("SPY-R34", book, prefill("c", 8)) is None
+
+
+def test_a_request_that_has_not_begun_may_be_refused():
+    book = history(decoding("a", 8), waiting("c", 20), revision="2.1.2", interleave=False)
+    assert broken("SPY-R34", book, decode("a")) is None
+    assert not exercised("SPY-R34", book, decode("a"))

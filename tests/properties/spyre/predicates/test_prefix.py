@@ -1,35 +1,29 @@
 """What the prefix cache saves, and what is computed and written all the same."""
 
-from typing import Any
-
 import pytest
-
-from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 
 from ...build import broken, decode, decoding, exercised, history, prefill, prefilling, waiting
 
 COMMON = ("common", 8)
 
 
-def cached(*accounts: RequestHistory, **changes: Any) -> RunHistory:
+def cached(*accounts, **changes):
     return history(*accounts, prefix_caching=True, **changes)
 
 
-def owner(computed: int = 8, **changes: Any) -> RequestHistory:
+def owner(computed=8, **changes):
     """Has computed the words that others repeat."""
     return decoding("a", computed, content=(COMMON,), **changes)
 
 
-def newcomer(prompt: int = 12, **changes: Any) -> RequestHistory:
+def newcomer(prompt=12, **changes):
     """Says the common words first, then its own."""
     rest = (("b", prompt - 8),) if prompt > 8 else ()
     content = (("common", min(prompt, 8)), *rest)
     return waiting("b", prompt, **({"content": content} | changes))
 
 
-def starts(prompt: int, hit: int, **fields: Any) -> Step:
+def starts(prompt, hit, **fields):
     return prefill("b", prompt - hit, prefix_hit={"b": hit}, **fields)
 
 
@@ -46,21 +40,19 @@ def starts(prompt: int, hit: int, **fields: Any) -> Step:
         (8, 8, (5, 6), None),
     ],
 )
-def test_what_pads_the_first_chunk_is_written_to_block_0(
-    prompt: int, tokens: int, written: tuple[int, ...], message: str | None
-) -> None:
+def test_what_pads_the_first_chunk_is_written_to_block_0(prompt, tokens, written, message):
     step = prefill("b", tokens, slot_blocks={"b": written})
     assert broken("SPY-R11", history(waiting("b", prompt)), step) == message
 
 
-def test_there_is_no_padding_after_the_first_chunk() -> None:
+def test_there_is_no_padding_after_the_first_chunk():
     book = history(prefilling("b", 4, 12))
     step = prefill("b", 8, slot_blocks={"b": (5, 6)})
     assert broken("SPY-R11", book, step) is None
     assert not exercised("SPY-R11", book, step)
 
 
-def test_nobody_holds_the_padding_block() -> None:
+def test_nobody_holds_the_padding_block():
     book = history(decoding("a", 8), waiting("b"))
     assert broken("SPY-R11", book, decode("a", blocks={"b": (3,), "a": (1, 2)})) is None
     assert broken("SPY-R11", book, decode("a", blocks={"b": (3,), "a": (1, 0)})) == (
@@ -69,9 +61,7 @@ def test_nobody_holds_the_padding_block() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "padded"), [(3, True), (12, True), (8, False), (16, False)])
-def test_padding_is_at_stake_in_a_first_chunk_that_its_blocks_do_not_fill(
-    prompt: int, padded: bool
-) -> None:
+def test_padding_is_at_stake_in_a_first_chunk_that_its_blocks_do_not_fill(prompt, padded):
     book = history(waiting("b", prompt))
     assert exercised("SPY-R11", book, prefill("b", 3, slot_blocks={"b": (0, 5)})) == padded
     assert not exercised("SPY-R11", book, prefill("b", 3))
@@ -81,7 +71,7 @@ def test_padding_is_at_stake_in_a_first_chunk_that_its_blocks_do_not_fill(
 
 
 @pytest.mark.parametrize("prompt", [5, 8, 16])
-def test_the_last_token_of_a_prompt_is_never_a_hit(prompt: int) -> None:
+def test_the_last_token_of_a_prompt_is_never_a_hit(prompt):
     book = cached(owner(), newcomer(prompt))
     assert broken("SPY-R55", book, starts(prompt, prompt - 1)) is None
     assert broken("SPY-R55", book, starts(prompt, prompt)) == (
@@ -89,7 +79,7 @@ def test_the_last_token_of_a_prompt_is_never_a_hit(prompt: int) -> None:
     )
 
 
-def test_a_request_that_finishes_at_once_has_found_what_it_did_not_compute() -> None:
+def test_a_request_that_finishes_at_once_has_found_what_it_did_not_compute():
     book = cached(owner(), newcomer(8, max_tokens=1))
     ends = {"finished": {"b": "length"}, "prefix_hit": {}}
     assert broken("SPY-R55", book, prefill("b", 1, **ends)) is None
@@ -115,8 +105,8 @@ def test_a_request_that_finishes_at_once_has_found_what_it_did_not_compute() -> 
     ],
 )
 def test_the_last_token_is_at_stake_if_somebody_computed_a_prompt_of_whole_blocks(
-    other: RequestHistory, prompt: int, known: bool
-) -> None:
+    other, prompt, known
+):
     book = cached(other, newcomer(prompt))
     assert exercised("SPY-R55", book, starts(prompt, 4)) == known
     assert not exercised("SPY-R55", history(other, newcomer(prompt)), starts(prompt, 4))
@@ -125,7 +115,7 @@ def test_the_last_token_is_at_stake_if_somebody_computed_a_prompt_of_whole_block
 # SPY-R54: whole chunks
 
 
-def test_a_chunk_without_a_token_to_compute_takes_no_step() -> None:
+def test_a_chunk_without_a_token_to_compute_takes_no_step():
     book = cached(owner(), newcomer(16))
     assert broken("SPY-R54", book, prefill("b", 1, prefix_hit={"b": 8})) is None
     assert broken("SPY-R54", book, prefill("b", 0, prefix_hit={"b": 8})) == (
@@ -141,14 +131,12 @@ def test_a_chunk_without_a_token_to_compute_takes_no_step() -> None:
         "the last chunk",
     ],
 )
-def test_a_skipped_chunk_is_at_stake_where_hit_and_padding_fill_one(
-    prompt: int, hit: int, skipped: bool
-) -> None:
+def test_a_skipped_chunk_is_at_stake_where_hit_and_padding_fill_one(prompt, hit, skipped):
     book = cached(owner(), newcomer(prompt))
     assert exercised("SPY-R54", book, starts(prompt, hit)) == skipped
 
 
-def test_a_later_chunk_skips_nothing() -> None:
+def test_a_later_chunk_skips_nothing():
     book = cached(owner(), newcomer(24, computed=16, prefix_hit=8, prefill_steps=1))
     assert not exercised("SPY-R54", book, prefill("b", 8, prefix_hit={"b": 8}))
 
@@ -175,9 +163,7 @@ def test_a_later_chunk_skips_nothing() -> None:
         *("in prefill", "shares less", "outputs are none", "not started", "gone"),
     ],
 )
-def test_whole_blocks_of_a_running_prompt_are_found(
-    other: RequestHistory, prompt: int, due: int
-) -> None:
+def test_whole_blocks_of_a_running_prompt_are_found(other, prompt, due):
     book = cached(other, newcomer(prompt), revision="2.5.2")
     assert broken("SPY-R57", book, starts(prompt, due)) is None
     if due:
@@ -204,9 +190,7 @@ AFTER_OUTPUT = (("common", 6), ("out:a", 3), ("b", 3))
         "another place",
     ],
 )
-def test_whole_blocks_of_generated_tokens_are_found(
-    computed: int, content: tuple[tuple[str, int], ...], due: int
-) -> None:
+def test_whole_blocks_of_generated_tokens_are_found(computed, content, due):
     source = decoding("a", computed, prompt=6, content=(("common", 6),))
     book = cached(source, newcomer(12, content=content))
     assert broken("SPY-R60", book, starts(12, due)) is None
@@ -219,7 +203,7 @@ def test_whole_blocks_of_generated_tokens_are_found(
 
 
 @pytest.mark.parametrize("rule", ["SPY-R55", "SPY-R57", "SPY-R60"])
-def test_hits_are_judged_in_the_first_step_with_a_cache_and_if_anyone_can_know(rule: str) -> None:
+def test_hits_are_judged_in_the_first_step_with_a_cache_and_if_anyone_can_know(rule):
     step = prefill("b", 8, prefix_hit={"b": 0}, finished={})
     off = history(owner(12, prompt=8), newcomer(8))
     assert broken(rule, off, step) is None
@@ -264,13 +248,13 @@ def test_hits_are_judged_in_the_first_step_with_a_cache_and_if_anyone_can_know(r
     ],
 )
 def test_cached_blocks_of_a_chunk_are_not_written_and_the_others_are(
-    prompt: int, hit: int, held: tuple[int, ...], written: tuple[int, ...], message: str | None
-) -> None:
+    prompt, hit, held, written, message
+):
     shown = {"blocks": {"b": held}, "slot_blocks": {"b": written}}
     assert broken("SPY-R56", cached(newcomer(prompt)), starts(prompt, hit, **shown)) == message
 
 
-def test_a_later_chunk_is_written_to_the_blocks_behind_the_hit() -> None:
+def test_a_later_chunk_is_written_to_the_blocks_behind_the_hit():
     book = cached(newcomer(24, computed=8, prefix_hit=4, prefill_steps=1))
     held = {"b": (3, 9, 5, 6)}
     right = prefill("b", 8, blocks=held, slot_blocks={"b": (5, 6)}, prefix_hit={"b": 4})
@@ -280,7 +264,7 @@ def test_a_later_chunk_is_written_to_the_blocks_behind_the_hit() -> None:
     assert not exercised("SPY-R56", book, right)
 
 
-def test_what_an_unknown_hit_is_written_to_is_not_judged() -> None:
+def test_what_an_unknown_hit_is_written_to_is_not_judged():
     book = cached(newcomer(16), aborts_inside=["b"])
     seen = prefill("b", 8, prefix_hit={}, slot_blocks={"b": (3, 9)}, finished={"b": "aborted"})
     assert broken("SPY-R56", book, seen) is None
@@ -291,9 +275,7 @@ def test_what_an_unknown_hit_is_written_to_is_not_judged() -> None:
     ("prompt", "hit", "partly"),
     [(16, 4, True), (16, 0, False), (16, 8, False), (16, 12, True), (12, 4, False), (12, 8, True)],
 )
-def test_writing_is_at_stake_in_a_chunk_that_is_cached_in_part(
-    prompt: int, hit: int, partly: bool
-) -> None:
+def test_writing_is_at_stake_in_a_chunk_that_is_cached_in_part(prompt, hit, partly):
     book = cached(newcomer(prompt))
     seen = starts(prompt, hit, slot_blocks={"b": (0, 9)})
     assert exercised("SPY-R56", book, seen) == partly

@@ -21,7 +21,7 @@ NEWCOMERS = st.builds(Member, st.integers(1, 40), st.integers(1, 30))
 ADMISSION = [rule for rule in load("spyre") if rule.id == "SPY-R47"]
 
 
-def volumes(batch: list[Member], newcomer: Member, block: int) -> list[int]:
+def volumes(batch, newcomer, block):
     """Batch x tkv of every decode step of the newcomer, one by one."""
     found = []
     for step in range(1, newcomer.left + 1):
@@ -35,8 +35,8 @@ def volumes(batch: list[Member], newcomer: Member, block: int) -> list[int]:
 @settings(max_examples=500)
 @given(st.lists(MEMBERS, max_size=6), NEWCOMERS, st.integers(1, 8), st.data())
 def test_an_overrun_is_found_exactly_where_some_decode_step_of_the_newcomer_has_it(
-    batch: list[Member], newcomer: Member, block: int, data: st.DataObject
-) -> None:
+    batch, newcomer, block, data
+):
     every = volumes(batch, newcomer, block)
     limit = data.draw(st.sampled_from([max(every) - 1, max(every), max(every) // 2]))
     over = overrun(batch, newcomer, block, limit)
@@ -47,22 +47,20 @@ def test_an_overrun_is_found_exactly_where_some_decode_step_of_the_newcomer_has_
 
 @settings(max_examples=300)
 @given(st.lists(MEMBERS, max_size=6), NEWCOMERS, st.integers(1, 8))
-def test_the_exact_check_of_the_model_and_the_rule_agree(
-    batch: list[Member], newcomer: Member, block: int
-) -> None:
+def test_the_exact_check_of_the_model_and_the_rule_agree(batch, newcomer, block):
     decoding = [Decoding(one.length, one.left, one.length, one.length) for one in batch]
     peak = peak_volume(decoding, Newcomer(newcomer.length, newcomer.left + 1), block)
     assert overrun(batch, newcomer, block, peak) is None
     assert overrun(batch, newcomer, block, peak - 1) is not None
 
 
-def test_tkv_is_that_of_a_request_padded_to_the_blocks_of_the_longest() -> None:
+def test_tkv_is_that_of_a_request_padded_to_the_blocks_of_the_longest():
     assert max_tkv([65, 64, 3], 64) == 128
     assert max_tkv([128, 63], 64) == 128
     assert max_tkv([129, 63], 64) == 191
 
 
-def searched(formula: str, seeds: int) -> Search:
+def searched(formula, seeds):
     """The tight searches of profile quick, one a seed, for a bold join; lockstep is off."""
     search = Search(
         SearchOptions(ModelTarget(formula), "spyre", "sound", ADMISSION, "tight", frozenset())
@@ -81,14 +79,14 @@ def searched(formula: str, seeds: int) -> Search:
         *("0.8.0", "1.10.0", "2.0.1", "2.1.0"),
     ],
 )
-def test_a_formula_with_too_little_slack_is_found(formula: str) -> None:
+def test_a_formula_with_too_little_slack_is_found(formula):
     search = searched(formula, 5)
     assert search.failure is not None
     assert search.failure[1][0].rule == "SPY-R47"
 
 
 @pytest.mark.parametrize("slack", [48, 62, 63, 64])
-def test_a_token_too_little_of_slack_is_found_in_every_gate(slack: int) -> None:
+def test_a_token_too_little_of_slack_is_found_in_every_gate(slack):
     scenario = builtin_scenarios("spyre")["a-token-too-little-of-slack.json"]
     outcome = replay(ModelTarget(f"2.1.0+{slack}"), scenario, load("spyre"))
     assert [one.rule for one in outcome.broken] == (["SPY-R47"] if slack < 64 else [])
@@ -97,13 +95,13 @@ def test_a_token_too_little_of_slack_is_found_in_every_gate(slack: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base", "exact"])
-def test_a_formula_that_keeps_the_limit_is_not_accused(formula: str) -> None:
+def test_a_formula_that_keeps_the_limit_is_not_accused(formula):
     search = searched(formula, 1)
     assert search.failure is None
     assert search.exercised["SPY-R47"] > 100
 
 
-def test_a_bold_join_is_broken_even_if_the_newcomer_ends_with_its_first_token() -> None:
+def test_a_bold_join_is_broken_even_if_the_newcomer_ends_with_its_first_token():
     scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
     *others, last = scenario.requests
     ends_early = (*others, replace(last, output_len=1))

@@ -2,14 +2,11 @@
 and that each still finds its fault."""
 
 from itertools import product
-from typing import Any
 
 import pytest
 
 from schedproof.model.observation import Step
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.pool import free_when_decided
-from schedproof.properties.vllm.history.request_history import VllmRequestHistory
 from schedproof.properties.vllm.predicates import (
     admission,
     blocks,
@@ -28,13 +25,13 @@ LOADS = {"kv_connector": True}
 AHEAD = {**LOADS, "async_scheduling": True}
 
 
-def landed(name: str = "a", prompt: int = 8, external: int = 8, **more: Any) -> VllmRequestHistory:
+def landed(name="a", prompt=8, external=8, **more):
     """A request that was parked in the first step, and whose load has landed."""
     values = {"parked_since": 0, "tokens_loading": external, "slots": external, **more}
     return request(name, prompt, external=external, **values)
 
 
-def before(*accounts: VllmRequestHistory, running: str = "", **more: Any) -> RunHistory:
+def before(*accounts, running="", **more):
     """The history before a step; requests that were parked hold two blocks each."""
     held = {
         one.id: (2 * n + 1, 2 * n + 2) for n, one in enumerate(accounts) if one.parked_since == 0
@@ -48,7 +45,7 @@ def before(*accounts: VllmRequestHistory, running: str = "", **more: Any) -> Run
     return history
 
 
-def test_what_was_loaded_counts_as_computed_when_the_request_joins() -> None:
+def test_what_was_loaded_counts_as_computed_when_the_request_joins():
     """All but its last token: that is computed, to give the next one."""
     history = before(landed())
     right = ran({"a": 1}, "a", computed={"a": 8}, emitted={"a": 1}, blocks={"a": (1, 2)})
@@ -61,17 +58,17 @@ def test_what_was_loaded_counts_as_computed_when_the_request_joins() -> None:
 
 
 @pytest.mark.parametrize(("fails_at", "begins"), [(None, 7), (7, 4), (3, 0), (0, 0)])
-def test_what_has_failed_is_computed(fails_at: int | None, begins: int) -> None:
+def test_what_has_failed_is_computed(fails_at, begins):
     history = before(landed(load_fails_at=fails_at), enable_prefix_caching=False)
     assert history.hit_now(ran({"a": 1}, "a"), history.live["a"]) == begins
 
 
-def test_with_a_cache_it_is_shown_what_is_left_of_a_load_that_failed() -> None:
+def test_with_a_cache_it_is_shown_what_is_left_of_a_load_that_failed():
     history = before(landed(load_fails_at=4), enable_prefix_caching=True)
     assert history.hit_now(ran({"a": 4}, "a", prefix_hit={"a": 4}), history.live["a"]) == 4
 
 
-def test_a_request_that_was_loaded_need_not_find_whole_blocks_nor_what_others_hold() -> None:
+def test_a_request_that_was_loaded_need_not_find_whole_blocks_nor_what_others_hold():
     other = request("b", 8, 8, 1, content=(("a", 8),))
     history = before(landed(), other, running="b", enable_prefix_caching=True)
     step = ran({"b": 1, "a": 1}, "ba", prefix_hit={"a": 7, "b": 0})
@@ -79,7 +76,7 @@ def test_a_request_that_was_loaded_need_not_find_whole_blocks_nor_what_others_ho
     assert blocks.hit_missed(history, step) is None
 
 
-def test_a_request_that_is_loaded_is_passed_by() -> None:
+def test_a_request_that_is_loaded_is_passed_by():
     """a waits for its load; b, behind it, is admitted, and c may not go before b."""
     loading = landed(load_steps=2, load_left=1)
     history = before(loading, request("b"), request("c"))
@@ -87,14 +84,14 @@ def test_a_request_that_is_loaded_is_passed_by() -> None:
     assert "b in front of it" in str(queues.overtaken(history, ran({"c": 6}, "c", "ab")))
 
 
-def test_a_request_whose_load_has_landed_goes_before_all_that_wait() -> None:
+def test_a_request_whose_load_has_landed_goes_before_all_that_wait():
     history = before(request("b"), landed())
     assert queues.out_of_order(history, ran({"a": 1, "b": 6}, "ab")) is None
     assert "expected a, b" in str(queues.out_of_order(history, ran({"b": 6, "a": 1}, "ba")))
     assert "a in front of it" in str(queues.overtaken(history, ran({"b": 6}, "b", "a")))
 
 
-def test_a_request_that_may_have_been_put_off_may_stand_anywhere() -> None:
+def test_a_request_that_may_have_been_put_off_may_stand_anywhere():
     history = before(request("a", deferrals=1), request("b"))
     assert queues.overtaken(history, ran({"b": 6}, "b", "a")) is None
     assert queues.out_of_order(history, ran({"b": 6, "a": 4}, "ba")) is None
@@ -115,16 +112,14 @@ def test_a_request_that_may_have_been_put_off_may_stand_anywhere() -> None:
         ((request("b", deferrals=2),), {}, False),
     ],
 )
-def test_a_head_waits_needlessly_where_nothing_stands_before_it(
-    others: tuple[VllmRequestHistory, ...], first: dict[str, Any], waits: bool
-) -> None:
+def test_a_head_waits_needlessly_where_nothing_stands_before_it(others, first, waits):
     history = book(request("a", **first), *others, **LOADS)
     parked = tuple(one.id for one in others if one.tokens_loading)
     history.last = Step(kind="idle", scheduled={}, parked=parked, blocks={}, running=())
     assert bool(queues.needless_wait(history, ran({}, "", "ab", blocks={}))) is waits
 
 
-def test_what_comes_back_of_a_request_that_has_left_was_not_free_when_it_was_decided() -> None:
+def test_what_comes_back_of_a_request_that_has_left_was_not_free_when_it_was_decided():
     history = book(request("a"), **LOADS)
     history.last = Step(kind="idle", scheduled={}, blocks={"gone": (1, 2)}, running=())
     assert queues.needless_wait(history, ran({}, "", "a", blocks={})) is None
@@ -134,7 +129,7 @@ def test_what_comes_back_of_a_request_that_has_left_was_not_free_when_it_was_dec
     assert free_when_decided(history) is None
 
 
-def test_a_request_that_was_loaded_needs_no_more_than_it_lacks() -> None:
+def test_a_request_that_was_loaded_needs_no_more_than_it_lacks():
     """It holds two blocks, and the pool has none left."""
     history = before(landed(), num_blocks=2)
     step = ran({"a": 1}, "a", blocks={"a": (1, 2)}, free_blocks=0)
@@ -142,7 +137,7 @@ def test_a_request_that_was_loaded_needs_no_more_than_it_lacks() -> None:
     assert [needed for _, needed, _ in admission.admission_rooms(history, step)] == [0]
 
 
-def test_what_a_load_takes_after_an_admission_was_free_for_it() -> None:
+def test_what_a_load_takes_after_an_admission_was_free_for_it():
     """b is admitted with a first chunk; the load of a then takes the blocks that b's rest needs."""
     one = request("a", 8, external=8)
     history = book(request("b", 20), one, free=6, num_blocks=6, **LOADS)
@@ -154,7 +149,7 @@ def test_what_a_load_takes_after_an_admission_was_free_for_it() -> None:
     assert "the others need 2 blocks" in str(admission.rest_does_not_fit(history, step))
 
 
-def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_written() -> None:
+def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_written():
     one, other = request("a", 4, 4, 1, tokens_in_flight=0), request("b", 6, 6, 1)
     step = ran({}, "ab")
     assert "a, b runs" in str(queues.passed_by(book(one, other, running="ab", **LOADS), step))
@@ -162,7 +157,7 @@ def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_writ
     assert "b runs" in str(queues.passed_by(book(other, running="b", **AHEAD), ran({}, "b")))
 
 
-def test_behind_one_that_lacks_blocks_no_other_must_have_a_turn() -> None:
+def test_behind_one_that_lacks_blocks_no_other_must_have_a_turn():
     done = request("c", 4, 11, 7, tokens_in_flight=1)
     one = request("a", 4, 4, 1)
     assert (
@@ -179,7 +174,7 @@ FOUND_BESIDE_LOADS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted(FOUND_BESIDE_LOADS))
-def test_a_rule_finds_one_of_its_mutants_in_runs_with_a_connector(rule: str) -> None:
+def test_a_rule_finds_one_of_its_mutants_in_runs_with_a_connector(rule):
     asked = [one for one in load("vllm") if one.id == rule]
     faults = [fault for fault in mutants_of("vllm") if fault.rule == rule]
     for fault, seed in product(faults, range(2)):

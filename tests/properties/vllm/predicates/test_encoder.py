@@ -1,12 +1,7 @@
 """Encoder inputs, by example: too many, too early, twice, and a stop for nothing."""
 
-from typing import Any
-
 import pytest
 
-from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.vllm.history.encoder import Input
 from schedproof.properties.vllm.history.run import VllmState
 from schedproof.properties.vllm.predicates import budget, encoder, queues
@@ -17,7 +12,7 @@ ENCODER = {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 6, "num_bloc
 CAT, DOG = Input(0, "cat", 0, 4), Input(1, "dog", 4, 6)
 
 
-def before(*accounts: RequestHistory, running: str = "", **more: Any) -> RunHistory:
+def before(*accounts, running="", **more):
     """The history before a step; the worker has these `outputs`."""
     outputs = more.pop("outputs", {})
     history = book(*accounts, running=running, **ENCODER | more, enable_prefix_caching=False)
@@ -25,16 +20,16 @@ def before(*accounts: RequestHistory, running: str = "", **more: Any) -> RunHist
     return history
 
 
-def pictures(name: str = "a", computed: int = 0, *inputs: Input, **more: Any) -> RequestHistory:
+def pictures(name="a", computed=0, *inputs, **more):
     return request(name, 8, computed, inputs=inputs or (CAT, DOG), **more)
 
 
-def after(scheduled: dict[str, int], running: str = "a", **more: Any) -> Step:
+def after(scheduled, running="a", **more):
     values = {"encoder_inputs": {}, "encoder_dropped": (), **more}
     return ran(scheduled, running, **values)
 
 
-def test_a_token_of_an_input_needs_its_output() -> None:
+def test_a_token_of_an_input_needs_its_output():
     history = before(pictures())
     step = after({"a": 4})
     assert encoder.output_missing(history, step) == (
@@ -48,14 +43,14 @@ def test_a_token_of_an_input_needs_its_output() -> None:
     assert encoder.output_missing(kept, after({"a": 4}, encoder_dropped=("cat",))) is not None
 
 
-def test_what_lies_behind_an_input_needs_no_output() -> None:
+def test_what_lies_behind_an_input_needs_no_output():
     history = before(pictures(computed=6), running="a")
     step = after({"a": 2})
     assert encoder.output_missing(history, step) is None
     assert not encoder.some_input_is_reached(history, step)
 
 
-def test_inputs_of_a_step_are_within_the_budget() -> None:
+def test_inputs_of_a_step_are_within_the_budget():
     history = before(pictures())
     step = after({"a": 6}, encoder_inputs={"a": (0, 1)})
     assert encoder.encoder_budget_exceeded(history, step) == (
@@ -65,7 +60,7 @@ def test_inputs_of_a_step_are_within_the_budget() -> None:
     assert encoder.encoder_budget_exceeded(history, within) is None
 
 
-def test_what_is_kept_fits_the_cache() -> None:
+def test_what_is_kept_fits_the_cache():
     history = before(pictures(computed=4), outputs={"cat": 4, "fox": 2}, running="a")
     step = after({"a": 2}, encoder_inputs={"a": (1,)})
     assert encoder.outputs_too_many(history, step) == (
@@ -90,29 +85,27 @@ def test_what_is_kept_fits_the_cache() -> None:
         ({}, {"a": (0,)}, None),
     ],
 )
-def test_an_input_is_computed_once_when_it_is_come_to(
-    outputs: dict[str, int], inputs: dict[str, tuple[int, ...]], says: str | None
-) -> None:
+def test_an_input_is_computed_once_when_it_is_come_to(outputs, inputs, says):
     history = before(pictures("a"), pictures("b"), outputs=outputs)
     step = after({"a": 4, "b": 4}, "ab", encoder_inputs=inputs)
     assert encoder.computed_again(history, step) == says
 
 
-def test_what_is_dropped_and_computed_in_one_step_is_not_shown_as_dropped() -> None:
+def test_what_is_dropped_and_computed_in_one_step_is_not_shown_as_dropped():
     fox = Input(0, "fox", 0, 4)
     history = before(pictures("a", 0, fox), pictures("b"), outputs={"cat": 4})
     keys = {"encoder_inputs": {"a": (0,), "b": (0,)}}
     assert encoder.computed_again(history, after({"a": 4, "b": 4}, "ab", **keys)) is None
 
 
-def test_an_output_is_used_again_where_none_is_computed() -> None:
+def test_an_output_is_used_again_where_none_is_computed():
     history = before(pictures(), outputs={"cat": 4})
     assert encoder.some_output_is_used_again(history, after({"a": 4}))
     fresh = after({"a": 4}, encoder_inputs={"a": (0,)})
     assert not encoder.some_output_is_used_again(before(pictures()), fresh)
 
 
-def test_an_output_stays_while_a_running_request_is_in_the_middle_of_its_input() -> None:
+def test_an_output_stays_while_a_running_request_is_in_the_middle_of_its_input():
     history = before(pictures(computed=3), running="a", outputs={"cat": 4, "fox": 2})
     step = after({"a": 1}, encoder_dropped=("cat",))
     assert encoder.dropped_while_read(history, step) == (
@@ -128,7 +121,7 @@ def test_an_output_stays_while_a_running_request_is_in_the_middle_of_its_input()
     assert encoder.dropped_while_read(history, gone) is None
 
 
-def test_a_request_stops_at_an_input_only_for_want_of_budget_or_room() -> None:
+def test_a_request_stops_at_an_input_only_for_want_of_budget_or_room():
     history = before(pictures(computed=2), outputs={"cat": 4}, running="a")
     stops = after({"a": 2})
     assert encoder.stops_needlessly(history, stops) == (
@@ -141,7 +134,7 @@ def test_a_request_stops_at_an_input_only_for_want_of_budget_or_room() -> None:
     assert budget.running_clamp(full, after({"a": 1})) is not None
 
 
-def test_a_request_at_an_input_without_its_output_is_passed_over() -> None:
+def test_a_request_at_an_input_without_its_output_is_passed_over():
     history = before(pictures(computed=4), request("b", 6, 6, 1), running="ab", outputs={"fox": 6})
     step = after({"b": 1}, "ab")
     assert queues.passed_by(history, step) is None
@@ -149,7 +142,7 @@ def test_a_request_at_an_input_without_its_output_is_passed_over() -> None:
     assert queues.passed_by(there, step) is not None
 
 
-def test_those_behind_a_request_that_waits_for_the_encoder_may_go() -> None:
+def test_those_behind_a_request_that_waits_for_the_encoder_may_go():
     history = before(request("a", 6, 6, 1), pictures("b"), request("c"), running="a")
     step = after({"a": 1, "c": 6}, "ac", waiting=("b",))
     assert queues.overtaken(history, step) is None
@@ -163,7 +156,7 @@ def test_those_behind_a_request_that_waits_for_the_encoder_may_go() -> None:
     assert queues.overtaken(there, step) is not None
 
 
-def test_where_the_encoder_is_not_shown_a_stop_is_no_fault() -> None:
+def test_where_the_encoder_is_not_shown_a_stop_is_no_fault():
     history = before(pictures(computed=2), running="a")
     assert budget.running_clamp(history, ran({"a": 2}, "a")) is None
     assert budget.running_clamp(history, ran({"a": 1}, "a")) is not None

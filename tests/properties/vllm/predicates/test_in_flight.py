@@ -9,8 +9,6 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules import common
 from schedproof.properties.rules import observation_rules as shown
 from schedproof.properties.vllm.history import in_flight as flights
@@ -27,14 +25,12 @@ LONG: dict[str, Any] = {"pipeline_parallel_size": 3}
 FAST: dict[str, Any] = {**LONG, "early_completions": 2}
 
 
-def promised(name: str = "a", emitted: int = 1, **more: Any) -> RequestHistory:
+def promised(name="a", emitted=1, **more):
     """All that is known of it is computed, and a token is on its way."""
     return request(name, 6, 6 + emitted, emitted, tokens_in_flight=1, **more)
 
 
-def before(
-    *accounts: RequestHistory, running: str = "ab", on_the_way: Any = (), **keys: Any
-) -> RunHistory:
+def before(*accounts, running="ab", on_the_way=(), **keys):
     history = book(*accounts, running=running, **keys)
     history.system_state = VllmState(flights=tuple(on_the_way))
     return history
@@ -44,15 +40,13 @@ def before(
     ("keys", "emitted", "breaks"),
     [(AHEAD, 1, False), (AHEAD, 6, False), (AHEAD, 7, True), (PIPELINE, 1, True)],
 )
-def test_a_request_is_not_scheduled_whose_next_token_is_not_known(
-    keys: dict[str, Any], emitted: int, breaks: bool
-) -> None:
+def test_a_request_is_not_scheduled_whose_next_token_is_not_known(keys, emitted, breaks):
     history = before(promised(emitted=emitted), running="a", **keys)
     reported = in_flight.scheduled_for_nothing(history, ran({"a": 1}, "a"))
     assert (reported is not None) is breaks
 
 
-def test_a_request_behind_one_that_is_passed_over_has_its_turn() -> None:
+def test_a_request_behind_one_that_is_passed_over_has_its_turn():
     history = before(promised("a"), request("b", 6, 6, 1), **PIPELINE)
     assert in_flight.scheduled_for_nothing(history, ran({"b": 1}, "ab")) is None
     assert in_flight.passed_over_beside_others(history, ran({"b": 1}, "ab"))
@@ -61,7 +55,7 @@ def test_a_request_behind_one_that_is_passed_over_has_its_turn() -> None:
     assert in_flight.scheduled_for_nothing(history, ran({}, "a", "b", preempted=("b",))) is None
 
 
-def test_who_is_passed_over_needs_no_turn_and_no_block() -> None:
+def test_who_is_passed_over_needs_no_turn_and_no_block():
     history = before(promised("a"), request("b", 6, 6, 1), **PIPELINE)
     assert queues.passed_by(history, ran({"b": 1}, "ab")) is None
     assert queues.passed_by(history, ran({}, "ab")) is not None
@@ -72,7 +66,7 @@ def test_who_is_passed_over_needs_no_turn_and_no_block() -> None:
     assert preemption.needless_preemption(history, step) is not None
 
 
-def test_a_preempted_request_waits_for_what_is_on_its_way() -> None:
+def test_a_preempted_request_waits_for_what_is_on_its_way():
     again = request("a", preemptions=1)
     history = before(again, request("b"), running="", on_the_way=[{"a": Coming()}], **LONG)
     assert in_flight.admitted_too_early(history, ran({"b": 4}, "b", "a")) is None
@@ -86,7 +80,7 @@ def test_a_preempted_request_waits_for_what_is_on_its_way() -> None:
 
 
 @pytest.mark.parametrize(("place", "breaks"), [(0, True), (1, False), (2, True)])
-def test_tokens_come_once_and_in_their_order(place: int, breaks: bool) -> None:
+def test_tokens_come_once_and_in_their_order(place, breaks):
     history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     step = ran({"a": 1}, "a", emitted={"a": 1}, emitted_at={"a": place})
     assert (in_flight.out_of_turn(history, step) is not None) is breaks
@@ -94,7 +88,7 @@ def test_tokens_come_once_and_in_their_order(place: int, breaks: bool) -> None:
     assert not in_flight.comes_late(history, ran({"a": 1}, "a"))
 
 
-def test_of_every_token_it_is_shown_which_one_it_is() -> None:
+def test_of_every_token_it_is_shown_which_one_it_is():
     history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     silent = ran({"a": 1}, "a", emitted={"a": 1}, emitted_at={})
     assert in_flight.out_of_turn(history, silent) == (
@@ -107,27 +101,25 @@ def test_of_every_token_it_is_shown_which_one_it_is() -> None:
     ("token", "emitted", "breaks"),
     [(Coming(), {"a": 1}, False), (Coming(), {}, True), (None, {}, False), (None, {"a": 1}, True)],
 )
-def test_a_token_comes_of_the_step_that_completes(
-    token: Coming | None, emitted: dict[str, int], breaks: bool
-) -> None:
+def test_a_token_comes_of_the_step_that_completes(token, emitted, breaks):
     history = before(promised(), running="a", on_the_way=[{"a": token}], **AHEAD)
     step = ran({"a": 1}, "a", emitted=emitted)
     assert (budget.emission_wrong(history, step) is not None) is breaks
 
 
-def test_no_token_comes_of_a_step_that_is_still_on_its_way() -> None:
+def test_no_token_comes_of_a_step_that_is_still_on_its_way():
     history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **LONG)
     step = ran({"a": 1}, "a", emitted={"a": 1})
     assert common.tokens_wrong(history, step) == "a emitted 1 without being scheduled"
 
 
-def test_what_is_on_its_way_counts_as_known() -> None:
+def test_what_is_on_its_way_counts_as_known():
     history = before(promised(), running="a", **AHEAD)
     assert budget.beyond_known(history, ran({"a": 1}, "a")) is None
     assert budget.beyond_known(history, ran({"a": 2}, "a")) is not None
 
 
-def test_a_request_that_is_preempted_may_end_with_what_was_on_its_way() -> None:
+def test_a_request_that_is_preempted_may_end_with_what_was_on_its_way():
     history = before(promised(emitted=7), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     step = ran({}, preempted=("a",), emitted={"a": 1}, finished={"a": "length"})
     assert preemption.victim_keeps_something(history, step) is None
@@ -137,22 +129,20 @@ def test_a_request_that_is_preempted_may_end_with_what_was_on_its_way() -> None:
 @pytest.mark.parametrize(
     ("keys", "barren", "breaks"), [({}, 2, True), (LONG, 3, False), (LONG, 4, True)]
 )
-def test_more_steps_may_be_idle_where_more_are_in_flight(
-    keys: dict[str, Any], barren: int, breaks: bool
-) -> None:
+def test_more_steps_may_be_idle_where_more_are_in_flight(keys, barren, breaks):
     history = before(request("a"), running="", **keys)
     history.barren_steps = barren
     assert (common.no_progress(history, IDLE) is not None) is breaks
 
 
-def test_a_first_token_on_its_way_makes_a_request_that_decodes() -> None:
+def test_a_first_token_on_its_way_makes_a_request_that_decodes():
     one = request("a", 6, 6, 0, tokens_in_flight=1)
     history = before(one, running="a", **AHEAD)
     step = ran({"a": 1}, "a", prefilling=(), computed={"a": 7}, blocks={"a": (1, 2)})
     assert shown.shown_wrongly(history, step) == ("the step is named mixed, and is a decode alone")
 
 
-def test_a_block_is_found_when_its_last_token_is_known() -> None:
+def test_a_block_is_found_when_its_last_token_is_known():
     holder = request("a", 6, 8, 1, tokens_in_flight=1)
     newcomer = request("b", 7, content=(("a", 6), ("out:a", 1)))
     history = before(holder, newcomer, running="a", block_size=2, **AHEAD)
@@ -160,7 +150,7 @@ def test_a_block_is_found_when_its_last_token_is_known() -> None:
     assert blocks.PREDICATES["V1-R08"].broken(history, step) is None
 
 
-def test_a_run_is_followed_through_its_flights() -> None:
+def test_a_run_is_followed_through_its_flights():
     history = before(request("a", 6), running="", **AHEAD)
     one = history.live["a"]
     history.observe(ran({"a": 6}, "a"))
@@ -180,7 +170,7 @@ def test_a_run_is_followed_through_its_flights() -> None:
     )
 
 
-def test_what_a_target_does_not_show_follows_from_the_flights() -> None:
+def test_what_a_target_does_not_show_follows_from_the_flights():
     history = before(request("a", 6), running="", **AHEAD)
     history.observe(ran({"a": 6}, "a", emitted=None))
     history.observe(ran({"a": 1}, "a", emitted=None))
@@ -204,13 +194,7 @@ def test_what_a_target_does_not_show_follows_from_the_flights() -> None:
         (FAST, (), 0, [], []),
     ],
 )
-def test_the_oldest_step_completes(
-    keys: dict[str, Any],
-    on_the_way: tuple[str, ...],
-    early: int,
-    scheduled: list[str],
-    over: list[str],
-) -> None:
+def test_the_oldest_step_completes(keys, on_the_way, early, scheduled, over):
     step = ran(dict.fromkeys(scheduled, 1)) if scheduled else IDLE
     history = book(**keys)
     flying = tuple({name: Coming()} for name in on_the_way)
@@ -218,7 +202,7 @@ def test_the_oldest_step_completes(
     assert list(flights.completes(history, step)) == over
 
 
-def test_of_two_victims_the_last_is_the_one_that_was_admitted_first() -> None:
+def test_of_two_victims_the_last_is_the_one_that_was_admitted_first():
     """r2 came before r4, was set aside while it was computed, and was admitted behind it: of both,
     r2 is preempted first, and that is not enough."""
     prompts = {"r0": (0, 248, 4), "r2": (2, 219, 1), "r3": (2, 1, 1), "r4": (2, 129, 1)}
@@ -247,7 +231,7 @@ def test_of_two_victims_the_last_is_the_one_that_was_admitted_first() -> None:
     assert ("r2", "r4") in preempted
 
 
-def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown() -> None:
+def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown():
     first, second = request("a", 6, preemptions=1), request("b", 6, preemptions=1)
     history = before(first, second, running="", **LONG)
     step = ran({"b": 6}, "b")
@@ -263,7 +247,7 @@ def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown() -
 DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
 
 
-def test_drafts_on_their_way_count_until_they_are_found_wrong() -> None:
+def test_drafts_on_their_way_count_until_they_are_found_wrong():
     one = request("a", 6, accepted=(1,))
     history = before(one, running="", **AHEAD, **DRAFTS)
     history.observe(ran({"a": 6}, "a"))
@@ -288,7 +272,7 @@ def test_drafts_on_their_way_count_until_they_are_found_wrong() -> None:
     assert one.verified == 1
 
 
-def test_where_every_position_may_be_taken_a_request_is_passed_over() -> None:
+def test_where_every_position_may_be_taken_a_request_is_passed_over():
     full = request("a", 6, 11, 2, tokens_in_flight=1, drafts_in_flight=2, drafted=2)
     history = before(full, running="a", max_model_len=12, **AHEAD, **DRAFTS)
     assert flights.passed_over(history.config, full)

@@ -1,10 +1,6 @@
 """Parked requests, by example: one runs too early, one waits though loaded, a load takes blocks."""
 
-from typing import Any
-
 from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.common import tokens_wrong
 from schedproof.properties.rules.registry import observable
 from schedproof.properties.vllm.history import loads as history_of_loads
@@ -17,12 +13,12 @@ from .build import book, ran, request
 LOADS = {"kv_connector": True}
 
 
-def parked(name: str = "a", left: int = 2, **more: Any) -> RequestHistory:
+def parked(name="a", left=2, **more):
     """A request that is parked since the first step; its load takes so many steps still."""
     return request(name, load_steps=2, parked_since=0, load_left=left, **more)
 
 
-def before(*accounts: RequestHistory, step: int = 1, held: Any = None, **keys: Any) -> RunHistory:
+def before(*accounts, step=1, held=None, **keys):
     """The history before a step; a request that is parked holds two blocks."""
     history = book(*accounts, **{**LOADS, **keys})
     history.step = step
@@ -33,12 +29,12 @@ def before(*accounts: RequestHistory, step: int = 1, held: Any = None, **keys: A
     return history
 
 
-def after(scheduled: dict[str, int] | None = None, running: str = "", **more: Any) -> Step:
+def after(scheduled=None, running="", **more):
     values = {"parked": ("a",), "blocks": {"a": (1, 2)}, "prefilling": (), **more}
     return ran(scheduled or {}, running, **values)
 
 
-def test_a_request_runs_after_its_load_has_landed() -> None:
+def test_a_request_runs_after_its_load_has_landed():
     early = before(parked(left=1), step=2)
     assert loads.runs_too_early(early, after({"a": 1}, "a")) == (
         "a is scheduled, its load takes 1 more steps"
@@ -50,7 +46,7 @@ def test_a_request_runs_after_its_load_has_landed() -> None:
     assert not loads.one_is_loading(late, after())
 
 
-def test_it_holds_its_blocks_meanwhile() -> None:
+def test_it_holds_its_blocks_meanwhile():
     history = before(parked())
     message = loads.runs_too_early(history, after(blocks={"a": (1,)}))
     assert message == "a held 2 blocks that are loaded for 2 more steps, now 1, or others"
@@ -58,7 +54,7 @@ def test_it_holds_its_blocks_meanwhile() -> None:
     assert loads.runs_too_early(history, after(blocks={})) is not None
 
 
-def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_not_before() -> None:
+def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_not_before():
     for left, blocks, breaks in (
         (2, {"a": (1, 2)}, False),
         (2, {}, True),
@@ -73,7 +69,7 @@ def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_no
         assert (message is not None) is breaks, (left, blocks)
 
 
-def test_a_load_leaves_what_others_still_need() -> None:
+def test_a_load_leaves_what_others_still_need():
     """a holds two blocks of its 13 tokens and needs two more."""
     history = before(parked("a", prompt=13), request("b", 8, load_steps=1))
     blocks = {"a": (1, 2), "b": (3, 4)}
@@ -86,7 +82,7 @@ def test_a_load_leaves_what_others_still_need() -> None:
     assert loads.takes_what_others_need(history, enough) is None
 
 
-def test_of_two_loads_that_begin_in_one_step_the_last_leaves_room_for_the_first() -> None:
+def test_of_two_loads_that_begin_in_one_step_the_last_leaves_room_for_the_first():
     history = before(request("a", 13, load_steps=1), request("b", 8, load_steps=1))
     blocks = {"a": (1, 2), "b": (3, 4)}
     step = after(parked=("a", "b"), blocks=blocks, free_blocks=1)
@@ -95,7 +91,7 @@ def test_of_two_loads_that_begin_in_one_step_the_last_leaves_room_for_the_first(
     assert loads.takes_what_others_need(history, other) is None
 
 
-def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free() -> None:
+def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free():
     history = before(parked("a", prompt=13), request("b", 8, load_steps=1))
     step = after(
         parked=("a", "b"),
@@ -106,7 +102,7 @@ def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free() -> N
     assert loads.takes_what_others_need(history, step) is None
 
 
-def test_a_request_that_has_landed_and_fits_does_not_wait() -> None:
+def test_a_request_that_has_landed_and_fits_does_not_wait():
     history = before(parked(prompt=9, left=0), step=3)
     waits = after(free_blocks=1)
     assert loads.waits_though_loaded(history, waits) == (
@@ -126,25 +122,25 @@ def test_a_request_that_has_landed_and_fits_does_not_wait() -> None:
     assert not loads.one_has_landed(loading, waits)
 
 
-def test_the_watermark_is_kept_beside_requests_that_run() -> None:
+def test_the_watermark_is_kept_beside_requests_that_run():
     history = before(parked(prompt=9, left=0), request("b"), step=3, running="b", watermark=0.25)
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=2)) is None
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=3)) is not None
 
 
-def test_blocks_that_come_back_in_the_step_were_not_free_in_it() -> None:
+def test_blocks_that_come_back_in_the_step_were_not_free_in_it():
     history = before(parked(prompt=9, left=0), step=3, held={"a": (1, 2), "z": (7,)})
     assert loads.waits_though_loaded(history, after(free_blocks=1)) is None
 
 
-def in_flight(*accounts: RequestHistory, **more: Any) -> RunHistory:
+def in_flight(*accounts, **more):
     """The history before a step while a decision is on its way that computes w."""
     history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
     history.system_state = VllmState(flights=({"w": Coming()},))
     return history
 
 
-def test_no_load_fills_what_is_written() -> None:
+def test_no_load_fills_what_is_written():
     """w, aborted, held blocks 5 and 6; its sixth token is computed still."""
     writer = request("w", computed=6, ended="aborted", blocks=(5, 6))
     history = in_flight(request("a", 8, load_steps=1), writer, held={})
@@ -165,7 +161,7 @@ def test_no_load_fills_what_is_written() -> None:
     assert not loads.one_begins_beside_a_writer(history, step)
 
 
-def test_a_block_with_the_same_tokens_may_have_been_found_in_the_cache() -> None:
+def test_a_block_with_the_same_tokens_may_have_been_found_in_the_cache():
     content = (("same", 8),)
     writer = request("w", 8, computed=8, ended="aborted", blocks=(5, 6), content=content)
     one = request("a", 8, load_steps=1, content=content)
@@ -174,32 +170,32 @@ def test_a_block_with_the_same_tokens_may_have_been_found_in_the_cache() -> None
     assert loads.fills_what_is_written(history, after(blocks={"a": (5, 9)})) is None
 
 
-def test_where_steps_complete_at_once_nothing_is_on_its_way() -> None:
+def test_where_steps_complete_at_once_nothing_is_on_its_way():
     history = before(request("w", computed=6), held={}, kv_connector=True)
     step = after(preempted=("w",), blocks={"w": (5, 6)}, free_blocks=0)
     assert loads.fills_what_is_written(history, step) is None
     assert not loads.one_begins_beside_a_writer(history, step)
 
 
-def test_with_a_connector_every_rule_is_asked() -> None:
+def test_with_a_connector_every_rule_is_asked():
     fields = frozenset(field for rule in load("vllm") for field in rule.needs) | {"finished"}
     asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
     assert asked == observable(load("vllm"), "documented", fields, {}, "vllm")
 
 
-def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked() -> None:
+def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked():
     fields = frozenset(field for rule in load("vllm") for field in rule.needs) - {"parked"}
     asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
     assert all(rule.id.startswith("ALL-") for rule in asked)
     assert not {rule.id for rule in asked} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
 
 
-def sent(left: int, ended: str = "length") -> RequestHistory:
+def sent(left, ended="length"):
     """A request that has ended in step 0, and is sent for so many steps still."""
     return request("a", send_steps=1, load_left=left, ended=ended, over=0)
 
 
-def test_blocks_that_are_sent_are_held_until_then_and_no_longer() -> None:
+def test_blocks_that_are_sent_are_held_until_then_and_no_longer():
     for left, blocks, breaks in (
         (2, {"a": (1, 2)}, False),
         (2, {"a": (1,)}, True),
@@ -215,12 +211,12 @@ def test_blocks_that_are_sent_are_held_until_then_and_no_longer() -> None:
         assert loads.one_is_sent(history, after()) is (left > 0)
 
 
-def test_blocks_of_one_that_was_aborted_are_not_sent() -> None:
+def test_blocks_of_one_that_was_aborted_are_not_sent():
     history = before(sent(2, "aborted"), held={"a": (1, 2)})
     assert loads.freed_while_sent(history, after(parked=(), blocks={})) is None
 
 
-def test_what_a_connector_has_beyond_the_cache_is_not_computed() -> None:
+def test_what_a_connector_has_beyond_the_cache_is_not_computed():
     for external, hit, breaks in ((8, 0, True), (8, 4, True), (8, 8, False), (3, 0, False)):
         history = book(request("a", 12, external=external), **LOADS)
         step = ran({"a": 10 - hit}, "a", prefix_hit={"a": hit})
@@ -232,7 +228,7 @@ def test_what_a_connector_has_beyond_the_cache_is_not_computed() -> None:
     assert not loads.one_begins(history, begins)
 
 
-def test_a_request_does_not_start_from_what_failed_to_load() -> None:
+def test_a_request_does_not_start_from_what_failed_to_load():
     """Blocks of four; the load fails from token 6 on: one block of four is right."""
     one = parked(left=0, prompt=8, load_fails_at=6)
     history = before(one, enable_prefix_caching=False)
@@ -244,21 +240,21 @@ def test_a_request_does_not_start_from_what_failed_to_load() -> None:
     )
 
 
-def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold() -> None:
+def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold():
     one = parked(left=0, prompt=8, load_fails_at=0, preemptions=1)
     history = before(one, enable_prefix_caching=False)
     assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) is None
     assert not loads.one_joins_after_a_failure(history, after({"a": 1}, "a", computed={"a": 8}))
 
 
-def test_what_another_has_computed_may_be_found_instead() -> None:
+def test_what_another_has_computed_may_be_found_instead():
     one = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
     other = request("b", 8, computed=8, content=(("shared", 8),))
     history = before(one, other)
     assert loads.builds_on_what_failed(history, after({"a": 4}, "a", computed={"a": 8})) is None
 
 
-def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed() -> None:
+def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed():
     lost = parked("b", left=0, load_fails_at=0)
     history = before(parked(left=0), lost)
     history.last = Step(kind="idle", scheduled={}, parked=("a",), blocks={"a": (1, 2)}, running=())
@@ -268,7 +264,7 @@ def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed() -> N
 FAIL = {"kv_load_failure_policy": "fail"}
 
 
-def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends() -> None:
+def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends():
     history = before(parked(left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
     assert loads.one_fails_now(history, after())
     goes_on = "the load of a ends, has failed from token 5, and it goes on"
@@ -281,7 +277,7 @@ def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends()
     assert tokens_wrong(history, ends) is None
 
 
-def test_no_other_request_ends_with_an_error() -> None:
+def test_no_other_request_ends_with_an_error():
     early = after(finished={"a": "error"}, parked=(), blocks={})
     says = "a ends with an error, and no load of it ends in this step and has failed"
     for one, keys in (
@@ -299,7 +295,7 @@ def test_no_other_request_ends_with_an_error() -> None:
     assert tokens_wrong(history, early) == "a finished (error) after 0 tokens of 8"
 
 
-def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen() -> None:
+def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen():
     """Where the connector has it all at once the request is never shown as parked."""
     history = before(request("a", 8, external=8, load_fails_at=0), request("b", 4), **FAIL)
     ends = after({"b": 4}, "b", finished={"a": "error"}, parked=(), blocks={})
@@ -311,13 +307,13 @@ def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen() -> None:
     assert loads.outlives_its_failed_load(history, found) is None
 
 
-def test_a_failure_is_no_livelock() -> None:
+def test_a_failure_is_no_livelock():
     history = before(parked(left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
     history.observe(after(finished={"a": "error"}, parked=(), blocks={}))
     assert history.barren_steps == 0
 
 
-def test_a_load_is_under_way_until_it_has_landed() -> None:
+def test_a_load_is_under_way_until_it_has_landed():
     one = request("a", load_steps=2)
     history, left = book(one, **LOADS), []
     for number in range(5, 9):
@@ -327,7 +323,7 @@ def test_a_load_is_under_way_until_it_has_landed() -> None:
     assert (one.parked_since, left) == (5, [2, 1, 0, 0])
 
 
-def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked() -> None:
+def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
     aborted = request("b", load_steps=2, ended="aborted")
     history = book(aborted, **LOADS)
     history_of_loads.left(aborted)
@@ -337,7 +333,7 @@ def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked() -> None:
     assert not history_of_loads.under_way(LOADS, [aborted], after())
 
 
-def test_a_load_goes_on_where_the_worker_reports() -> None:
+def test_a_load_goes_on_where_the_worker_reports():
     """With two decisions on their way the first one that is taken brings no report."""
     one = request("a", load_steps=2)
     history = book(one, **LOADS, async_scheduling=True)
@@ -350,7 +346,7 @@ def test_a_load_goes_on_where_the_worker_reports() -> None:
     assert one.blocks == (1, 2)
 
 
-def test_steps_in_which_all_are_loaded_are_no_livelock() -> None:
+def test_steps_in_which_all_are_loaded_are_no_livelock():
     history = before(parked(left=9), step=1, **LOADS)
     for _ in range(8):
         history.observe(after())

@@ -2,8 +2,6 @@
 
 import pytest
 
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.vllm.predicates import blocks, budget, preemption
 from schedproof.properties.vllm.predicates import in_flight as speculation
 
@@ -12,22 +10,22 @@ from .build import book, ran, request
 DRAFTS = {"num_speculative_tokens": 3}
 
 
-def drafting(*accepted: int, computed: int = 6) -> RequestHistory:
+def drafting(*accepted, computed=6):
     """Its prompt and a token are known; three drafts are proposed."""
     return request("a", 6, computed, 1, drafted=3, slots=6, accepted=accepted)
 
 
-def before(one: RequestHistory, **changes: object) -> RunHistory:
+def before(one, **changes):
     return book(one, running="a", **DRAFTS, **changes)
 
 
 @pytest.mark.parametrize(("tokens", "breaks"), [(1, False), (4, False), (5, True)])
-def test_a_request_may_compute_its_drafts_and_no_more(tokens: int, breaks: bool) -> None:
+def test_a_request_may_compute_its_drafts_and_no_more(tokens, breaks):
     reported = budget.beyond_known(before(drafting()), ran({"a": tokens}))
     assert (reported is not None) is breaks
 
 
-def test_a_request_that_lost_its_drafts_computes_the_known_ones() -> None:
+def test_a_request_that_lost_its_drafts_computes_the_known_ones():
     one = request("a", 6, 6, 1)
     assert budget.beyond_known(before(one), ran({"a": 2})) is not None
 
@@ -39,40 +37,38 @@ def test_a_request_that_lost_its_drafts_computes_the_known_ones() -> None:
         *(((3,), 3, 3, False), ((0,), 4, 1, False), ((0,), 4, 2, True)),
     ],
 )
-def test_the_right_drafts_come_out_and_one_token_more(
-    accepted: tuple[int, ...], tokens: int, emitted: int, breaks: bool
-) -> None:
+def test_the_right_drafts_come_out_and_one_token_more(accepted, tokens, emitted, breaks):
     step = ran({"a": tokens}, emitted={"a": emitted})
     reported = speculation.verified_wrongly(before(drafting(*accepted)), step)
     assert (reported is not None) is breaks
 
 
-def test_a_recorded_run_without_the_number_of_right_drafts_is_not_judged() -> None:
+def test_a_recorded_run_without_the_number_of_right_drafts_is_not_judged():
     step = ran({"a": 4}, emitted={"a": 3})
     assert speculation.verified_wrongly(before(drafting()), step) is None
 
 
-def test_some_right_and_some_wrong_is_what_counts() -> None:
+def test_some_right_and_some_wrong_is_what_counts():
     step = ran({"a": 4})
     assert speculation.some_right_some_wrong(before(drafting(2)), step)
     assert not speculation.some_right_some_wrong(before(drafting(3)), step)
     assert not speculation.some_right_some_wrong(before(drafting(0)), step)
 
 
-def test_wrong_drafts_do_not_count_as_computed() -> None:
+def test_wrong_drafts_do_not_count_as_computed():
     step = {"emitted": {"a": 2}}
     history = before(drafting(1))
     assert preemption.counter_wrong(history, ran({"a": 4}, computed={"a": 8}, **step)) is None
     assert preemption.counter_wrong(history, ran({"a": 4}, computed={"a": 10}, **step)) is not None
 
 
-def test_where_no_token_is_shown_the_counter_after_drafts_is_not_judged() -> None:
+def test_where_no_token_is_shown_the_counter_after_drafts_is_not_judged():
     step = ran({"a": 4}, computed={"a": 8}, emitted=None)
     assert preemption.counter_wrong(before(drafting(1)), step) is None
 
 
 @pytest.mark.parametrize(("held", "breaks"), [(2, True), (3, False), (4, True)])
-def test_the_blocks_that_drafts_took_stay(held: int, breaks: bool) -> None:
+def test_the_blocks_that_drafts_took_stay(held, breaks):
     step = ran(
         {"a": 4}, emitted={"a": 1}, computed={"a": 7}, blocks={"a": tuple(range(1, held + 1))}
     )
@@ -80,7 +76,7 @@ def test_the_blocks_that_drafts_took_stay(held: int, breaks: bool) -> None:
 
 
 @pytest.mark.parametrize(("held", "breaks"), [(3, True), (4, False)])
-def test_a_running_request_has_blocks_for_its_lookahead(held: int, breaks: bool) -> None:
+def test_a_running_request_has_blocks_for_its_lookahead(held, breaks):
     history = before(drafting(0), num_lookahead_tokens=3, enable_prefix_caching=False)
     step = ran({"a": 4}, blocks={"a": tuple(range(1, held + 1))})
     assert (speculation.lookahead_without_block(history, step) is not None) is breaks
@@ -88,14 +84,14 @@ def test_a_running_request_has_blocks_for_its_lookahead(held: int, breaks: bool)
 
 
 @pytest.mark.parametrize("held", [1, 2])
-def test_with_its_first_chunk_a_request_may_get_its_lookahead(held: int) -> None:
+def test_with_its_first_chunk_a_request_may_get_its_lookahead(held):
     history = book(request("a", 3), num_lookahead_tokens=3, enable_prefix_caching=False, **DRAFTS)
     step = ran({"a": 3}, computed={"a": 3}, blocks={"a": tuple(range(1, held + 1))})
     assert blocks.holds_wrong_number(history, step) is None
     assert speculation.lookahead_without_block(history, step) is None
 
 
-def test_what_a_request_that_is_padded_and_ends_at_once_found_in_the_cache_is_not_known() -> None:
+def test_what_a_request_that_is_padded_and_ends_at_once_found_in_the_cache_is_not_known():
     history = book(request("a", 1), **DRAFTS)
     step = ran({"a": 4}, emitted={"a": 1}, finished={"a": "eos"}, prefix_hit={})
     assert history.hit_now(step, history.live["a"]) is None

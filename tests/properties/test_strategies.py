@@ -1,0 +1,242 @@
+"""The strategies of every system: what they draw is accepted, and brings about what is worth
+checking."""
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.model.observation import Step
+from schedproof.model.scenario import Request, check_requests
+from schedproof.model.systems import full_config, make_model, reference
+from schedproof.model.vllm.config import SAYING_NOTHING
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.llmservingsim import strategies as llmservingsim
+from schedproof.properties.nano_vllm import strategies as nano_vllm
+from schedproof.properties.spyre import strategies as spyre
+from schedproof.properties.vllm import strategies as vllm
+from schedproof.spec.systems import SYSTEMS
+
+from .drawn import SCALES, found, history, request_of
+
+
+def accepted(system, revision, config, shape):
+    request = request_of("fits", (("fits", shape.prompt),), shape)
+    assert make_model(system, revision, config).refusal(request) is None
+    check_requests((request,))
+
+
+def accepted_by_the_releases(system, revision, config, shape):
+    """By the rule of the releases at their door, the strictest that a target is known to have."""
+    block = config["block_size"]
+    assert 1 <= shape.output_len <= shape.max_tokens
+    assert shape.prompt >= 1
+    assert ceil(shape.prompt / block) * block + shape.max_tokens <= config["max_model_len"]
+    assert shape.prompt + shape.max_tokens - 1 <= config["max_batch_tkv"]
+    if config["num_blocks"] is not None:
+        assert ceil((shape.prompt + shape.max_tokens) / block) <= config["num_blocks"]
+
+
+class Subject(NamedTuple):
+    """A system, a small configuration, and what is tried of contents in it: the tokens of the
+    earlier prompt and of the new one, and the contents."""
+
+    strategies: Any
+    config: dict[str, Any]
+    earlier: int
+    prompt: int
+    contents: tuple[Any, ...]
+    cache: str | None
+    fits: Callable[..., None] = accepted
+
+
+BUDGET = (
+    *((("r1", 18),), (("r0", 14),), (("r0", 12),), (("r0", 4), ("r1", 14))),
+    *((("r0", 9), ("r1", 9)), (("r0", 14), ("r1", 4))),
+    *((("r0", 14), ("out:r0", 4)), (("r0", 14), ("out:r0", 5))),
+)
+CHUNKS = (
+    *((("r1", 22),), (("r0", 18),), (("r0", 16),), (("r0", 4), ("r1", 18))),
+    *((("r0", 8), ("r1", 14)), (("r0", 18), ("r1", 4))),
+    *((("r0", 18), ("out:r0", 2), ("r1", 2)), (("r0", 18), ("out:r0", 4))),
+    (("r0", 18), ("out:r0", 5)),
+)
+SMALL = {"block_size": 4, "num_blocks": 6, "max_num_seqs": 3, "max_num_batched_tokens": 9}
+SUBJECTS = {
+    "spyre": Subject(
+        spyre,
+        {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "prefix_caching": True},
+        *(18, 22, CHUNKS, "prefix_caching", accepted_by_the_releases),
+    ),
+    "vllm": Subject(vllm, SMALL | {"max_model_len": 24}, 14, 18, BUDGET, "enable_prefix_caching"),
+    "nano_vllm": Subject(nano_vllm, SMALL, 14, 18, BUDGET, None),
+    "llmservingsim": Subject(
+        llmservingsim, SMALL, 14, 18, BUDGET[:4] + BUDGET[6:], "enable_prefix_caching"
+    ),
+}
+each_system = pytest.mark.parametrize("system", SUBJECTS)
+each_scale = pytest.mark.parametrize("scale", SCALES)
+
+
+def earlier(system, **changes):
+    tokens = SUBJECTS[system].earlier
+    values = {"prompt": (("r0", tokens),), "max_tokens": 6, "output_len": 5} | changes
+    return Request(**{"id": "r0", "arrival": 0} | values)
+
+
+def small(system, **changes):
+    return full_config(system, SYSTEMS[system].revisions[0], SUBJECTS[system].config | changes)
+
+
+def drawn(system, scale, data):
+    revision = data.draw(st.sampled_from(SYSTEMS[system].revisions))
+    return revision, data.draw(SUBJECTS[system].strategies.configs(scale, revision))
+
+
+@each_scale
+@each_system
+@given(data=st.data())
+def test_every_configuration_can_be_modelled_and_names_every_key(system, scale, data):
+    revision, config = drawn(system, scale, data)
+    make_model(system, revision, config)
+    read = reference(system).read_config(config, revision)
+    unsaid = SAYING_NOTHING if system == "vllm" else ()
+    own = [key for key in read.__struct_fields__ if key not in unsaid]
+    assert [key for key in config if key not in unsaid] == own
+
+
+@each_scale
+@each_system
+@given(data=st.data())
+def test_requests_fit(system, scale, data):
+    revision, config = drawn(system, scale, data)
+    one, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
+    shape = data.draw(one.shapes(config))
+    fits(system, revision, config, shape)
+    assert system == "vllm" or not getattr(shape, "priority", 0)
+    long = data.draw(one.long_prompts(config))
+    fits(system, revision, config, long)
+    book = RunHistory(config, revision, system)
+    book.accept(request_of("long", (("long", max(long.prompt, 2)),), long))
+    book.observe(Step(kind="prefill", scheduled={"long": 1}))
+    fits(system, revision, config, data.draw(one.beside_a_prefill(config, book)))
+
+
+@each_scale
+@each_system
+@given(data=st.data())
+def test_late_requests_fit(system, scale, data):
+    revision, config = drawn(system, scale, data)
+    pool = config["num_blocks"] or 9
+    longest = config.get("max_model_len", config["block_size"] * pool + 1) - 1
+    computed = data.draw(st.lists(st.integers(1, longest), min_size=1, max_size=4))
+    free = data.draw(st.none() | st.integers(0, pool))
+    book = history(system, config, computed, free, revision)
+    one = SUBJECTS[system].strategies
+    late = data.draw(one.beside_the_batch(config, book))
+    SUBJECTS[system].fits(system, revision, config, late)
+    steps = one.steps_to_border(config, book)
+    assert steps >= 0
+    assert steps < config["block_size"] or system != "nano_vllm"
+
+
+@pytest.mark.slow
+@each_scale
+@each_system
+@given(data=st.data())
+def test_requests_with_prompts_that_came_before_fit_as_well(system, scale, data):
+    revision, config = drawn(system, scale, data)
+    one, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
+    requests = []
+    for index in range(data.draw(st.integers(1, 4))):
+        name = f"r{index}"
+        shape = data.draw(one.shapes(config))
+        content = data.draw(one.contents(config, requests, name, shape.prompt))
+        fitted = one.fitted(config, content, shape)
+        assert fitted.prompt == sum(tokens for _, tokens in content)
+        assert getattr(fitted, "priority", 0) == getattr(shape, "priority", 0)
+        fits(system, revision, config, fitted)
+        fits(system, revision, config, one.fitted(config, content, None))
+        abort_at = data.draw(st.none() | st.just(3))
+        requests.append(request_of(name, content, fitted, abort_at=abort_at))
+    check_requests(tuple(requests))
+
+
+@each_system
+@given(scale=st.sampled_from(SCALES), data=st.data())
+def test_without_a_cache_or_somebody_earlier_a_prompt_is_its_own(system, scale, data):
+    _, config = drawn(system, scale, data)
+    contents, cache = SUBJECTS[system].strategies.contents, SUBJECTS[system].cache
+    on, off = ({cache: True}, {cache: False}) if cache else ({}, {})
+    assert data.draw(contents(config | on, [], "r1", 7)) == (("r1", 7),)
+    if system in ("spyre", "vllm"):
+        uncached = data.draw(contents(config | off, [earlier(system)], "r1", 7))
+        assert uncached == (("r1", 7),)
+
+
+@pytest.mark.parametrize(
+    ("system", "content"),
+    [(system, content) for system in SUBJECTS for content in SUBJECTS[system].contents],
+)
+def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(system, content):
+    one = SUBJECTS[system]
+    drawn = one.strategies.contents(small(system), [earlier(system)], "r1", one.prompt)
+    assert found(drawn, lambda found: found == content) == content
+
+
+@each_system
+def test_what_an_aborted_request_said_comes_again(system):
+    one = SUBJECTS[system]
+    gone = earlier(system, id="gone", prompt=(("gone", 9),), output_len=None, abort_at=2)
+    drawn = one.strategies.contents(small(system), [gone, earlier(system)], "r1", one.prompt)
+    found(drawn, lambda content: content[0][0] == "gone")
+
+
+@each_system
+def test_a_configuration_caches_as_its_option_says(system):
+    one = SUBJECTS[system]
+    assert one.strategies.caches(small(system))
+    if one.cache:
+        assert not one.strategies.caches(small(system, **{one.cache: False}))
+
+
+TRIED = {
+    "vllm": (
+        *({"enable_chunked_prefill": False}, {"enable_prefix_caching": False}),
+        *({"policy": "priority"}, {"policy": "fcfs"}, {"reserve_full_isl": False}),
+        *({"long_prefill_token_threshold": 0}, {"num_blocks": None}),
+        *({"max_num_seqs": 1}, {"max_num_seqs": 6}),
+    ),
+    "nano_vllm": tuple({"max_num_seqs": slots} for slots in range(1, 7)),
+    "llmservingsim": (
+        *({"enable_chunked_prefill": False}, {"enable_prefix_caching": False}),
+        *({"max_num_seqs": 0}, {"max_num_seqs": 1}, {"num_blocks": None}),
+        {"long_prefill_token_threshold": 0},
+    ),
+}
+ALL = ({"interleave": False}, {"prefix_caching": True})
+OF_2_5_2 = ({"pausing": False}, {"long_output_priority": True})
+
+
+@pytest.mark.slow
+@each_scale
+@pytest.mark.parametrize(
+    ("system", "revision", "tried"),
+    [
+        *(
+            (system, revision, tried)
+            for system in TRIED
+            for revision in SYSTEMS[system].revisions
+            for tried in TRIED[system]
+        ),
+        *(("spyre", revision, tried) for revision in SYSTEMS["spyre"].revisions for tried in ALL),
+        *(("spyre", "2.5.2", tried) for tried in OF_2_5_2),
+    ],
+    ids=str,
+)
+def test_every_option_that_a_revision_has_is_tried(system, revision, tried, scale):
+    configs = SUBJECTS[system].strategies.configs(scale, revision)
+    found(configs, lambda config: tried.items() <= config.items())
