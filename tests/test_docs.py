@@ -14,7 +14,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+<<<<<<< .merge_file_aysofK
 import tomllib
+=======
+>>>>>>> .merge_file_pwqITM
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,7 +105,7 @@ def test_a_page_works_word_for_word(page, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path: Path) -> None:
+def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path):
     """Its commands run in a copy of the repository; its Python goes to the end of systems.py."""
     copy = tmp_path / "schedproof"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__"))
@@ -115,7 +118,7 @@ def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path: Path) 
                 assert_shows(command, copy, PYTHONPATH=str(tmp_path))
 
 
-def assert_shows(command: Command, folder: Path, **variables: str) -> None:
+def assert_shows(command, folder, **variables):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     ran = subprocess.run(
@@ -176,7 +179,7 @@ def parse(words):
     command.make_context(command.name, rest, default_map={"target": "model"})
 
 
-def check_make(words: list[str]) -> None:
+def check_make(words):
     """The target is in the Makefile, which reads the variables; the tool that it names exists."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert words[1] in re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
@@ -260,7 +263,10 @@ def test_every_page_of_a_system_has_a_figure_that_is_there(site):
             assert drawn.with_suffix(".json").is_file()
 
 
+<<<<<<< .merge_file_aysofK
 @pytest.mark.slow
+=======
+>>>>>>> .merge_file_pwqITM
 def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site):
     loading = re.compile(r'(?:src|srcset)="(?:https?:)?//|<link[^>]+href="(?:https?:)?//[^>]*>')
     read = 0

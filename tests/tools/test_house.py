@@ -83,6 +83,6 @@ def test_a_file_that_only_its_neighbour_imports_is_counted():
         assert sum(target in targets for targets in graph.values()) == 1
 
 
-def test_the_systems_have_a_catalogue_and_a_model() -> None:
+def test_the_systems_have_a_catalogue_and_a_model():
     assert {*house.SYSTEMS} == {*SYSTEMS}
     assert LAYERS == ("spec", "model", "properties", "solver", "gate")

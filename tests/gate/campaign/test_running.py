@@ -57,6 +57,7 @@ def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item
     assert result == broken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", [BREAKS, Shrinking])
 def test_an_item_is_the_same_read_again_and_has_the_same_id(item, broken):
     if item is Shrinking:

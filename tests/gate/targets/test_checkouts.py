@@ -274,6 +274,7 @@ def test_no_file_beside_the_launcher_can_be_imported_by_its_name(tmp_path, syste
     assert done.stderr == "[] False\n"  # whatever is printed goes there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [
