@@ -14,10 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-<<<<<<< .merge_file_aysofK
 import tomllib
-=======
->>>>>>> .merge_file_pwqITM
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -263,10 +260,7 @@ def test_every_page_of_a_system_has_a_figure_that_is_there(site):
             assert drawn.with_suffix(".json").is_file()
 
 
-<<<<<<< .merge_file_aysofK
 @pytest.mark.slow
-=======
->>>>>>> .merge_file_pwqITM
 def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site):
     loading = re.compile(r'(?:src|srcset)="(?:https?:)?//|<link[^>]+href="(?:https?:)?//[^>]*>')
     read = 0
