@@ -128,7 +128,3 @@ def test_every_configuration_is_listed_with_an_answer_for_each_rule():
         assert (join == "not asked") == bool(one.pausing)
         for answer in {join, limit} - {"not asked"}:
             assert re.match(r"proven \(|`\w+` fails: a run of \d requests \(", answer), answer
-
-
-# Files of the kernel that still import a system: none, and none must come.
-LEAKS: set[str] = set()
