@@ -49,7 +49,7 @@ COMMANDS = {
     "trace.jsonl": (("check-trace", "{}", "--explain"), ("show", "{}", "-o", "page.html")),
     "trace.jsonl.gz": (("check-trace", "{}"),),
     "baseline.gz": (("diff", "model", "--since", "{}", "--out", "out", "--time-limit", "5"),),
-    "ledger.db": (("campaign", "--ledger", "{}", "--report", "--out", "out"),),
+    "ledger.ndjson": (("campaign", "--ledger", "{}", "--report", "--out", "out"),),
     "ours.py": (
         ("gate", "model", "--rules", "{}", *QUICK),
         ("replay", "two.json", "--rules", "{}"),

@@ -135,7 +135,7 @@ LOADERS: Mapping[str, Loader] = {
     "later.exploration": Loader(
         lambda path: load_checkpoint(path.parent, EXPLORED, CHECKED), _spoil
     ),
-    "ledger.db": Loader(_ledger, _spoil),
+    "ledger.ndjson": Loader(_ledger, _spoil),
     "ours.py": Loader(_rules, _spoil_rules),
 }
 
@@ -153,7 +153,7 @@ def good(folder: Path) -> dict[str, bytes]:
             replay(target, TWO, RULES)
     _ran(folder, "diff", "model", "--profile", "quick", "--save", "baseline.gz")
     small = ("--system", "llmservingsim", "--revision", "head")
-    _ran(folder, "campaign", "--ledger", "ledger.db", "--items", "4", *small)
+    _ran(folder, "campaign", "--ledger", "ledger.ndjson", "--items", "4", *small)
     run = Exploration(EXPLORED, CHECKED)
     for _ in zip(range(3), run.search.run(), strict=False):
         pass

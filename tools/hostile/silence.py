@@ -41,7 +41,7 @@ COMMANDS = (
     "search V1-R05 --engine explore --time-limit 20",
     "explore --system vllm --time-limit 20",
     "corpus minimize long.json --time-limit 20",
-    "campaign --items 20 --workers 2 --ledger l.db",
+    "campaign --items 20 --workers 2 --ledger l.ndjson",
     "doctor model --system spyre",
     "check contracts --time-limit 20",
     "demo",

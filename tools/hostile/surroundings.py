@@ -75,15 +75,15 @@ WORKS = {
     ),
     "corpus add": Work(("corpus", "add", GIVEN, "--rule", "ALL-R06", "--corpus", "new")),
     "campaign": Work(
-        ("campaign", "--system", "vllm", "--items", "2", "--workers", "1", "--ledger", "l.db"),
-        "l.db",
+        ("campaign", "--system", "vllm", "--items", "2", "--workers", "1", "--ledger", "l.ndjson"),
+        "l.ndjson",
     ),
     "campaign --cluster": Work(
         (
-            *("campaign", "--system", "vllm", "--items", "2", "--ledger", "l.db"),
+            *("campaign", "--system", "vllm", "--items", "2", "--ledger", "l.ndjson"),
             *("--cluster", CLUSTER),
         ),
-        "l.db",
+        "l.ndjson",
     ),
     # It ends in the middle; the release is in the cache of this machine, or is installed at first.
     "matrix": Work(("matrix", "vllm==0.33.0", "--time-limit", "8", "--out", "m")),

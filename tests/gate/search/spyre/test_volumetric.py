@@ -163,7 +163,7 @@ def test_a_release_is_proven_in_its_configurations(run, rule, words):
 def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run):
     result = run("search", "SPY-R07", "--revision", "2.5.2", "--set", "interleave=false")
     assert result.code == 0, result
-    assert "\nproven     stay_2_1 " in result.out
+    assert "\nproven     all_kept_requests_fit_2_1 " in result.out
 
 
 @pytest.mark.slow
