@@ -107,6 +107,7 @@ class GateResults:
         unconfirmed: rules that broke once, and not again in the same scenario.
         not_looked_into: rules that broke after as many others as are looked into.
         deviation_status: by the number of a known deviation, whether it was met, and how.
+        refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
     """
 
@@ -118,6 +119,7 @@ class GateResults:
     unconfirmed: set[str] = field(default_factory=set)
     not_looked_into: set[str] = field(default_factory=set)
     deviation_status: dict[int, tuple[State, str]] = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
     interrupted: bool = False
     hung: bool = False
     fault: Fault | None = None
@@ -156,6 +158,7 @@ class GateResults:
         self.not_looked_into |= other.not_looked_into
         for number, status in other.deviation_status.items():
             self.deviation_status.setdefault(number, status)
+        self.refusals.update(other.refusals)
         self.interrupted |= other.interrupted
         self.hung |= other.hung
         self.fault = self.fault or other.fault

@@ -96,6 +96,7 @@ def keep(
         shrunk_in=shrunk_in,
         divergence=known,
         behind=_behind(gate, place, scenario, first),
+        start_up=started.start_up,
     )
     gate.results.findings.append(finding)
     gate.results.hung |= first.rule == NEVER_HANGS

@@ -143,6 +143,7 @@ def _conclude(
         interrupted=results.interrupted,
         fault=None if results.fault is None else results.fault.text,
         config=dict(options.fixed),
+        refusals=verdict.refusals(results.refusals),
     )
     gate.report(Judged(judged))
     return judged

@@ -1,5 +1,6 @@
 """What a verdict means, in the words that all reports share."""
 
+from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.exit_codes import INCONCLUSIVE
@@ -53,4 +54,10 @@ def explained(event: Found, rule: Rule) -> list[str]:
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
     known = [f"known:    {one_line(finding.divergence)}"] if finding.divergence else []
-    return failure_lines(*reported) + known
+    starts = [start_line(finding.start_up)] if finding.start_up else []
+    return failure_lines(*reported) + starts + known
+
+
+def start_line(start_up: StartUp) -> str:
+    """Whether anybody can meet this failure in production, a printable line."""
+    return f"starts in production: {one_line(str(start_up))}"

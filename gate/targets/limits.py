@@ -23,6 +23,7 @@ def replay_options(
     words = ["--target", target.text]
     if target.is_plain_model and not target.beside_another:
         words = []
+    words += ["--beyond-start-up"] if target.beyond_start_up else []
     words += ["--rule", ",".join(rules)] if rules else []
     words += ["--exclude", ",".join(exclude)] if exclude and not rules else []
     words += ["--rules", str(own_rules)] if own_rules is not None else []
