@@ -44,7 +44,7 @@ def _system(
         bounds=f"{PROPERTIES}.{name}.bounds:BOUNDS",
         predicates=f"{PROPERTIES}.{name}.predicates:PREDICATES",
         generators=f"{PROPERTIES}.{name}.strategies",
-        scales=f"{targets}.scales:SCALES",
+        scales=f"{targets}.{'releases' if schedulers else 'scales'}:SCALES",
         releases=f"{targets}.releases:RELEASES" if has_releases else None,
         checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,

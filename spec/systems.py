@@ -49,7 +49,7 @@ class System:
         space: `solver.systems.SystemSpace`, its small scopes; None where it cannot be explored.
         proofs: by rule id, `solver.smt.proof_result.RuleProof`; None where nothing is proven.
         contracts: by name, `solver.contract.Contract`, for `check contracts`; None for none.
-        questions: `gate.search.questions.OwnQuestions`, which `search` decides beside the proofs;
+        questions: `gate.search.question.OwnQuestions`, which `search` decides beside the proofs;
             None for none.
         neutral: by configuration key, the value that makes the key mean nothing, for comparisons
             with systems that lack it; None for none.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.cli import explore as explore_command
-from schedproof.gate.explore.choice import chosen_scopes, read_limits
+from schedproof.gate.explore.explorer import chosen_scopes, read_limits
 from schedproof.gate.explore.report import _limits
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.solver.spyre.scopes import SCOPES
