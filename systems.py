@@ -74,7 +74,7 @@ def register_builtin() -> None:
             followed_by={"2.5.2": PAUSES},
             features=f"{PROPERTIES}.spyre.history:FEATURES",
             explain=f"{PROPERTIES}.spyre.explanations:explain",
-            projections=f"{PROPERTIES}.spyre.projection:projections",
+            projections=f"{PROPERTIES}.spyre.explanations:projections",
             pads=True,
             builds_on="vllm",
         )
@@ -115,7 +115,7 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
-            neutral="schedproof.model.generic.config:NEUTRAL",
+            neutral="schedproof.model.generic.model:NEUTRAL",
             builds_on="vllm",
         )
     )

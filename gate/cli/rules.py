@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...model.systems import check_system
-from ...spec.catalogue import Rule, load, select
-from ...spec.shared import Topic, topics
+from ...spec.catalogue import Rule, Topic, load, select, topics
 from ...spec.systems import SYSTEMS, first_system
 from ..console import output
 from ..console.option_checks import option
