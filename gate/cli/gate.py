@@ -31,8 +31,7 @@ from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
-from ..targets.limits import MEMORY_LIMIT
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, TargetSpec
 from .options import (
     ClassPath,
     ExcludeOption,

@@ -13,9 +13,8 @@ from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
-from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..targets.probe import ProbeRequest
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
 from .deviations import Deviations, State
 from .events import Report

@@ -16,9 +16,9 @@ from . import encoder, in_flight
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
+from .observation import SchedulerView
 from .offline import block_hasher
 from .release import Release, cached_config, configure
-from .view import SchedulerView
 
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
