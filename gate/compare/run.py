@@ -1,7 +1,7 @@
 """The engines of a comparison: the corpus, and Hypothesis at each scale, on a pair."""
 
 from ...model.faults import ConfigRefused, TargetFault
-from ..judging.context import Fault
+from ..judging.context import BreakOff
 from ..judging.events import Notice
 from ..targets import probe as probing
 from ..targets.probe import ProbeRequest, as_usual
@@ -31,7 +31,7 @@ def run_diff(diff: Diff) -> None:
     except KeyboardInterrupt:
         diff.interrupted = True
     except TargetFault as fault:
-        diff.fault = Fault.of(fault, diff.stderr())
+        diff.fault = BreakOff.of(fault, diff.stderr())
 
 
 def probe(diff: Diff) -> list[str]:
