@@ -108,6 +108,7 @@ def keep(
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
         decided=_decided(first.rule, outcome.session.details),
+        start_up=started.start_up,
     )
     gate.results.findings.append(finding)
     gate.results.hung |= first.rule == NEVER_HANGS
