@@ -8,7 +8,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
-from schedproof.tests.mutants import engines
+from schedproof.tests.mutants import engines, runner
 from schedproof.tests.mutants.agreement import Row
 from schedproof.tests.mutants.faults import Fault, mutants_of
 from schedproof.tests.mutants.runner import (
@@ -241,6 +241,14 @@ def test_nothing_judged_is_no_success(capsys):
 
 
 @pytest.mark.slow
+def test_a_fault_that_cannot_be_planted_is_reported_before_any_is_judged(capsys, monkeypatch):
+    monkeypatch.setattr(runner, "problems", lambda systems: ["stale"])
+    monkeypatch.setattr(runner, "results", lambda todo, jobs: pytest.fail("judged"))
+    monkeypatch.setattr("sys.argv", ["runner", "--system", "generic", "--only", "mutants"])
+    assert runner.main() == 1
+    assert capsys.readouterr().out == "stale\n"
+
+
 def test_results_come_from_processes():
     easy = next(n for n, one in enumerate(mutants_of("spyre")) if one.rule == "SPY-R14")
     [found] = results([(mutant, ("spyre", easy, True))], 1)
