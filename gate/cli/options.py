@@ -8,7 +8,7 @@ import typer
 from ..console import interrupts
 from ..console.option_checks import at_least
 from ..targets.checkouts import known_checkouts
-from ..targets.limits import MIN_MEMORY
+from ..targets.target_spec import MIN_MEMORY
 from .project import with_its_target
 
 TargetOption = Annotated[

@@ -24,7 +24,7 @@ from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by, lockstep_of
 from ..reports.outcome import start_line
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, replay_options
+from ..targets.target_spec import MEMORY_LIMIT, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, recorded
 from .options import (

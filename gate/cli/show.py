@@ -20,8 +20,8 @@ from ..files.writing import write
 from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by, lockstep_of
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
-from ..traces.source import GZIP, opened_trace
+from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, replay_options
+from ..traces.trace_file import GZIP, opened_trace
 from ..web.show.page import page
 from ..web.show.recording import recorded
 from ..web.show.trace_recording import recorded_trace

@@ -15,8 +15,8 @@ from ..console.exit_codes import CONFORMS
 from ..console.option_checks import between, option
 from ..corpus.builtin_scenarios import scenario_named
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, replay_options
 from ..targets.scales import scales_of
+from ..targets.target_spec import MEMORY_LIMIT, replay_options
 from ..web.step.run import ByHand, NotNow, Setup
 from ..web.step.server import Server
 from .options import (

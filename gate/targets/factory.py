@@ -13,10 +13,9 @@ from ...model.faults import TargetNotStarted
 from ...model.target import ModelTarget, Target
 from . import checkouts, releases
 from .jsonl import OPERATIONS
-from .limits import MEMORY_LIMIT, STEP_LIMIT
 from .pipe import PipeTarget
 from .release_adapter import BEYOND_START_UP
-from .target_spec import TargetSpec, UnknownTargetError
+from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
 

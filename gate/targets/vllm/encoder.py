@@ -46,7 +46,7 @@ def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> 
 
 def longest_input(config: Mapping[str, Any]) -> int:
     """Tokens of the largest input that can be computed and kept."""
-    return min(config.get(BUDGET, 0), config.get(ROOM, 0))
+    return int(min(config.get(BUDGET, 0), config.get(ROOM, 0)))
 
 
 def equip(scheduler: Any, config: Mapping[str, Any]) -> None:

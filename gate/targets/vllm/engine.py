@@ -16,9 +16,9 @@ from . import encoder, in_flight, start_up
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
+from .observation import SchedulerView
 from .offline import block_hasher
 from .release import NULL_BLOCK, Release, cached_config, configure
-from .view import SchedulerView
 
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
