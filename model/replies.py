@@ -57,7 +57,6 @@ def read_started(reply: Any) -> Started:
 
 
 def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
-    """By key of the target's own, its values."""
     valid = "valid: an object that gives each key a list of values"
     if not isinstance(declared, Mapping):
         raise TargetBroken("start", f"{CHOICES} is {_text(declared)}; {valid}", "")
@@ -118,7 +117,6 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
-    """Promised fields that a step lacks."""
     if observes <= seen.keys() and all(value is not None for value in seen.values()):
         return []  # nearly always, and soon told
     return [name for name in observes - NULLABLE if seen.get(name) is None]

@@ -51,7 +51,6 @@ class Sequence(Record, frozen=True):
 
     @property
     def decodes(self) -> bool:
-        """Just its last token is to be computed."""
         return self.generated > 0 and self.num_uncomputed_tokens == 1
 
     @property

@@ -130,7 +130,6 @@ def add_rules(rules: Sequence[OwnRule]) -> None:
 
 
 def remove_rules() -> None:
-    """Forget what was added."""
     _own.clear()
 
 

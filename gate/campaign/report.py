@@ -94,7 +94,6 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
 
 
 def _named(question: Shrinking, finding: Failure) -> Scenario:
-    """Return the scenario as a corpus has it."""
     name = f"{finding.rule} on {question.target}"
     origin = {
         "rule": finding.rule,

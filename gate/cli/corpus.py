@@ -148,7 +148,6 @@ def list_entries(
 
 
 def _list_builtin(json_file: Path | None) -> None:
-    """The built-in scenarios: what a user can name in place of a file."""
     if json_file is not None:
         raise InputError("--json", f"{json_file}: not with --builtin; valid: one of the two")
     for text in builtin_lines():
@@ -287,7 +286,6 @@ def _check_place(corpus: Path) -> None:
 
 
 def _date(found: str | None) -> str:
-    """The date given, or today's."""
     if found is None:
         return datetime.date.today().isoformat()
     try:
@@ -297,5 +295,4 @@ def _date(found: str | None) -> str:
 
 
 def _sayer(console: Console) -> corpus_adding.Say:
-    """A function that prints a line of text that others wrote, without markup."""
     return lambda line: output.say(console, output.one_line(line))

@@ -194,7 +194,6 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
 
 
 def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
-    """Draw the first finding beside its scenario, and open the page, if there is a finding."""
     if not verdict.findings:
         return
     first = verdict.findings[0]

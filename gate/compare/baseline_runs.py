@@ -110,7 +110,6 @@ def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Sce
 
 
 def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
-    """The scenarios of a search on this target, each once."""
     found: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:
@@ -164,8 +163,6 @@ def replay_baseline(
 
 
 class _Seen(NamedTuple):
-    """A recorded run that differs."""
-
     record: Record
     scenario: Scenario
     difference: Difference
@@ -180,7 +177,6 @@ def _difference(
     scenario: Scenario,
     totals: Counter[str],
 ) -> Difference | None:
-    """How the target differs from what was recorded of one scenario."""
     pair = diff.pair
     pair.refused.clear()
     pair.sides[0].target = Recorded(record.answers)

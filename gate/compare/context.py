@@ -76,7 +76,6 @@ class Diff:
 
     @property
     def profile(self) -> Profile:
-        """The budgets."""
         return PROFILES[self.profile_name]
 
     @property
@@ -98,5 +97,4 @@ class Diff:
 def book(
     diff: Diff, engine: str, scale: str, totals: Counter[str], began: float, complete: bool
 ) -> None:
-    """What an engine did."""
     diff.engines.append(EngineRun.of(engine, scale, totals, time.monotonic() - began, complete))

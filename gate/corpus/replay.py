@@ -40,7 +40,6 @@ class Judged(NamedTuple):
 
     @property
     def broken(self) -> Broken | None:
-        """The first broken rule."""
         return self.outcome.broken[0] if self.outcome and self.outcome.broken else None
 
 

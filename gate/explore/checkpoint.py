@@ -89,7 +89,6 @@ def _digest(data: bytes) -> bytes:
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse what an exploration does not consist of."""
         if (module, name) in HARMLESS:
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
@@ -110,5 +109,4 @@ def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
 
 
 def version_of_code() -> bytes:
-    """A digest of the code: what explores, and what is explored."""
     return code_version("spec", "model", "properties", "solver").encode() + b"\n"

@@ -59,7 +59,6 @@ class Reporter:
         )
 
     def __call__(self, event: Event) -> None:
-        """Take up one event."""
         if isinstance(event, Progress):
             self._progress[event.options] = event
             self._show_progress()
@@ -156,7 +155,6 @@ class Reporter:
             self._confirm(counterexample, result.options)
 
     def _confirm(self, counterexample: Counterexample, options: ExploreOptions) -> None:
-        """Nothing counts that does not break the rule on the model, step by step."""
         so_far = self._so_far[counterexample.rule]
         broken = confirmed(counterexample, self._rules, options.formula)
         so_far.doubtful += len(counterexample.limits) - len(broken)
@@ -174,7 +172,6 @@ class Reporter:
             so_far.broken.setdefault(_scope(options), set()).update(broken)
 
     def _verdict(self, rule: Rule) -> tuple[str, str]:
-        """The word for a rule, and where."""
         so_far = self._so_far[rule.id]
         if so_far.broken:
             where = "; ".join(

@@ -108,7 +108,6 @@ def keep(
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """Rules that the same run breaks before this one, of which it may be a consequence."""
     if not place.known:
         return ()
     whole = replay(gate.target, scenario, gate.options.rules, last_step=first.step)

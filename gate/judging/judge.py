@@ -105,13 +105,11 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
 
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
-    """The seed corpus of each scale, then the built-in scenarios at production scale."""
     seeds = [Stage("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
     return [*seeds, Stage("builtin", "production")]
 
 
 def _searches(capabilities: Capabilities, broken: dict[Stage, frozenset[str]]) -> list[Stage]:
-    """A search of each scale, for rules that its seed corpus did not break."""
     return [
         Stage("search", stage.scale, stage.fixed, rules, capabilities.choices)
         for stage, rules in broken.items()
@@ -122,7 +120,6 @@ def _searches(capabilities: Capabilities, broken: dict[Stage, frozenset[str]]) -
 def _conclude(
     gate: GateContext, target: verdict.TargetInfo, observes: frozenset[str]
 ) -> verdict.Verdict:
-    """The verdict, reported."""
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
         gate.deviations.met.setdefault(number, status)
@@ -216,12 +213,10 @@ def _verdict_of(
 
 
 def _enders(cut: Counter[str]) -> str:
-    """The rules that ended runs, the most frequent first."""
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
 def _violated(rule: str, finding: verdict.Finding, exercised: int) -> verdict.RuleVerdict:
-    """A rule that the finding breaks, first or in the same step as the first."""
     is_first = finding.rule == rule
     return verdict.RuleVerdict(
         rule,
@@ -236,7 +231,6 @@ def _violated(rule: str, finding: verdict.Finding, exercised: int) -> verdict.Ru
 
 
 def _words(finding: verdict.Finding) -> str:
-    """The message, and which rules the run breaks before."""
     if not finding.behind:
         return finding.message
     before = ", ".join(finding.behind)
@@ -244,5 +238,4 @@ def _words(finding: verdict.Finding) -> str:
 
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:
-    """Lockstep would compare a model with itself."""
     return rule.id == LOCKSTEP and not rule.beside and type(gate.target) is ModelTarget

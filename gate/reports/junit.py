@@ -38,7 +38,6 @@ class JUnit:
         self._explanations: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
-        """Remember why rules broke, and wait for the verdict."""
         if isinstance(event, Found):
             lines = "\n".join(explained(event, self._rules[event.finding.rule]))
             self._explanations.setdefault(event.finding.rule, lines)
@@ -93,7 +92,6 @@ class JUnit:
             what.text = self._explanation(entry)
 
     def _explanation(self, entry: RuleVerdict) -> str:
-        """Of the rule itself, or of the one that broke first in the same step."""
         own = self._explanations.get(entry.consequence_of or entry.id)
         return own or one_line(f"scenario: {entry.scenario}")
 

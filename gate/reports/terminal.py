@@ -88,7 +88,6 @@ class Terminal:
         self._status = console.status("", spinner="line") if console.is_terminal else None
 
     def __call__(self, event: Event) -> None:
-        """Print one event."""
         if isinstance(event, Began):
             scales = ", ".join(event.scales)
             self._dim(f"target {event.target.name} {event.target.version}, scales {scales}")
@@ -167,7 +166,6 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
 
 
 def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """One line a rule, and how many have none."""
     by_id = {rule.id: rule for rule in rules}
     planned = [entry for entry in entries if entry.status == "planned"]
     unchecked = [entry for entry in entries if by_id[entry.id].unchecked]
@@ -197,7 +195,6 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
 
 
 def engine_line(engine: EngineRun) -> str:
-    """What an engine did at a scale."""
     refused = f", {engine.refused_configs} configurations refused" * bool(engine.refused_configs)
     rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
         engine.rejected_requests
@@ -210,7 +207,6 @@ def engine_line(engine: EngineRun) -> str:
 
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
-    """The result in one line."""
     dated = len(out_of_date(verdict))
     parts = [counts(verdict.rules, rules)]
     parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)

@@ -86,7 +86,6 @@ def show(
 def _at_most(
     target: Target, scenario: Scenario, rule: Rule, most: Callable[[Step], int]
 ) -> Outcome:
-    """The run up to the step that breaks the rule and has most of it."""
     reached: dict[int, int] = {}
     broken: set[int] = set()
 

@@ -159,7 +159,6 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
 
 
 def _check_proof_options(question: Question) -> None:
-    """What lemmas prove depends on the size of a block alone."""
     for option, given in (
         ("--revision", question.revision),
         ("--maximize", question.maximize),

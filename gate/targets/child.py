@@ -39,7 +39,6 @@ class Tail:
                     self._kept = (self._kept + data)[-STDERR_KEPT:]
 
     def clear(self) -> None:
-        """Forget what there was."""
         with self._lock:
             self._kept = b""
 
@@ -133,7 +132,6 @@ class Child:
         return bytes(received[:end])
 
     def _wait(self, ready: select.poll) -> None:
-        """Until there is something to read or room to write."""
         while (left := self._deadline - time.monotonic()) > 0:
             if ready.poll(math.ceil(min(left, LOOK_AROUND) * 1000)):
                 return

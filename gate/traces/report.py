@@ -33,7 +33,6 @@ class TraceReporter:
         self._status = console.status("") if console.is_terminal else None
 
     def broke(self, run: TraceRun) -> None:
-        """A run has broken a rule."""
         if self._left == 0:
             return
         self._left -= 1
@@ -161,7 +160,6 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
 
 
 def _follows_its_model(run: TraceRun, explainer: Explainer) -> bool:
-    """The model of the revision that the run is held to takes it whole."""
     match = explainer.match_of(run.begun.revision)
     return match is not None and match.departed is None
 

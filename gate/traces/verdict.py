@@ -59,7 +59,6 @@ class Judged:
     first: dict[str, First] = field(default_factory=dict)
 
     def began(self, started: Started) -> None:
-        """Another run."""
         self.runs += 1
         self.shows |= started.shows
         self.others |= started[:2] != self.started[:2]

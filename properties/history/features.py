@@ -65,7 +65,6 @@ class Features:
         return 1
 
     def completing(self, history: Run, step: Step) -> Container[str]:
-        """Return the requests of the decision that completes in this step."""
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
@@ -96,7 +95,6 @@ class Features:
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:
-        """Return whether a request may end with an error before its first token."""
         return False
 
     def idle_steps(self, history: Run) -> int:

@@ -66,7 +66,6 @@ class RequestHistory:
 
     @property
     def started(self) -> bool:
-        """Some of its prompt is computed."""
         return self.computed > 0
 
     @property
@@ -117,7 +116,6 @@ class RequestHistory:
         self.preemptions += 1
 
     def __copy__(self) -> "RequestHistory":
-        """Return an independent copy: runs that branch copy every request in every step."""
         kind = type(self)
         values = _values.get(kind)
         if values is None:

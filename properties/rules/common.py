@@ -45,7 +45,6 @@ def something_shown(history: RunHistory[Any], step: Step) -> bool:
 
 
 def _other_kind(history: RunHistory[Any], step: Step) -> str | None:
-    """The step is named a prefill although a request in it decodes, or the other way round."""
     members = [history.live[name] for name in step.scheduled if name in history.live]
     again = [one.id for one in members if _begins_again(history, step, one)]
     first = [one.id for one in members if not one.emitted + one.tokens_in_flight] + again
@@ -76,7 +75,6 @@ def _begins_again(history: RunHistory[Any], step: Step, one: RequestHistory) -> 
 def _other_phase(
     history: RunHistory[Any], stay: list[tuple[RequestHistory, int]], step: Step
 ) -> str | None:
-    """A request is named as prefilling that goes on to generate, or one that has begun is not."""
     if step.prefilling is None or step.emitted is None:
         return None
     depth = history.features.depth(history.config)
@@ -190,7 +188,6 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def token_due(history: RunHistory[Any], step: Step) -> bool:
-    """A request finishes by itself."""
     return any(reason != "aborted" for reason in (step.finished or {}).values())
 
 
@@ -208,7 +205,6 @@ def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_waits(history: RunHistory[Any], step: Step) -> bool:
-    """The first in line is not scheduled in this step."""
     return history.first_in_line is not None and history.first_in_line[0] not in step.scheduled
 
 

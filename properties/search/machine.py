@@ -24,7 +24,6 @@ from .state import Search, SearchOptions
 
 
 def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
-    """The configurations of the search."""
     asked = search.options
     if asked.config is not None:
         return st.just(full_config(asked.system, asked.revision, asked.config))
@@ -58,7 +57,6 @@ def _check_smallest(asked: SearchOptions, config: dict[str, Any]) -> None:
 
 
 def _with_own(drawn: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the keys that the target declares."""
     return {**drawn, "own": own}
 
 
@@ -230,7 +228,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.search.hooks.ended(whole)
 
     def abort_request(self, name: str, inside: bool) -> None:
-        """Abort one request, once."""
         index = next(i for i, one in enumerate(self.requests) if one.id == name)
         before = self.requests[index]
         if before.abort_at is None:
@@ -320,7 +317,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         return room and self.generators.caches(self.config)
 
     def aborts(self) -> int:
-        """Aborts in this run so far."""
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
@@ -367,5 +363,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 def machine_of(search: Search, shrink_runs: int = 0) -> type[SchedulerMachine]:
-    """The machine class of one search."""
     return type("BoundMachine", (SchedulerMachine,), {"search": search, "shrink_runs": shrink_runs})

@@ -44,7 +44,6 @@ class BranchingHistory(RunHistory[Any]):
         return self.requests.values()
 
     def open(self, request: str, candidates: Candidates) -> None:
-        """Add a request of which only the candidates are known."""
         self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:

@@ -32,11 +32,9 @@ class CanonicalNames:
                 self.block(block)
 
     def request(self, name: str) -> Hashable:
-        """Return the number of a request."""
         return self._requests.setdefault(name, len(self._requests))
 
     def block(self, number: int) -> int:
-        """Return the number of a block."""
         return self._blocks.setdefault(number, len(self._blocks))
 
     def content(self, content: Content) -> tuple[Any, ...]:

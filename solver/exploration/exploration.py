@@ -122,7 +122,6 @@ class Exploration:
         )
 
     def result(self) -> ExplorationResult:
-        """Return what has been covered so far."""
         search, limits = self.search, self.options.scope.limits
 
         def limits_of(members: int) -> tuple[int, ...]:

@@ -50,7 +50,6 @@ class RequestMenu:
 
     @property
     def everything(self) -> Candidates:
-        """Every item."""
         return self.candidates((1 << len(self.items)) - 1)
 
 
@@ -81,7 +80,6 @@ class Candidates:
         return [number for number in range(len(self.menu.items)) if self.bits >> number & 1]
 
     def split(self, field: str) -> list[Candidates]:
-        """Split the items by their values of a field."""
         parts: dict[Any, int] = {}
         for number in self.numbers():
             value = value_of(self.menu.items[number], field)
@@ -125,7 +123,6 @@ class Candidates:
 
 
 def value_of(item: Request, field: str) -> Any:
-    """Return a field of an item as a scheduler reads it."""
     if field == "content":
         return item.prompt
     if field == AT_ARRIVAL:
@@ -150,7 +147,6 @@ class OpenFields:
 
     @property
     def candidates(self) -> Candidates:
-        """What it may still be."""
         kept: Candidates = self.kept_content
         return kept
 
@@ -173,7 +169,6 @@ class OpenFields:
 
     @property
     def content(self) -> tuple[Segment, ...]:
-        """Segments of the prompt."""
         content: tuple[Segment, ...] = read(
             self.id, "content", self.candidates.known_tokens(self.id)
         )
@@ -226,7 +221,6 @@ class OpenRequestHistory:
 
     @property
     def content(self) -> tuple[Segment, ...]:
-        """Segments of the prompt."""
         content: tuple[Segment, ...] = read(
             self.id, "content", self.candidates.known_tokens(self.id)
         )
@@ -234,7 +228,6 @@ class OpenRequestHistory:
 
     @property
     def priority(self) -> int:
-        """Lower is more important."""
         priority: int = read(self.id, "priority", self.candidates.priority)
         return priority
 

@@ -64,11 +64,9 @@ class PlainModels:
         self.observes = frozenset(self.models[0].observes)
 
     def menu(self, items: Sequence[MenuItem | Ranked]) -> RequestMenu:
-        """The menu of requests."""
         return menu_of(items, self.models)
 
     def initial(self, member: int) -> Plain:
-        """Nothing has arrived."""
         return Plain(member, self.models[member].initial())
 
     def arrive(self, state: Plain, request: str, candidates: Candidates) -> Plain:
@@ -76,7 +74,6 @@ class PlainModels:
         return state._replace(pending=(*state.pending, (request, candidates)))
 
     def narrow(self, state: Plain, request: str, candidates: Candidates) -> Plain:
-        """A pending request has fewer candidates."""
         pending = [(name, candidates if name == request else it) for name, it in state.pending]
         return state._replace(pending=tuple(pending))
 
@@ -98,11 +95,9 @@ class PlainModels:
         return again
 
     def abort(self, state: Plain, request: str) -> Plain:
-        """The client aborts before the decision."""
         return self._done(self._settled(state), ("abort", request))[0]
 
     def step(self, member: int, state: Plain, inside: tuple[str, ...]) -> Stepped:
-        """One step of the model of this number."""
         settled = self._settled(state)
         try:
             after, seen = self._done(settled, ("step", inside))
@@ -111,7 +106,6 @@ class PlainModels:
         return Stepped(after, seen, False)
 
     def quiet(self, state: Plain) -> bool:
-        """Every step is looked at."""
         return False
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
@@ -144,7 +138,6 @@ class PlainModels:
         return state._replace(pending=())
 
     def _done(self, state: Plain, operation: Operation) -> tuple[Plain, dict[str, Any]]:
-        """The state after one operation, and the observation of a step."""
         (name, value), seen, emitted = operation, dict[str, Any](), state.emitted
         model, inner = self.models[state.member], state.model
         if name == "arrive":

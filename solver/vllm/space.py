@@ -36,7 +36,6 @@ FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 
 
 def ranked(items: tuple[MenuItem, ...], priorities: tuple[int, ...]) -> tuple[Ranked, ...]:
-    """Every item with every priority."""
     return tuple((prompt, tokens, own) for own in priorities for prompt, tokens in items)
 
 

@@ -57,7 +57,6 @@ class Cast:
 
     @property
     def covered(self) -> str:
-        """How much has run, in words."""
         return f"{self.runs:,} runs, {self.steps:,} steps"
 
 

@@ -157,7 +157,6 @@ class Engine:
         )
 
     def _check_unbounded(self, tokens: int) -> None:
-        """A pool that stands for an unbounded one must not come round to what it has cached."""
         if self.config["num_blocks"] is not None:
             return
         blocks = self._requested_blocks + -(-tokens // self.config["block_size"])

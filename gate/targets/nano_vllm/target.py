@@ -51,7 +51,6 @@ class NanoTarget(HostedTarget):
         engine.add(request)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """There is no such operation."""
         self._started()
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
@@ -84,7 +83,6 @@ class Engine:
         self._hits: dict[int, int] = {}  # tokens found in the cache, by the holding sequence
 
     def add(self, request: protocol_checks.CheckedRequest) -> None:
-        """A request joins the queue."""
         sequence = self._sequence(request.prompt, self._params(max_tokens=request.max_tokens))
         self._outputs[sequence.seq_id] = request.output
         self.scheduler.add(sequence)
@@ -202,19 +200,14 @@ class _Hash:
         self._hash = hashlib.blake2b(digest_size=8)
 
     def update(self, data: bytes) -> None:
-        """More to hash."""
         self._hash.update(data)
 
     def intdigest(self) -> int:
-        """The hash as a number."""
         return int.from_bytes(self._hash.digest(), "little")
 
 
 class _Tokens(list[int]):
-    """Token ids that give their bytes."""
-
     def tobytes(self) -> bytes:
-        """Eight bytes a token."""
         return b"".join(token.to_bytes(8, "little") for token in self)
 
 

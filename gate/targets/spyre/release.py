@@ -86,7 +86,6 @@ def _make_starts_cheap() -> None:
 
 
 def _prepare_environment(prefix: str) -> None:
-    """Variables that must be set before the first import of vLLM."""
     prepare_environment(plugins="sendnn_inference,spyre")
     os.environ[prefix + "DYNAMO_BACKEND"] = "eager"
     # vllm-spyre 1.x chooses its scheduler by these; later releases have only this one.
@@ -95,7 +94,6 @@ def _prepare_environment(prefix: str) -> None:
 
 
 def _apply_options(release: Release, config: dict[str, Any]) -> None:
-    """Hand over what a release reads from the environment, and empty what it cached of it."""
     options = {
         INTERLEAVE: config["interleave"],
         "PAUSING_ENABLED": config["pausing"],

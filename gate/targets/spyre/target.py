@@ -183,7 +183,6 @@ def observe(engine: Engine, decision: Any, completion: Any, aborted: list[str]) 
 
 
 def step_kind(engine: Engine, decision: Any) -> str:
-    """What the runner took the step for."""
     if not decision.total_num_scheduled_tokens:
         return "idle"
     forward = engine.model.forward

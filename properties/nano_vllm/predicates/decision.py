@@ -75,5 +75,4 @@ def free_before(history: RunHistory) -> int | None:
 
 
 def names(requests: Iterable[RequestHistory]) -> str:
-    """Their ids, in a sentence."""
     return ", ".join(one.id for one in requests)

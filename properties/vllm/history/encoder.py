@@ -23,7 +23,6 @@ class Input(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Its size."""
         return self.end - self.start
 
 
@@ -66,5 +65,4 @@ def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[
 
 
 def at(inputs: tuple[Input, ...], token: int) -> Input | None:
-    """The input that a token belongs to."""
     return next((one for one in inputs if one.start <= token < one.end), None)

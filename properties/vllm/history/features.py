@@ -27,7 +27,6 @@ class VllmFeatures(Features):
     request_history = VllmRequestHistory
 
     def initial(self) -> VllmState:
-        """Return the state before the first step."""
         return VllmState()
 
     def can_never_run(self, config: Config, request: Request) -> bool:
@@ -55,7 +54,6 @@ class VllmFeatures(Features):
         return in_flight.depth(config)
 
     def completing(self, history: RunHistory[Any], step: Step) -> Container[str]:
-        """Return the requests of the decision that completes in this step."""
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
@@ -84,7 +82,6 @@ class VllmFeatures(Features):
         return [(request, tokens) for request, tokens in brought if tokens]
 
     def place_unknown(self, account: RequestHistory) -> bool:
-        """Return whether a connector may have moved the request."""
         return loads.place_unknown(of(account))
 
     def right_drafts(

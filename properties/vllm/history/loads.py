@@ -51,7 +51,6 @@ def offered(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
 
 
 def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str]:
-    """The requests whose load begins in this step."""
     return [n for n in step.parked or () if n in live and live[n].parked_since is None]
 
 

@@ -48,7 +48,6 @@ class VllmRequestHistory(RequestHistory):
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> "VllmRequestHistory":
-        """Return the history of a request that has just been accepted."""
         return cls(
             request.id,
             request.prompt_len,

@@ -145,7 +145,6 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """The first in line, if it waits and nothing can have kept it from being admitted."""
     waiting = may_go(history, step)
     if not waiting or step.preempted or not order_is_known(history):
         return None
