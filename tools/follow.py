@@ -14,6 +14,9 @@ import sys
 import tempfile
 from types import FrameType
 
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+
 from .house import LAYERS, ROOT
 
 PLACES = {
@@ -60,7 +63,9 @@ def gate(rule: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    rule = sys.argv[1]
+    rules = {rule.id for system in SYSTEMS for rule in load(system)}
+    if len(sys.argv) != 2 or (rule := sys.argv[1]) not in rules:
+        sys.exit(f"RULE: {' '.join(sys.argv[1:]) or 'missing'}; valid: a rule, such as SPY-R07")
     found = files_naming(rule)
     print(f"{rule}: {sum(map(len, found.values()))} files")
     for what, paths in found.items():

@@ -179,7 +179,7 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     beyond = False  # the models refuse a request that exceeds a limit by itself
-    drafted = slots = drafts_in_flight = 0  # no scope has speculative decoding
+    drafted = verified = slots = drafts_in_flight = 0  # no scope has speculative decoding
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails or sends
     load_fails_at = send_steps = None
@@ -207,24 +207,14 @@ class OpenRequestHistory:
         self.over: int | None = None
         self.ended: str | None = None
 
-    @property
-    def prompt(self) -> int:
-        """Tokens of the prompt."""
-        prompt: int = read(self.id, "prompt", self.candidates.prompt)
-        return prompt
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens that it may generate."""
-        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
-        return tokens
-
-    @property
-    def content(self) -> tuple[Segment, ...]:
-        content: tuple[Segment, ...] = read(
-            self.id, "content", self.candidates.known_tokens(self.id)
-        )
-        return content
+    prompt = OpenFields.prompt
+    max_tokens = OpenFields.max_tokens
+    content = OpenFields.content
+    started = RequestHistory.started
+    prefilled = RequestHistory.prefilled
+    held_tokens = RequestHistory.held_tokens
+    max_computed = RequestHistory.max_computed
+    num_tokens = RequestHistory.num_tokens
 
     @property
     def priority(self) -> int:
@@ -236,20 +226,6 @@ class OpenRequestHistory:
         """A request goes on until its end is chosen."""
         return ENDLESS
 
-    started = RequestHistory.started
-    prefilled = RequestHistory.prefilled
-    held_tokens = RequestHistory.held_tokens
-
-    @property
-    def max_computed(self) -> int:
-        """Tokens that were ever computed of it."""
-        return max(self.computed, self.lost)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens known so far, with those in flight."""
-        return self.prompt + self.emitted + self.tokens_in_flight
-
     @property
     def may_change_after_end(self) -> bool:
         """A load, or a decision in flight, may still write its blocks."""
@@ -257,10 +233,8 @@ class OpenRequestHistory:
 
     def rewind(self) -> None:
         """Book a preemption: all its tokens are to be computed again."""
-        self.lost = self.max_computed
-        self.regenerated = self.emitted
-        self.computed = self.prefix_hit = self.tokens_in_flight = self.tokens_loading = 0
-        self.preemptions += 1
+        RequestHistory.rewind(self)  # type: ignore[arg-type]
+        self.tokens_in_flight = self.tokens_loading = 0
 
 
 def left(sequence: Any) -> tuple[int, ...]:

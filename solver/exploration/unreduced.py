@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...model.scenario import Request
 from ...model.systems import full_config, make_model
-from .branching_history import COUNTERS, BranchingHistory
+from .branching_history import BranchingHistory, counters
 from .models import Stepped
 from .scope import MenuItem, Ranked, menu_of
 from .undecided import Candidates, ChoiceNeeded, RequestMenu, fully_decided
@@ -110,8 +110,9 @@ class PlainModels:
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
         """The state, and what the rules read of each request; a system has some of the counters."""
+        names = counters(history.features.request_history)
         known = tuple(
-            (account.id, account.ended, *(getattr(account, name, None) for name in COUNTERS))
+            (account.id, account.ended, *(getattr(account, name) for name in names))
             for account in history.requests.values()
         )
         return state.member, state.model, state.pending, known

@@ -3,12 +3,14 @@
 import ast
 import io
 import re
+import sys
 
 import pytest
 
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.trace_file import Source, read_trace
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
+from schedproof.tools import follow
 from schedproof.tools.follow import files_naming
 from schedproof.tools.hidden_fields import accusations
 from schedproof.tools.house import ROOT, sources
@@ -127,3 +129,10 @@ def test_every_configuration_is_listed_with_an_answer_for_each_rule():
         assert (join == "not asked") == bool(one.pausing)
         for answer in {join, limit} - {"not asked"}:
             assert re.match(r"proven \(|`\w+` fails: a run of \d requests \(", answer), answer
+
+
+@pytest.mark.parametrize(("words", "problem"), [(["SPY-R999"], "SPY-R999"), ([], "missing")])
+def test_following_no_rule_is_one_clear_error(monkeypatch, words, problem):
+    monkeypatch.setattr(sys, "argv", ["follow", *words])
+    with pytest.raises(SystemExit, match=f"^RULE: {problem}; valid: a rule, such as SPY-R07$"):
+        follow.main()

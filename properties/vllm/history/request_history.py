@@ -1,6 +1,7 @@
 """What a client of vLLM has observed of one request: also its drafts, loads and encoder inputs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ....model.scenario import Request
 from ...history.request_history import RequestHistory
@@ -46,24 +47,17 @@ class VllmRequestHistory(RequestHistory):
     tokens_loading: int = 0
     inputs: tuple[Input, ...] = ()
 
-    @classmethod
-    def of(cls, request: Request, arrival: int, open_ended: bool) -> "VllmRequestHistory":
-        return cls(
-            request.id,
-            request.prompt_len,
-            request.max_tokens,
-            None if open_ended else request.tokens_to_emit,
-            request.prompt,
-            arrival=arrival,
-            priority=request.priority,
-            accepted=request.accepted,
-            load_steps=request.load_steps,
-            load_fails_at=request.load_fails_at,
-            deferrals=request.load_deferrals,
-            send_steps=request.send_steps,
-            external=min(request.external_tokens, request.prompt_len),
-            inputs=inputs_of(request),
-        )
+    @staticmethod
+    def own_fields(request: Request) -> dict[str, Any]:
+        return {
+            "accepted": request.accepted,
+            "load_steps": request.load_steps,
+            "load_fails_at": request.load_fails_at,
+            "deferrals": request.load_deferrals,
+            "send_steps": request.send_steps,
+            "external": min(request.external_tokens, request.prompt_len),
+            "inputs": inputs_of(request),
+        }
 
     @property
     def held_tokens(self) -> int:
