@@ -115,7 +115,7 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
         return []
     return [
         f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
-        f"the request that had it has left, and the batch is at {now}",
+        f"the request that had it has left, and the batch is at {now}"
     ]
 
 

@@ -11,16 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre.lanes import (
-    ARRIVAL,
-    ASKED,
-    END,
-    MAX_TOKENS,
-    PROMPT,
-    Array,
-    LaneResult,
-    Rules,
-)
+from ...model.spyre.lanes import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Array, LaneResult, Rules
 from ...model.systems import full_config
 
 SLOTS = (2, 8)

@@ -113,12 +113,7 @@ class Exploration:
             reduced=options.reduced,
         )
         self.search = StateSearch(
-            self._space,
-            options.order,
-            options.first_only,
-            options.deepest,
-            choose,
-            options.walks,
+            self._space, options.order, options.first_only, options.deepest, choose, options.walks
         )
 
     def result(self) -> ExplorationResult:
