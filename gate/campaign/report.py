@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ...model.scenario import Scenario
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from ..console.output import say
 from ..files.scenario_file import write_scenario
 from .items import Failure, Shrinking

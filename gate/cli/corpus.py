@@ -10,8 +10,7 @@ from rich.console import Console
 
 from ...model.errors import InputError
 from ...spec.catalogue import Rule, load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import at_least, check_file
 from ..corpus import adding as corpus_adding
 from ..corpus import checks as corpus_checks

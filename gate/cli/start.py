@@ -7,8 +7,7 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
-from ..console import interrupts
-from ..console.exit_codes import INCONCLUSIVE, USAGE
+from ..console import INCONCLUSIVE, USAGE, interrupts
 
 
 def main() -> None:

@@ -22,8 +22,7 @@ from ...properties.checking.recording import Recorded, Recorder, RecordError
 from ...properties.checking.replay import replay
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
-from ..console import interrupts, output
-from ..console.exit_codes import CONFORMS
+from ..console import CONFORMS, interrupts, output
 from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
 from ..files.scenario_file import FileError, scenario_json
 from ..judging.context import Fault

@@ -10,8 +10,7 @@ from rich.console import Console
 from ...model.target import ModelTarget, Target
 from ...properties.shrinking.shrink import size
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
 from .adding import expectation

@@ -16,10 +16,10 @@ from typing import Any
 
 from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
-from ..files.code_version import code_version
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import told, write
+from ..processes.executors import code_version
 
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))

@@ -11,8 +11,7 @@ from rich.markup import escape
 from ...solver.exploration.exploration import Counterexample, ExplorationResult, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
 from ..files.writing import write
 from ..targets.target_spec import model_spec, replay_options

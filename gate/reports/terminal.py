@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from ...spec.catalogue import Rule
-from ..console.exit_codes import CONFORMS
+from ..console import CONFORMS
 from ..console.output import one_line, print_details, show_failure
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
 from ..judging.verdict import NOT_SHOWN, EngineRun, RuleVerdict, Verdict

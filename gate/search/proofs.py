@@ -16,8 +16,7 @@ from ...properties.rules.registry import applies
 from ...solver.smt.obligation import Discharged, ScenarioPair, discharge
 from ...solver.systems import proofs_of
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
 from ..processes.work_process import Unanswered, bounded
 

@@ -9,8 +9,7 @@ from rich.markup import escape
 from ...properties.explanations.lockstep import Departure, Explainer, Match
 from ...properties.history.request_history import RequestHistory
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS
+from ..console import BROKEN, CONFORMS, output
 from ..console.step_lines import step_line
 from ..reports import terminal
 from .judge import TraceRun

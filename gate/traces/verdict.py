@@ -10,7 +10,7 @@ import msgspec
 from ...model.replies import Started
 from ...properties.rules.registry import LOCKSTEP, applies
 from ...spec.catalogue import Rule
-from ..console.exit_codes import BROKEN, INCONCLUSIVE
+from ..console import BROKEN, INCONCLUSIVE
 from ..judging import verdict
 from ..judging.verdict import RuleVerdict
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
+from ...properties.history.features import Features
 from ...properties.history.request_history import RequestHistory
 from ...properties.history.run_history import RunHistory
 from .undecided import Candidates, OpenRequestHistory, fully_decided
@@ -17,9 +18,10 @@ DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "e
 
 
 @cache
-def counters(kind: type[RequestHistory]) -> tuple[str, ...]:
-    """Return the fields that the steps change, whether or not the request is decided."""
-    return tuple(field.name for field in fields(kind) if field.name not in DECIDED)
+def counters(features: Features) -> tuple[str, ...]:
+    """Return the fields of a request that steps change, whether or not the request is decided."""
+    names = (field.name for field in fields(features.request_history))
+    return tuple(name for name in names if name not in DECIDED)
 
 
 class BranchingHistory(RunHistory[Any]):
@@ -60,7 +62,7 @@ class BranchingHistory(RunHistory[Any]):
         tokens, content = known.max_tokens, known.known_tokens(request)
         make = self.features.request_history
         new = make(request, known.prompt, tokens, tokens, content, priority=known.priority)
-        for name in counters(make):
+        for name in counters(self.features):
             setattr(new, name, getattr(old, name))
         self._enter(request, new)
 

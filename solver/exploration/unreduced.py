@@ -110,7 +110,7 @@ class PlainModels:
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
         """The state, and what the rules read of each request; a system has some of the counters."""
-        names = counters(history.features.request_history)
+        names = counters(history.features)
         known = tuple(
             (account.id, account.ended, *(getattr(account, name) for name in names))
             for account in history.requests.values()

@@ -27,8 +27,7 @@ from ....solver.spyre.admission_sequences import (
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
 from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, worst
 from ....spec.catalogue import Rule, load, select
-from ...console import output
-from ...console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
