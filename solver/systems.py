@@ -83,7 +83,6 @@ class SystemSpace(NamedTuple):
 
 
 def space_of(system: str) -> SystemSpace:
-    """Return how to explore a registered system that has scopes."""
     found: SystemSpace = part(system, "space")
     return found
 
@@ -103,7 +102,6 @@ def proofs_of(system: str) -> "Mapping[str, RuleProof]":
 
 
 def contracts() -> "dict[str, Contract]":
-    """Return the contracts of all registered systems, by name."""
     found: dict[str, Contract] = {}
     for system in SYSTEMS:
         found |= part(system, "contracts") or {}

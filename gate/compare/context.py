@@ -71,7 +71,6 @@ class Diff:
     fault: Fault | None = None
 
     def stderr(self) -> str:
-        """What the processes of both targets wrote there."""
         return "".join(side.stderr() for side in self.pair.sides)
 
     @property

@@ -48,7 +48,6 @@ class DiffReporter:
             print_difference(self._console, event, self._told)
 
     def close(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 

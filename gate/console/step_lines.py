@@ -127,7 +127,6 @@ class StepLines:
         self._say(step_text(news))
 
     def close(self) -> None:
-        """Say what was held back."""
         if self._alike:
             first, last = self._alike[0], self._alike[-1]
             self._say(folded_text(first, last) if first is not last else step_text(first))

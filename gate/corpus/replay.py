@@ -91,7 +91,6 @@ def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
 
 
 def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
-    """The rules that a scenario is judged by: of those of its revision the chosen ones, or all."""
     catalogue = load(scenario.system)
     return [
         rule

@@ -71,7 +71,6 @@ class Reporter:
             self._end(event)
 
     def close(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 
@@ -113,7 +112,6 @@ class Reporter:
 
     @property
     def broken(self) -> bool:
-        """A rule is broken, and a replay has confirmed it."""
         return any(rule.broken for rule in self._so_far.values())
 
     def _leave_out(self, why: str, part: ExploreOptions) -> None:

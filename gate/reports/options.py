@@ -52,7 +52,6 @@ class Ndjson:
             raise FileError(f"{self._path}: cannot be written to ({error.strerror})") from None
 
     def close(self) -> None:
-        """Let the file go."""
         if self._file is not None:
             self._file.close()
 

@@ -103,7 +103,6 @@ class Terminal:
             print_verdict(self._console, event.verdict, self._rules, self._verbose)
 
     def close(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 

@@ -86,7 +86,6 @@ class Child:
 
     @property
     def process_id(self) -> int:
-        """The process id of the target, the leader of its group."""
         return self._process.leader
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:

@@ -93,7 +93,6 @@ class PipeTarget:
         return self._ask({"op": "abort", "id": id, **when}, self._step_limit)
 
     def step(self) -> Reply:
-        """One scheduling decision and its completion."""
         return self._ask({"op": "step"}, self._step_limit)
 
     def stop(self) -> Reply:

@@ -49,7 +49,6 @@ def one_of(*words: str) -> Kind:
 
 
 def check_system(system: str, supported: str) -> None:
-    """Refuse a system that the target does not host."""
     if system != supported:
         raise RefusedError(f'$.system is {json.dumps(system)}; valid is "{supported}"')
 

@@ -109,7 +109,6 @@ class Release:
 
 
 def packages() -> dict[str, Package]:
-    """Return the packages of all registered systems, by name."""
     return {package.name: package for name in SYSTEMS for package in part(name, "releases") or ()}
 
 

@@ -74,7 +74,6 @@ class Recorder:
         return self._replied("add", self._target.add(request))
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """A client gives a request up."""
         self._write({"op": "abort", "id": id} | ({"inside": True} if inside else {}))
         args = (id, True) if inside else (id,)
         return self._replied("abort", self._target.abort(*args))

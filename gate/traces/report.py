@@ -58,20 +58,17 @@ class TraceReporter:
             print_explanation(self._console, run, explainer)
 
     def notice(self, text: str) -> None:
-        """Something worth a line."""
         self.quiet()
         self._console.print(_one(text), style="dim", markup=False)
 
     @contextmanager
     def progress(self, events: Iterator[Event]) -> Iterator[Iterator[Event]]:
-        """Pass the events on, and count them on a terminal."""
         try:
             yield events if self._status is None else self._counted(events)
         finally:
             self.quiet()
 
     def quiet(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 

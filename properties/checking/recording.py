@@ -30,7 +30,6 @@ class Recorder:
         self.answers: list[Answer] = []
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Begin a new recording."""
         self.answers = []
         return self._note("start", self._target.start, system, revision, config)
 

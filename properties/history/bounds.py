@@ -81,6 +81,5 @@ def one_after_the_other(config: Config, work: int, requests: int) -> int:
 
 
 def bounds_of(system: str) -> Bounds:
-    """The bounds of a registered system."""
     found: Bounds = part(system, "bounds")
     return found

@@ -33,7 +33,6 @@ class Features:
     never_preempts = False
 
     def initial(self) -> Any:
-        """Return the state of a run before its first step."""
         return None
 
     # Requests

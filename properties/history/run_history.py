@@ -198,7 +198,6 @@ class RunHistory(Generic[R]):
         return (self._sorted_phases or self._sort_phases())[2]
 
     def running(self) -> list[R]:
-        """Unfinished requests that have started and are not paused."""
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
@@ -207,7 +206,6 @@ class RunHistory(Generic[R]):
 
     @property
     def arrived(self) -> int:
-        """Requests that were accepted so far."""
         return len(self.requests) + self.forgotten
 
     @property

@@ -118,7 +118,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @property
     def history(self) -> RunHistory:
-        """What the client has observed so far."""
         return self.session.monitor.history
 
     @initialize(
@@ -176,7 +175,6 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
     @rule(data=st.data(), chunks=st.integers(0, 2))
     def arrive_during_prefill(self, data: st.DataObject, chunks: int) -> None:
-        """A request arrives while a long prompt is computed."""
         self.one_arrival(data, data.draw(self.generators.long_prompts(self.config)))
         self.some_chunks(self.requests[-1].id, chunks)
         if not self.over and self.history.ongoing():
@@ -217,7 +215,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step()
 
     def teardown(self) -> None:
-        """Finish the run, and count what it exercised."""
         try:
             if not self.over:
                 self.drain()

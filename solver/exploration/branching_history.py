@@ -67,7 +67,6 @@ class BranchingHistory(RunHistory[Any]):
         self._enter(request, new)
 
     def ends(self, request: str) -> None:
-        """Make the request's next token its last."""
         account = self.live[request]
         account.output_len = account.emitted + 1
 

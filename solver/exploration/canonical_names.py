@@ -38,7 +38,6 @@ class CanonicalNames:
         return self._blocks.setdefault(number, len(self._blocks))
 
     def content(self, content: Content) -> tuple[Any, ...]:
-        """Return what a block holds, in these names."""
         return tuple((self._stream(stream), tokens) for stream, tokens in content)
 
     def pool(self, pool: Pool) -> tuple[Hashable, ...]:

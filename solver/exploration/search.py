@@ -288,7 +288,6 @@ class StateSearch:
 
 @cache
 def numbers(members: int) -> tuple[int, ...]:
-    """Return the configurations of a set of bits."""
     return tuple(number for number in range(members.bit_length()) if members >> number & 1)
 
 

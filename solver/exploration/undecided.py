@@ -232,7 +232,6 @@ class OpenRequestHistory:
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:
-        """Book a preemption: all its tokens are to be computed again."""
         RequestHistory.rewind(self)  # type: ignore[arg-type]
         self.tokens_in_flight = self.tokens_loading = 0
 
@@ -264,7 +263,6 @@ def read(request: str, field: str, value: Any) -> Any:
 
 
 def fully_decided(candidates: Candidates) -> bool:
-    """Return whether nothing of a request with these candidates is open."""
     values = (candidates.prompt, candidates.max_tokens, candidates.content, candidates.priority)
     return None not in values
 

@@ -105,7 +105,6 @@ def share(reserve: int, blocks: int) -> float:
 
 
 def total(asked: Sequence[Lengths]) -> int:
-    """Tokens of all prompts and answers together."""
     return sum(one.prompt + one.max_tokens for one in asked)
 
 

@@ -201,7 +201,6 @@ class LlmServingSimTarget(HostedTarget):
         self._checkout: Checkout | None = None
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "llmservingsim")
         protocol_checks.check_keys(config, KEYS)
         if self._checkout is None:
@@ -292,7 +291,6 @@ def decodes_at(request: Any, computed: int) -> bool:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Whether requests that compute decode, prefill, or both."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -306,5 +304,4 @@ def reason(engine: Engine, request: Any) -> str:
 
 
 def main() -> None:
-    """Serve the scheduler of the checkout."""
     serve(LlmServingSimTarget())

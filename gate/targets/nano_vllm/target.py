@@ -35,7 +35,6 @@ class NanoTarget(HostedTarget):
     """The operations on the checkout's scheduler, which knows no abort."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "nano_vllm")
         protocol_checks.check_keys(config, KEYS)
         if config["block_size"] < 2:
@@ -118,13 +117,11 @@ class Engine:
 
     @property
     def live(self) -> set[str]:
-        """The ids of requests that wait or run."""
         return {
             self.name(sequence) for sequence in (*self.scheduler.waiting, *self.scheduler.running)
         }
 
     def name(self, sequence: Any) -> str:
-        """The id that the client gave."""
         return self._outputs[sequence.seq_id].id
 
     def _tokens(self, sequence: Any, is_prefill: bool) -> int:
@@ -212,7 +209,6 @@ class _Tokens(list[int]):
 
 
 def version() -> str:
-    """The version of the checkout, as given in its project file."""
     import tomllib
 
     with open(os.path.join(os.environ[CHECKOUT], "pyproject.toml"), "rb") as file:
@@ -220,5 +216,4 @@ def version() -> str:
 
 
 def main() -> None:
-    """Serve the scheduler of the checkout."""
     serve(NanoTarget())

@@ -40,7 +40,6 @@ class Release:
 
 @functools.cache
 def load_release() -> Release:
-    """Import vLLM and the plugin that is on the path."""
     package = next((p for p in PACKAGES if importlib.util.find_spec(p)), None)
     if package is None or importlib.util.find_spec("vllm") is None:
         raise RefusedError(

@@ -134,7 +134,6 @@ class Engine:
 
     @property
     def pauses(self) -> bool:
-        """Whether the release can pause decoding requests."""
         return hasattr(self.scheduler, "paused_decoding_requests")
 
     def _make_runner(self) -> Any:
@@ -199,7 +198,6 @@ class Engine:
         return True
 
     def execute(self, decision: Any) -> Any:
-        """Let the runner carry out a scheduling decision."""
         self.model.forward = None
         self.broken_assertion = None
         with self._watched_limit() as limit:

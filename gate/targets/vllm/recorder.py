@@ -66,7 +66,6 @@ class Record:
         self._write(started, reply)
 
     def added(self, request: Any) -> None:
-        """A request has arrived, which is between two steps."""
         self._no_completion()
         entry = {**request_of(request), "prompt": self._contents.prompt_of(request)}
         self._write({"op": "add", "request": entry}, {"ok": True})

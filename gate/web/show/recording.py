@@ -58,7 +58,6 @@ class Run:
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The steps, as the target showed them."""
         return self.followed.steps
 
     @property

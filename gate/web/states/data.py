@@ -96,7 +96,6 @@ class Shown(NamedTuple):
 
 
 def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
-    """Everything that the page shows, as plain data."""
     asked, explored = graph.run.options, graph.result
     scope = asked.scope
     start = graph.run.scenario(())

@@ -89,7 +89,6 @@ class ByHand:
 
     @property
     def can_undo(self) -> bool:
-        """There is a move to take back."""
         return bool(self._before)
 
     @property
@@ -207,7 +206,6 @@ class ByHand:
                 return
 
     def undo(self) -> None:
-        """Take back the last move."""
         if not self._before:
             raise NotNow("there is no move to take back")
         last, self.clients = self.clients, self._before.pop()
@@ -216,7 +214,6 @@ class ByHand:
             self._again()
 
     def restart(self) -> None:
-        """Begin anew, with nothing arrived."""
         self.clients = Clients()
         self._before = []
         self.notice = ""

@@ -106,7 +106,6 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def someone_joins(history: VllmRun, step: Step) -> bool:
-    """A request is admitted while another one runs."""
     return bool(admitted(history, step)) and bool(kept(history, step))
 
 

@@ -32,7 +32,6 @@ def encodes(config: Config) -> bool:
 
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
-    """The segments of a request that come from an encoder."""
     if not request.encoder_inputs:
         return ()
     starts = request.segment_starts

@@ -87,7 +87,6 @@ class VllmFeatures(Features):
     def right_drafts(
         self, history: RunHistory[Any], step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of the tokens are right drafts."""
         request = of(account)
         right = speculation.drafts_right(history.config, request, step, tokens)
         return right if request.drafted or right else None
@@ -121,7 +120,6 @@ class VllmFeatures(Features):
         return bool(history.aborts_to_report) or failed
 
     def is_sent(self, account: RequestHistory) -> bool:
-        """Return whether the blocks of a request are sent after its end."""
         return loads.is_sent(of(account))
 
     def slots(self, config: Config, covered: int) -> int:
@@ -129,7 +127,6 @@ class VllmFeatures(Features):
         return speculation.slots(config, covered)
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:
-        """Book encoder outputs and loads."""
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

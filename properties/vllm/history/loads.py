@@ -90,7 +90,6 @@ def begin(one: VllmRequestHistory, step: Step, block: int) -> None:
 
 
 def loading(one: VllmRequestHistory) -> bool:
-    """The load of a request has not landed before the coming step."""
     return one.parked_since is not None and one.load_left > 0
 
 

@@ -75,7 +75,6 @@ class VllmRequestHistory(RequestHistory):
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:
-        """Book a preemption: all its tokens are to be computed again."""
         RequestHistory.rewind(self)
         self.drafted = self.slots = 0
         self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0

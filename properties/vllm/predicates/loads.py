@@ -114,7 +114,6 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
 
 
 def one_has_landed(history: VllmRun, step: Step) -> bool:
-    """A request whose load has landed may join."""
     return first_landed(history, step) is not None
 
 
