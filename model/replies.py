@@ -10,18 +10,35 @@ from .observation import FIELDS, NULLABLE, REQUIRED, Step
 
 DEFAULTS = "defaults"
 CHOICES = "config_keys"
+START_UP = "start_up"
+
+
+class StartUp(msgspec.Struct, frozen=True):
+    """Whether a server of the target starts with the configuration, None if that is not known.
+
+    `why` names the check that it passed, or says why it does not start or was not checked.
+    """
+
+    starts: bool | None
+    why: str
+
+    def __str__(self) -> str:
+        if self.starts is None:
+            return f"not checked, {self.why}"
+        return f"yes, by {self.why}" if self.starts else f"no, {self.why}"
 
 
 class Started(NamedTuple):
     """What a target says of itself: name, version, the step fields that it shows, by configuration
-    key what it does where a configuration does not give the key, and by key of its own the values
-    that a configuration of the generic system may have in `own`."""
+    key what it does where a configuration does not give the key, by key of its own the values that
+    a configuration of the generic system may have in `own`, and whether its server starts so."""
 
     name: str
     version: str
     observes: frozenset[str]
     defaults: Mapping[str, Any] = {}
     choices: Mapping[str, tuple[Any, ...]] = {}
+    start_up: StartUp | None = None
 
     @property
     def shows(self) -> frozenset[str]:
@@ -53,7 +70,17 @@ def read_started(reply: Any) -> Started:
     if not isinstance(defaults, Mapping):
         raise AdapterFault("start", f"defaults is {_text(defaults)}; valid: an object", "")
     shown = (frozenset(observes) & FIELDS) | REQUIRED
-    return Started(name, version, shown, defaults, _choices(reply.get(CHOICES, {})))
+    choices = _choices(reply.get(CHOICES, {}))
+    return Started(name, version, shown, defaults, choices, _start_up(reply.get(START_UP)))
+
+
+def _start_up(said: Any) -> StartUp | None:
+    if said is None:
+        return None
+    try:
+        return msgspec.convert(said, StartUp)
+    except msgspec.ValidationError as error:
+        raise AdapterFault("start", f"{START_UP} is {_text(said)}: {error}", "") from None
 
 
 def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:

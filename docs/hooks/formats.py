@@ -18,7 +18,7 @@ from msgspec import inspect as types
 
 from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.judging import deviations, events, verdict
-from schedproof.gate.reports.ndjson import FoundLine
+from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, scenario
 from schedproof.model.systems import full_config, revisions_of

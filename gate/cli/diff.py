@@ -29,9 +29,8 @@ from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.verdict import TargetInfo
 from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened
-from ..targets.limits import replay_options
 from ..targets.supported_releases import parse_release
-from ..targets.target_spec import TargetSpec, parse_target
+from ..targets.target_spec import TargetSpec, parse_target, replay_options
 from .options import Offline, SchedulerClass, StepLimit, TimeLimit
 from .project import from_project, with_its_target
 

@@ -31,9 +31,9 @@ from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
-from ..targets.limits import MEMORY_LIMIT
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, TargetSpec
 from .options import (
+    BeyondStartUp,
     ClassPath,
     ExcludeOption,
     LockstepOption,
@@ -120,13 +120,14 @@ def command(
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
+    beyond_start_up: BeyondStartUp = False,
     jobs: Annotated[
         int, typer.Option(help="processes that run scales and engines; the verdict is the same")
     ] = 1,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
     use_rules(own_rules)
-    spec = named_target(context, target, path, scheduler_cls)
+    spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
     check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))

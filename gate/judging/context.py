@@ -19,9 +19,8 @@ from ...properties.rules.registry import (
 )
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
-from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..targets.probe import ProbeRequest
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
 from .deviations import Deviations, State
 from .events import Report
@@ -116,6 +115,7 @@ class GateResults:
         runs_cut_short: by rule, the runs that it ended.
         unconfirmed: rules that broke once, and not again in the same scenario.
         deviation_status: by the number of a known deviation, whether it was met, and how.
+        refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
     """
 
@@ -126,6 +126,7 @@ class GateResults:
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
     deviation_status: dict[int, tuple[State, str]] = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
     interrupted: bool = False
     hung: bool = False
     fault: BreakOff | None = None
@@ -157,6 +158,7 @@ class GateResults:
         self.unconfirmed |= other.unconfirmed
         for number, status in other.deviation_status.items():
             self.deviation_status.setdefault(number, status)
+        self.refusals.update(other.refusals)
         self.interrupted |= other.interrupted
         self.hung |= other.hung
         self.fault = self.fault or other.fault

@@ -71,6 +71,7 @@ def search_scale(
                     raise not_deterministic(search.runs, examples)
             finally:
                 totals += search.counts
+                gate.results.refusals.update(search.refused)
                 gate.results.exercised.update(search.exercised)
                 gate.results.exercised_cleanly |= search.uncut
                 gate.results.runs_cut_short.update(search.cut)

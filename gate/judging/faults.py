@@ -99,7 +99,7 @@ def _is_one_failure(one: Finding, other: Finding) -> bool:
     return _needs_no_more(one, other) or _needs_no_more(other, one)
 
 
-def _with(finding: Finding) -> set[str]:
+def _with(finding: Finding) -> frozenset[str]:
     """What breaks in its last step; whatever breaks differs from the model: lockstep says nothing
     about the cause."""
     return finding.rules - {LOCKSTEP}
@@ -126,7 +126,7 @@ def _needs_no_more(one: Finding, other: Finding) -> bool:
 
 def _same_needs(one: Finding, other: Finding) -> bool:
     """Both need the same features, of which there are some."""
-    return bool(one.needs) and set(one.needs) == set(other.needs or ())
+    return one.needs is not None and one.needs != () and {*one.needs} == {*(other.needs or ())}
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int]:

@@ -109,6 +109,7 @@ def keep(
         others_first=others_first,
         decided=_decided(first.rule, outcome.session.details),
         by_adapter=first.by_adapter,
+        start_up=started.start_up,
     )
     gate.results.findings.append(finding)
     gate.results.hung |= first.rule == NEVER_HANGS

@@ -164,8 +164,9 @@ def _to_its_end(
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, new=gate.deviations.new)
-        except (ConfigRefused, InputError):  # an option that this revision does not have
+        except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
+            gate.results.refusals[str(refusal)] += 1
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule

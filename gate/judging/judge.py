@@ -151,6 +151,7 @@ def _conclude(
         fault=None if results.fault is None else results.fault.text,
         config=dict(options.fixed),
         faults=faults,
+        refusals=verdict.refusals(results.refusals),
     )
     gate.report(Judged(judged))
     return judged

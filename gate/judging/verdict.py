@@ -1,15 +1,18 @@
 """The result of a gate as data: `schedproof/verdict@1`."""
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
 
+from ...model.replies import StartUp
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
+NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not a version
 NOT_SHOWN = "the target does not show "  # then the fields that a rule needs
 Status = Literal[
     "held",
@@ -65,6 +68,7 @@ class Finding(msgspec.Struct, frozen=True):
             was shrunk.
         decided: file and line of the scheduler that raised or hung, where they are known.
         by_adapter: only the adapter can have done this, whatever the scheduler decided.
+        start_up: whether a server of the target starts with this configuration, if it is a release.
     """
 
     rule: str
@@ -85,6 +89,7 @@ class Finding(msgspec.Struct, frozen=True):
     others_first: int = 0
     decided: str | None = None
     by_adapter: bool = False
+    start_up: StartUp | None = None
 
     @property
     def rules(self) -> frozenset[str]:
@@ -136,6 +141,13 @@ class Fault(msgspec.Struct, frozen=True):
     decided: str | None = None
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Configurations that the target refused for one reason: how many, and what it said first."""
+
+    count: int
+    message: str
+
+
 class RuleVerdict(msgspec.Struct, frozen=True):
     """One rule. `exercised` counts the steps in which its witness occurred.
 
@@ -179,7 +191,18 @@ class Verdict(msgspec.Struct, frozen=True):
     fault: str | None = None
     config: dict[str, Any] = {}
     faults: tuple[Fault, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     format: str = FORMAT
+
+
+def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
+    """Group what a target said of configurations that it refused: reasons that differ only in
+    numbers are one. The most frequent comes first."""
+    grouped: dict[str, list[str]] = {}
+    for message in messages:
+        grouped.setdefault(NUMBER.sub("#", message), []).append(message)
+    found = [Refusal(sum(messages[one] for one in group), group[0]) for group in grouped.values()]
+    return tuple(sorted(found, key=lambda refusal: -refusal.count))
 
 
 def exit_code(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.exit_codes import INCONCLUSIVE
@@ -59,6 +60,8 @@ def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]
     lines = failure_lines(*reported)
     if finding.others_first:
         lines.append(f"not shrunk: {finding.others_first} others came first (--max-failures)")
+    if finding.start_up:
+        lines.append(start_line(finding.start_up))
     if finding.divergence:
         lines.append(f"known:    {finding.divergence}")
     if fault is not None:
@@ -101,3 +104,8 @@ def in_short(fault: Fault) -> str:
 def how_many(faults: Sequence[Fault]) -> str:
     """The number of faults in words."""
     return f"{len(faults)} fault{'s' * (len(faults) != 1)}"
+
+
+def start_line(start_up: StartUp) -> str:
+    """Whether anybody can meet this failure in production, a printable line."""
+    return f"starts in production: {one_line(str(start_up))}"

@@ -11,7 +11,7 @@ from ...spec.catalogue import Rule
 from ..console.exit_codes import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
-from ..judging.verdict import NOT_SHOWN, EngineRun, Fault, RuleVerdict, Verdict
+from ..judging.verdict import NOT_SHOWN, EngineRun, Fault, Refusal, RuleVerdict, Verdict
 from .outcome import because, explained, how_many, in_short, out_of_date, result
 
 MARKS = {
@@ -158,6 +158,8 @@ def print_verdict(
         console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
     for engine in verdict.engines:
         console.print(engine_line(engine))
+    for refusal in verdict.refusals:
+        console.print(one_line(refusal_line(refusal)), markup=False)
     print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
 
@@ -231,6 +233,13 @@ def engine_line(engine: EngineRun) -> str:
         f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
         f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
     )
+
+
+def refusal_line(refusal: Refusal) -> str:
+    """How many configurations were refused, and why."""
+    such = "" if refusal.count == 1 else ", such as"
+    plural = "s" * (refusal.count > 1)
+    return f"refused {refusal.count} configuration{plural}{such}: {refusal.message}"
 
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:

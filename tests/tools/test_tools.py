@@ -7,8 +7,7 @@ import re
 import pytest
 
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
-from schedproof.gate.traces.source import Source
-from schedproof.gate.traces.trace_file import read_trace
+from schedproof.gate.traces.trace_file import Source, read_trace
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 from schedproof.tools.follow import files_naming
 from schedproof.tools.hidden_fields import accusations

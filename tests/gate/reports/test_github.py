@@ -12,7 +12,7 @@ from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.events import Began, Judged, Notice, Progress
 from schedproof.gate.reports.github import GitHub
-from schedproof.gate.reports.ndjson import FoundLine, Ndjson
+from schedproof.gate.reports.options import FoundLine, Ndjson
 from schedproof.gate.reports.terminal import Pace, Terminal
 
 from .. import reported

@@ -10,8 +10,8 @@ from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.rules.defaults import default_is
-from schedproof.properties.rules.observation_rules import shown_wrongly, something_shown
+from schedproof.properties.rules.common import shown_wrongly, something_shown
+from schedproof.properties.rules.predicate import default_is
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load

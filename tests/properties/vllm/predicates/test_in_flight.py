@@ -10,7 +10,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules import common
-from schedproof.properties.rules import observation_rules as shown
+from schedproof.properties.rules import common as shown
 from schedproof.properties.vllm.history import in_flight as flights
 from schedproof.properties.vllm.history.run import Coming, VllmState
 from schedproof.properties.vllm.predicates import blocks, budget, in_flight, preemption, queues
