@@ -161,7 +161,7 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule],
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
             console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
-        return BROKEN
+        return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:

@@ -86,7 +86,8 @@ def print_failure(
     the run that broke the rule.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
-    show_failure(console, rule, failure_lines(rule, scenario, broken, path, command, run))
+    lines = failure_lines(rule, scenario, broken, path, command, run)
+    show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
 
 
 def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str = "BROKEN") -> None:

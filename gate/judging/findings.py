@@ -108,6 +108,7 @@ def keep(
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
         decided=_decided(first.rule, outcome.session.details),
+        by_adapter=first.by_adapter,
         start_up=started.start_up,
     )
     gate.results.findings.append(finding)
@@ -213,9 +214,10 @@ def shrink_and_keep(
 
     def still_breaks(candidate: Scenario) -> bool:
         nonlocal smallest
-        if breaks(candidate):
+        broke = breaks(candidate) is True
+        if broke:
             smallest = candidate
-        return smallest is candidate
+        return broke
 
     if first.rule == NEVER_HANGS or others_first:  # a trial of a hang costs a step's time limit
         attempts, smallest = 0, until(found, first.step)
