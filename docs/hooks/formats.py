@@ -33,6 +33,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "EngineRun": verdict.EngineRun,
     "RuleVerdict": verdict.RuleVerdict,
     "Finding": verdict.Finding,
+    "Fault": verdict.Fault,
     "Deviation": deviations.Judged,
     "Entry": deviations.Entry,
     "Began": events.Began,

@@ -89,6 +89,15 @@ SchedulerClass = Annotated[
 ]
 
 
+BeyondStartUp = Annotated[
+    bool,
+    typer.Option(
+        "--beyond-start-up",
+        help="also take configurations that the release itself does not start with",
+    ),
+]
+
+
 def begin_time_limit(seconds: float | None) -> float | None:
     """Raise InputError where --time-limit is less than it may be; else the time runs from here."""
     if seconds is not None:

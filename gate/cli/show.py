@@ -26,6 +26,7 @@ from ..web.show.recording import recorded
 from ..web.show.trace_recording import recorded_trace
 from .check_trace import check_rules
 from .options import (
+    BeyondStartUp,
     CheckoutPath,
     ExcludeOption,
     LockstepOption,
@@ -74,6 +75,7 @@ def command(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Draw a run as one page for a browser: every step, the rules, and what broke."""
     use_rules(own_rules)
@@ -89,7 +91,7 @@ def command(
             run = recorded_trace(source, rules=ids)
         run.replay = f"schedproof check-trace {shlex.quote(file)} --explain"
     else:
-        spec = named_target(context, target or "model", path)
+        spec = named_target(context, target or "model", path, beyond_start_up=beyond_start_up)
         scenario = scenario_named(file)
         exclude = [*left_out(context, exclude, rule, scenario.system)]
         beside = lockstep_of(scenario, rule, spec, lockstep, output.notice(console))

@@ -25,7 +25,7 @@ from ...properties.search.state import Hooks, Search, SearchOptions, size
 from ..console import CONFORMS, interrupts, output
 from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
 from ..files.scenario_file import FileError, scenario_json
-from ..judging.context import Fault
+from ..judging.context import BreakOff
 from ..judging.events import Progress
 from ..judging.profiles import PROFILES
 from ..judging.verdict import TargetInfo
@@ -150,7 +150,7 @@ def replay_baseline(
     except KeyboardInterrupt:
         diff.interrupted = True
     except TargetFault as fault:
-        diff.fault = Fault.of(fault, diff.stderr())
+        diff.fault = BreakOff.of(fault, diff.stderr())
     book(diff, "baseline", "recorded", totals, began, complete)
     for shape, one in sorted(smallest.items(), key=lambda item: size(item[1].scenario)):
         if diff.enough:

@@ -22,7 +22,7 @@ from ...properties.checking.differential_target import Coverage, Pair, Refused, 
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts
-from ..judging.context import Fault
+from ..judging.context import BreakOff
 from ..judging.events import Notice, Progress
 from ..judging.profiles import set_hypothesis_home
 from ..judging.verdict import EngineRun
@@ -35,7 +35,7 @@ from .corpus import keep_long_ones, replay_corpus, replay_seeds
 from .keeping import keep_refused, keep_smallest
 from .verdict import DiffFinding
 
-DIED = Fault("a process of the comparison died", "")
+DIED = BreakOff("a process of the comparison died", "")
 
 
 def run_scales(diff: Diff, scales: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ class _Ended(NamedTuple):
     coverage: Coverage
     refused: Mapping[str, Refused]
     cannot_abort: Mapping[bool, str]
-    fault: Fault | None
+    fault: BreakOff | None
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def _run_scale(pipe: Connection, packed: bytes) -> None:
         try:
             _run_here(diff, task.scale)
         except TargetFault as fault:
-            diff.fault = Fault.of(fault, "".join(side.stderr() for side in sides))
+            diff.fault = BreakOff.of(fault, "".join(side.stderr() for side in sides))
         pair = diff.pair
         covered = pair.coverage, pair.refused, pair.cannot_abort
         pipe.send(_Ended(diff.found, diff.engines, *covered, diff.fault))
@@ -205,7 +205,7 @@ def run_diff(diff: Diff) -> None:
     except KeyboardInterrupt:
         diff.interrupted = True
     except TargetFault as fault:
-        diff.fault = Fault.of(fault, diff.stderr())
+        diff.fault = BreakOff.of(fault, diff.stderr())
 
 
 def probe(diff: Diff) -> list[str]:

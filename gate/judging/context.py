@@ -10,7 +10,13 @@ from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
 from ...properties.checking.replay import Outcome
-from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import (
+    NEVER_CRASHES,
+    NEVER_HANGS,
+    NO_BLOCK_LOST,
+    NONE_LOST,
+    OWN_TOKENS,
+)
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
 from ..targets.probe import ProbeRequest
@@ -19,6 +25,10 @@ from . import verdict
 from .deviations import Deviations, State
 from .events import Report
 from .profiles import PROFILES, Profile
+
+MAX_FAILURES = 10
+# Shrunk before anything else: a crash, a hang, requests and blocks that are lost or doubled.
+WORST = (NEVER_CRASHES, NEVER_HANGS, NONE_LOST, NO_BLOCK_LOST, OWN_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -30,8 +40,8 @@ class GateOptions:
         rules: the rules that are judged; `chosen`: the user chose them, some `named` in full.
         own_rules: the file of a user's own rules, which are among `rules`.
         excluded: by id, rules that the user left out on purpose, and the reason.
-        max_failures: broken rules to look into per scale; of others it is only said that they
-            break.
+        max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
+            hang, a lost request and lost blocks are always shrunk.
         out: folder for counterexamples.
         corpus: scenarios of the user's, replayed first.
         step_limit, memory_limit: of the target's process, in seconds and MiB.
@@ -53,7 +63,7 @@ class GateOptions:
     excluded: Mapping[str, str] = field(default_factory=dict, hash=False)
     profile_name: str = "ci"
     seed: int = 0
-    max_failures: int = 3
+    max_failures: int = MAX_FAILURES
     out: Path = Path("schedproof-out")
     corpus: Sequence[Scenario] = ()
     step_limit: float = STEP_LIMIT
@@ -82,14 +92,14 @@ class GateOptions:
         return replay_options(self.spec, rules, *limits, self.lockstep, left_out, self.own_rules)
 
 
-class Fault(NamedTuple):
+class BreakOff(NamedTuple):
     """Why a gate broke off: one line, and the end of a traceback or of stderr."""
 
     text: str
     details: str
 
     @classmethod
-    def of(cls, fault: TargetFault, stderr: str) -> "Fault":
+    def of(cls, fault: TargetFault, stderr: str) -> "BreakOff":
         """From what the target raised, and what it wrote to stderr."""
         return cls(str(fault), getattr(fault, "details", "") or stderr)
 
@@ -103,8 +113,8 @@ class GateResults:
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
         runs_cut_short: by rule, the runs that it ended.
         unconfirmed: rules that broke once, and not again in the same scenario.
-        not_looked_into: rules that broke after as many others as are looked into.
         deviation_status: by the number of a known deviation, whether it was met, and how.
+        refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
     """
 
@@ -114,17 +124,11 @@ class GateResults:
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
-    not_looked_into: set[str] = field(default_factory=set)
     deviation_status: dict[int, tuple[State, str]] = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
     interrupted: bool = False
     hung: bool = False
-    fault: Fault | None = None
-
-    def leave(self, broken: Sequence[Broken]) -> frozenset[str]:
-        """Note rules that broke, and are not looked into; their ids."""
-        rules = frozenset(one.rule for one in broken)
-        self.not_looked_into |= rules
-        return rules
+    fault: BreakOff | None = None
 
     def count(self, outcome: Outcome) -> None:
         """Add what a replay exercised."""
@@ -150,9 +154,9 @@ class GateResults:
         self.engines += other.engines
         self.findings += other.findings
         self.unconfirmed |= other.unconfirmed
-        self.not_looked_into |= other.not_looked_into
         for number, status in other.deviation_status.items():
             self.deviation_status.setdefault(number, status)
+        self.refusals.update(other.refusals)
         self.interrupted |= other.interrupted
         self.hung |= other.hung
         self.fault = self.fault or other.fault
@@ -182,6 +186,10 @@ class GateContext:
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """The rules but those known to break: a run that breaks these goes on."""
         return [rule for rule in self.options.rules if rule.id not in known]
+
+    def others_first(self, rule: str, shrunk: int) -> int:
+        """0 if a finding of this rule is shrunk, after as many others; else how many came first."""
+        return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
     def has_enough(self) -> bool:

@@ -15,7 +15,7 @@ from ...model.faults import TargetFault
 from ...properties.rules.predicate import RuleFault
 from ..processes.work_process import WorkProcess
 from ..targets.factory import opened
-from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
+from .context import BreakOff, GateContext, GateOptions, GateResults, shrink_model_of
 from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
@@ -32,6 +32,7 @@ class Stage:
         fixed: keys of the configuration that have one value only.
         choices: by key that the target declares, its values.
         known: of a search, the rules that are known to break at its scale.
+        shrunk: how many of these were shrunk, and count for --max-failures.
     """
 
     kind: Literal["seeds", "builtin", "search"]
@@ -39,6 +40,7 @@ class Stage:
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     known: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    shrunk: int = 0
 
     def run(self, gate: GateContext) -> frozenset[str]:
         """Run it; the rules that a seed corpus breaks."""
@@ -47,7 +49,7 @@ class Stage:
         if self.kind == "builtin":
             replay_builtin(gate)
         else:
-            search_scale(gate, self.scale, self.fixed, self.known, self.choices)
+            search_scale(gate, self.scale, self.fixed, self.known, self.choices, self.shrunk)
         return frozenset()
 
 
@@ -137,7 +139,7 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
     try:
         message = worker.at_work.pipe.recv()
     except EOFError:
-        message = _Ended(GateResults(fault=Fault("a process of the gate died", "")))
+        message = _Ended(GateResults(fault=BreakOff("a process of the gate died", "")))
     if isinstance(message, _Ended):
         worker.ended = message
         if message.rule_fault:
@@ -205,7 +207,7 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
         try:
             broken = task.stage.run(gate)
         except TargetFault as fault:
-            results.fault = Fault.of(fault, target.stderr())
+            results.fault = BreakOff.of(fault, target.stderr())
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return

@@ -20,7 +20,7 @@ from ...spec.catalogue import load
 from ..console.option_checks import at_least, option
 from ..corpus.builtin_scenarios import scenario_named
 from ..files import scenario_file
-from ..judging.context import GateContext, GateOptions
+from ..judging.context import MAX_FAILURES, GateContext, GateOptions
 from ..judging.deviations import Deviations
 from ..judging.events import Event
 from ..judging.judge import judge as judge_context
@@ -117,7 +117,7 @@ def gate_options(
     rules: Sequence[str] | None = None,
     profile: str = "ci",
     seed: int = 0,
-    max_failures: int = 3,
+    max_failures: int = MAX_FAILURES,
     out: Path = Path("schedproof-out"),
     corpus: Sequence[Scenario] = (),
     step_limit: float = STEP_LIMIT,

@@ -46,6 +46,7 @@ class TargetSpec:
         release: of `NAME==VERSION`.
         scheduler: a scheduler class in the place of the release's own: FILE.py:CLASS or
             DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
+        beyond_start_up: take configurations that the release does not start with.
         beside_another: a project names another target; a replay has to name this one.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
@@ -61,6 +62,7 @@ class TargetSpec:
     scheduler: str = ""
     checkout: Checkout | None = None
     folder: str = ""
+    beyond_start_up: bool = False
     beside_another: bool = False
 
     def __str__(self) -> str:
@@ -82,6 +84,12 @@ class TargetSpec:
         if self.checkout is not None:
             return self.checkout.system
         return None if self.release is None else self.release.system
+
+    @property
+    def has_start_up(self) -> bool:
+        """A release or a checkout whose own start-up checks are run."""
+        checkout = self.checkout
+        return self.release is not None or (checkout is not None and checkout.package is not None)
 
     @property
     def default_system(self) -> str:
@@ -193,6 +201,7 @@ def replay_options(
     words = ["--target", target.text]
     if target.is_plain_model and not target.beside_another:
         words = []
+    words += ["--beyond-start-up"] if target.beyond_start_up else []
     words += ["--rule", ",".join(rules)] if rules else []
     words += ["--exclude", ",".join(exclude)] if exclude and not rules else []
     words += ["--rules", str(own_rules)] if own_rules is not None else []

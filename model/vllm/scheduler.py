@@ -325,7 +325,8 @@ def complete(
         if emitted[one.id] == left:
             finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
             state = state._replace(
-                running=without(state.running, one.id), waiting=without(state.waiting, one.id)
+                running=without(state.running, one.id),
+                waiting=without(state.waiting, one.id),
             )
             if one.needs:
                 state = state._replace(outputs=encoder.let_go(state.outputs, one, state.running))

@@ -3,15 +3,13 @@
 import ast
 import io
 import re
-import sys
 
 import pytest
 
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.trace_file import Source, read_trace
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
-from schedproof.tools import follow
-from schedproof.tools.follow import files_naming
+from schedproof.tools.follow import files_naming, places_naming
 from schedproof.tools.hidden_fields import accusations
 from schedproof.tools.house import ROOT, sources
 from schedproof.tools.long_trace import CONFIGS, make
@@ -49,6 +47,16 @@ def test_a_rule_is_named_from_its_sentence_to_its_proof():
     assert found["model"]
     assert found["predicate"]
     assert found["proof"]
+
+
+def test_each_place_of_a_rule_is_given_with_what_stands_there():
+    def inside(path):
+        return {what for _, what in places_naming("SPY-R32", ROOT / path)}
+
+    assert inside("model/spyre/documented.py") == {"must_interleave"}
+    assert "not_interleaved" in inside("properties/spyre/predicates/priority.py")
+    faults = inside("tests/mutants/spyre.toml")
+    assert faults == {"prefill steps are not interleaved with decode steps"}
 
 
 def test_an_id_that_begins_like_another_is_another():
@@ -129,10 +137,3 @@ def test_every_configuration_is_listed_with_an_answer_for_each_rule():
         assert (join == "not asked") == bool(one.pausing)
         for answer in {join, limit} - {"not asked"}:
             assert re.match(r"proven \(|`\w+` fails: a run of \d requests \(", answer), answer
-
-
-@pytest.mark.parametrize(("words", "problem"), [(["SPY-R999"], "SPY-R999"), ([], "missing")])
-def test_following_no_rule_is_one_clear_error(monkeypatch, words, problem):
-    monkeypatch.setattr(sys, "argv", ["follow", *words])
-    with pytest.raises(SystemExit, match=f"^RULE: {problem}; valid: a rule, such as SPY-R07$"):
-        follow.main()
