@@ -16,7 +16,6 @@ from schedproof.solver.spyre.admission_lemmas import obligations
 from schedproof.solver.spyre.admission_sequences import Setting
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 
-
 CONSULTED = "formula_is_consulted_with_covering_tkv"
 
 
