@@ -46,7 +46,9 @@ def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
         TargetBroken: it does not; the scenario is written down all the same.
     """
     rules = gate.rules_beyond(place.known)
-    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.deviations.new)
+    outcome = replay(
+        gate.target, scenario, rules, last_step=first.step, new=gate.deviations.in_run()
+    )
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.results.unconfirmed.add(first.rule)
@@ -204,7 +206,9 @@ def shrink_and_keep(
         if any(candidate.config.get(key) != found.config.get(key) for key in gate.options.fixed):
             return None
         try:
-            ended = replay(target, candidate, rules, last_step=first.step, new=gate.deviations.new)
+            ended = replay(
+                target, candidate, rules, last_step=first.step, new=gate.deviations.in_run()
+            )
         except ConfigRefused:  # plainer, but not for this target
             return None
         steps += ended.steps

@@ -38,7 +38,7 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
     return {
         f"deviation of {one.rule} ({one.scenario or one.version})": f"{one.state}: {one.says}"
         for one in verdict.deviations
-        if one.state != "known"
+        if one.fails
     }
 
 
