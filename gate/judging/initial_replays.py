@@ -20,9 +20,9 @@ from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
 from . import verdict
 from .context import GateContext
-from .deviations import Deviations, New
+from .deviations import Deviations
 from .events import Notice, Progress
-from .findings import Place, confirm, keep, shrink_and_keep
+from .findings import Place, collected_in, confirm, keep, shrink_and_keep
 
 # A long scenario is shrunk less far: so many steps are run at most.
 SHRINK_STEPS = 20_000
@@ -212,7 +212,7 @@ def settle(
         try:
             meant = replace(scenario, revision=revision, expect=None)
             broken: list[list[Broken]] = []
-            outcome = replay(target, meant, rules, new=_collected_in(broken))
+            outcome = replay(target, meant, rules, new=collected_in(broken))
         except (ConfigRefused, InputError) as refusal:
             deviations.refused(number, str(refusal))
             continue
@@ -220,14 +220,3 @@ def settle(
         outcomes.append(outcome)
     deviations.replayed_all()
     return outcomes
-
-
-def _collected_in(steps: list[list[Broken]]) -> New:
-    """Collect what each step breaks, and go on with the run where that is possible."""
-
-    def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
-        if broken:
-            steps.append([*broken])
-        return []
-
-    return new
