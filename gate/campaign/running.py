@@ -114,7 +114,7 @@ def _sample(item: Sample) -> Result:
             *(target, kind.system, kind.revision, rules, kind.scale, frozenset({KNOWN})),
             fixed=kind.fixed,
         )
-        search = Search(options, Hooks(new, watch))
+        search = Search(options, Hooks(lambda: new, watch))
         broke = run_search(search, left, seed, 0)
         exercised.update(search.exercised)
         refused += search.refused.total()

@@ -43,6 +43,17 @@ class Adding:
     say: Say
 
 
+def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
+    """Add each file, and go on behind one that cannot be added; by file, why it is left out."""
+    left_out = {}
+    for file in files:
+        try:
+            add_file(adding, file)
+        except (FileError, InputError) as error:
+            left_out[file] = str(error)
+    return left_out
+
+
 def add_file(adding: Adding, file: Path) -> None:
     """Replay a scenario, make it small, and keep it, unless a smaller one of the same failure is
     there.
@@ -132,7 +143,7 @@ def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -
         outcome = replay(target, scenario, rules)
     except (InputError, ConfigRefused) as error:
         raise FileError(f"{file}: {error}") from None
-    if len(outcome.session.rejected) == len(scenario.requests):
+    if len(outcome.session.rejected) == len(scenario.requests) and not outcome.broken:
         name, why = next(iter(outcome.session.rejected.items()))
         raise FileError(f"{file}: the target refuses every request at the door: {name}: {why}")
     return outcome

@@ -42,7 +42,8 @@ def run_entries(running: Running, there: Sequence[Entry]) -> int:
     counts = dict.fromkeys(STYLES, 0)
     for entry in there:
         rules = rules_for(entry.scenario, running.rules)
-        judged = judge(running.target, entry.scenario, entry.rule, rules)
+        found_on = entry.origin.found_on
+        judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
         counts[judged.status] += 1
         why = f": {output.one_line(judged.why)}" if judged.why else ""
         style = STYLES[judged.status]

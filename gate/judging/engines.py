@@ -59,7 +59,7 @@ def search_scale(
             before = _progress(
                 gate, scale, gate.options.profile.examples - examples, totals["steps"]
             )
-            search = Search(options, Hooks(gate.deviations.new, partial(_watch, gate, before)))
+            search = Search(options, Hooks(gate.deviations.in_run, partial(_watch, gate, before)))
             attempts = 0  # after Ctrl-C nothing is shrunk
             try:
                 has_room = shrunk < gate.options.max_failures

@@ -102,7 +102,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
         gate.report(Notice(line))
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
-    gate.deviations.begin(started.version)
+    gate.deviations.begin(started.name, started.version)
     return target
 
 

@@ -166,7 +166,7 @@ class Judgement:
         if known.entries:
             config = full_config(setting.system, setting.revision, scenario.config)
             started = Session(target, setting.system, setting.revision, config, ()).started
-            known.begin(started.version)
+            known.begin(started.name, started.version)
             settle(known, target, setting.revision, setting.rules)
         return known
 

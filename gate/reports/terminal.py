@@ -154,6 +154,11 @@ def print_verdict(
     print_rules(console, entries, rules)
     for what, why in out_of_date(verdict).items():
         console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
+    for entry in verdict.deviations:
+        if entry.state == "not_met":
+            where = entry.scenario or entry.version
+            line = f"deviation of {entry.rule} ({where}): {entry.says}"
+            console.print(f"[yellow]{'not met':<14}[/yellow] {escape(one_line(line))}")
     for engine in verdict.engines:
         console.print(engine_line(engine))
     for refusal in verdict.refusals:

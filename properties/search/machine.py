@@ -110,6 +110,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
+        self.new = self.search.hooks.new()
 
     @property
     def generators(self) -> Generators:
@@ -340,7 +341,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         Raises:
             RuleBroken: such a rule broke.
         """
-        new = self.search.hooks.new(broken, self.scenario())
+        new = self.new(broken, self.scenario())
         self.over = bool(new) or ends_run(broken)
         if self.over:
             self.cut_by = (new or broken)[0].rule
