@@ -100,6 +100,7 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
     "short": (1, 4),
     "tight": (4, 128),
 }
+MODEL_LENGTH = 1 << 17  # tokens, more than any scale has
 LATE_STEPS = 8
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
@@ -123,6 +124,8 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     max_num_seqs = draw(st.sampled_from(MAX_RUNNING))
     chunks = draw(st.sampled_from((True, True, True, False)))
     num_blocks = draw(pools(blocks, max_num_seqs))
+    if num_blocks is not None:
+        length = min(length, draw(served_lengths(block, num_blocks)))
     threshold = draw(thresholds(block, length))
     caching = draw(st.sampled_from((True, True, False)))
     config = {
@@ -150,6 +153,15 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
     enough = st.integers(longest, longest + max_num_seqs * longest // 6)
     return st.one_of(crowded, enough, crowded, enough, st.none())
+
+
+def served_lengths(block: int, num_blocks: int) -> st.SearchStrategy[int]:
+    """Lengths of a request, in tokens, up to which a server starts with the pool: what it holds.
+
+    Releases before 0.29 count the null block as well, and the oldest start with any length.
+    """
+    whole = block * num_blocks
+    return st.sampled_from((*7 * (whole,), whole + block, MODEL_LENGTH))
 
 
 def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
