@@ -88,7 +88,6 @@ class Generators(Protocol):
 
 
 def generators_of(system: str) -> Generators:
-    """The generators of a registered system."""
     found: Generators = part(system, "generators")
     return found
 

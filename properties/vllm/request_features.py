@@ -65,7 +65,6 @@ def _split(draw: st.DrawFn, name: str, length: int, sizes: list[int]) -> Content
 
 
 def _whole(name: str, length: int) -> bool:
-    """It is no picture, or one that was not cut."""
     return not name.startswith(PICTURE) or name.endswith(f" of {length}")
 
 
@@ -82,7 +81,6 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    """Return whether requests of this configuration have more than a prompt."""
     return bool(speculation.drafts(config) or loads.are_made(config) or encoder.encodes(config))
 
 

@@ -36,7 +36,6 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
 @st.composite
 def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Some of them, beside a configuration of the others."""
     in_flight = [kind for kind in IN_FLIGHT if kind not in avoid]
     steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight)))
     drawn: dict[str, Any] = {}
@@ -73,7 +72,6 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 
 def with_lookahead(drafts: int) -> dict[str, Any]:
-    """A drafter that has keys and values of its own."""
     return {"num_speculative_tokens": drafts, "num_lookahead_tokens": drafts}
 
 
@@ -268,7 +266,6 @@ def longest_request(config: Config) -> int:
 def with_tokens(
     config: Config, prompt: int, max_tokens: int, stops_early: int | None = None, priority: int = 0
 ) -> Shape:
-    """A shape cut to what fits."""
     longest = longest_request(config)
     prompt = min(max(prompt, 1), longest - 1)
     allowed = max(min(max_tokens, longest - prompt), 1)
@@ -347,7 +344,6 @@ def contents(
 
 
 def caches(config: Config) -> bool:
-    """The configuration has a prefix cache."""
     return bool(config["enable_prefix_caching"])
 
 
