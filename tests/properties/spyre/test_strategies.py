@@ -18,6 +18,7 @@ from schedproof.model.spyre.lanes import (
     read_rules,
 )
 from schedproof.model.systems import full_config
+from schedproof.properties.spyre import FEWER_BLOCKS
 from schedproof.properties.spyre import strategies as spyre
 from schedproof.properties.spyre.workloads import (
     caught,
@@ -104,3 +105,13 @@ def test_a_lane_beyond_the_limit_or_idle_is_caught_and_the_smallest_of_them_kept
     asked[PROMPT] = [[5, 9, 3], [5, 9, 4], [1, 0, 0]]
     assert smallest(asked, np.array([True, True, True])) == 2
     assert smallest(asked, np.array([True, True, False])) == 1
+
+
+@given(data=st.data())
+def test_no_pool_is_drawn_that_a_server_does_not_start_with_if_the_target_refuses_it(data):
+    config = data.draw(spyre.configs("tight", "2.5.2", frozenset({FEWER_BLOCKS})))
+    if config["num_blocks"] is not None:
+        batch = config["max_num_seqs"]
+        rounded = (config["num_blocks"] + 1) // batch * batch
+        full = batch * (config["max_model_len"] // 64)
+        assert rounded >= min(full, config["max_batch_tkv"] // 64) + 1
