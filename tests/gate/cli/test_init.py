@@ -9,6 +9,7 @@ import yaml
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.starting.files import texts
+from schedproof.gate.targets import probe as probing
 from schedproof.spec.systems import SYSTEMS
 
 from ...command_line import runner
@@ -26,6 +27,7 @@ WRITTEN = [
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     for name in ("quick", "ci"):
         monkeypatch.setitem(PROFILES, name, Profile(10, 20, 20, corpus_steps=0))
     return runner(monkeypatch, capfd)
