@@ -14,7 +14,7 @@ from schedproof.properties.spyre import predicates as spyre
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.undecided import OWN
 from schedproof.solver.spyre import admission_sequences, formula_lemmas, symbolic_admission
-from schedproof.solver.spyre.scopes import SCOPES, Scope
+from schedproof.solver.spyre.space import SCOPES, Scope
 from schedproof.solver.spyre.symbolic_admission import formula_named
 from schedproof.tests.mutants import agreement
 from schedproof.tests.mutants.agreement import WITHIN, Row, Says, volume_rows, within
