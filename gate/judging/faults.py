@@ -129,8 +129,10 @@ def _same_needs(one: Finding, other: Finding) -> bool:
     return one.needs is not None and one.needs != () and {*one.needs} == {*(other.needs or ())}
 
 
-def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int]:
-    return bool(finding.behind), bool(finding.others_first), order.index(finding)
+def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
+    """What broke first comes first, then what was shrunk, then what needs the fewest features."""
+    needs = len(finding.needs or ())
+    return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 
 
 def kind_of(finding: Finding, rules: Mapping[str, Rule]) -> str:
