@@ -36,7 +36,7 @@ MEANS = {
     "door": "a request is refused that could run",
     "limit": "the scheduler goes beyond a bound, or does otherwise than its documents say",
     "decision": "the scheduler decides otherwise than its documents say",
-    "adapter": "nothing: the adapter describes a step wrongly, and rules that read it say nothing",
+    "adapter": "nothing: the adapter describes a step wrongly; repair it first, and judge again",
 }
 KINDS = {
     NEVER_CRASHES: "crash",
@@ -49,6 +49,7 @@ KINDS = {
     AT_THE_DOOR: "door",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
+FEW = 3  # features, by which a finding that was not shrunk stands behind those that need fewer
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
 
@@ -131,7 +132,7 @@ def _same_needs(one: Finding, other: Finding) -> bool:
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
     """What broke first comes first, then what was shrunk, then what needs the fewest features."""
-    needs = len(finding.needs or ())
+    needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 
 

@@ -55,8 +55,8 @@ def test_that_a_step_differs_from_the_models_joins_nothing():
 def test_a_rule_at_two_scales_is_one_fault_if_one_needs_no_more_than_the_other():
     small, tight = finding("V1-R09"), finding("V1-R09", scale="tight", needs=("abort",))
     [fault] = faults(tight, small)
-    assert fault.scales == ("tight", "small")
-    assert fault.scenarios == (tight.scenario, small.scenario)
+    assert fault.scales == ("small", "tight")
+    assert fault.scenarios == (small.scenario, tight.scenario)  # what needs less comes first
     other = finding("V1-R09", scale="tight", needs=("policy priority",))
     assert len(faults(finding("V1-R09", needs=("abort",)), other)) == 2
 
