@@ -10,8 +10,7 @@ from rich.console import Console
 
 from ...model.errors import InputError
 from ...spec.catalogue import Rule, load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, USAGE, output
 from ..console.option_checks import at_least, check_file
 from ..corpus import adding as corpus_adding
 from ..corpus import checks as corpus_checks
@@ -157,7 +156,6 @@ def list_entries(
 
 
 def _list_builtin(json_file: Path | None) -> None:
-    """The built-in scenarios: what a user can name in place of a file."""
     if json_file is not None:
         raise InputError("--json", f"{json_file}: not with --builtin; valid: one of the two")
     for text in builtin_lines():
@@ -296,7 +294,6 @@ def _check_place(corpus: Path) -> None:
 
 
 def _date(found: str | None) -> str:
-    """The date given, or today's."""
     if found is None:
         return datetime.date.today().isoformat()
     try:
@@ -306,5 +303,4 @@ def _date(found: str | None) -> str:
 
 
 def _sayer(console: Console) -> corpus_adding.Say:
-    """A function that prints a line of text that others wrote, without markup."""
     return lambda line: output.say(console, output.one_line(line))

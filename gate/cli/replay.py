@@ -14,8 +14,7 @@ from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.builtin_scenarios import scenario_named

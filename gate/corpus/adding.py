@@ -150,7 +150,6 @@ def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -
 
 
 def in_words(scenario: Scenario) -> str:
-    """How large a scenario is."""
     requests, numbers = size(scenario)
     return f"{requests} request{'s' * (requests != 1)}, {numbers:,} tokens and steps"
 
@@ -158,7 +157,6 @@ def in_words(scenario: Scenario) -> str:
 def _failure(
     adding: Adding, file: Path, scenario: Scenario, outcome: Outcome
 ) -> tuple[Scenario, Origin, str]:
-    """A scenario that breaks a rule, made small: what it expects, its origin, and what it took."""
     first = outcome.broken[0]
     how = "as it is"
     if not adding.as_it_is:
@@ -180,7 +178,6 @@ def _failure(
 def _witness(
     adding: Adding, file: Path, scenario: Scenario, outcome: Outcome
 ) -> tuple[Scenario, Origin, str]:
-    """A scenario that breaks nothing, about a rule that is exercised in it."""
     if adding.expected == "violates":
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
@@ -233,7 +230,6 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
 
 
 def expectation(scenario: Scenario) -> str:
-    """What a scenario expects, in words."""
     expect = scenario.expect
     if expect is not None and expect.violates:
         return f"expects that {', '.join(expect.violates)} breaks"

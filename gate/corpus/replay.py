@@ -40,7 +40,6 @@ class Judged(NamedTuple):
 
     @property
     def broken(self) -> Broken | None:
-        """The first broken rule."""
         return self.outcome.broken[0] if self.outcome and self.outcome.broken else None
 
 
@@ -127,7 +126,6 @@ def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
 
 
 def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
-    """The rules that a scenario is judged by: of those of its revision the chosen ones, or all."""
     catalogue = load(scenario.system)
     return [
         rule

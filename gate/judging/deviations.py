@@ -263,7 +263,6 @@ def read_deviations(
 def _by_design(
     path: Path, entries: Sequence[ByDesign], catalogue: Sequence[Rule]
 ) -> dict[str, str]:
-    """By rule id, the reason."""
     reasons: dict[str, str] = {}
     for number, entry in enumerate(entries):
         try:

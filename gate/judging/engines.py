@@ -101,7 +101,6 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
 
 
 def _watch(gate: GateContext, before: Progress, search: Search) -> None:
-    """Report how far the engine is: where it was before this search, and the search itself."""
     interrupts.check()
     if search.failure is not None and search.failure[1][0].rule == NEVER_HANGS:
         raise StopSearch

@@ -90,7 +90,6 @@ def replay_builtin(gate: GateContext) -> None:
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
-    """Nothing changes in its configuration by what is fixed."""
     asked = gate.options
     try:
         config = full_config(asked.system, asked.revision, scenario.config)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...model.replies import StartUp
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"

@@ -50,11 +50,9 @@ class _Item(pytest.Item):
 
     @property
     def judgement(self) -> Judgement:
-        """What answers."""
         return self.config.stash[JUDGEMENT]
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where it stands, and what it is."""
         return self.path, None, f"{self.name} {self.title}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -67,7 +65,6 @@ class _Item(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def answered(self) -> Any:
-        """The gate's answer to all rules that this session tests."""
         items = self.session.items
         answer = self.judgement.answer(
             frozenset(one.name for one in items if isinstance(one, RuleItem))

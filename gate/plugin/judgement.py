@@ -156,7 +156,6 @@ class Judgement:
 
     @property
     def _imports(self) -> tuple[str, ...]:
-        """Where pytest looks for modules."""
         root = self._config.rootpath
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
@@ -172,11 +171,9 @@ class Judgement:
         return known
 
     def close(self) -> None:
-        """End the target."""
         self._target.close()
 
     def _shared(self, rules: frozenset[str]) -> Answer:
-        """The first worker that needs the answer asks for it, the others wait."""
         basetemp = self._config.getoption("basetemp")
         if not (hasattr(self._config, "workerinput") and basetemp):
             return self._judged(rules)
@@ -234,7 +231,6 @@ def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) ->
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[Path]:
-    """The file that workers share, while no other worker has it."""
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock", mode=0o600):
         yield folder / "answer.json"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
-from ..console.exit_codes import INCONCLUSIVE
+from ..console import INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line
 from ..judging.events import Found

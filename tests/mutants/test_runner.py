@@ -244,6 +244,14 @@ def test_nothing_judged_is_no_success(capsys):
 
 
 @pytest.mark.slow
+def test_a_fault_that_cannot_be_planted_is_reported_before_any_is_judged(capsys, monkeypatch):
+    monkeypatch.setattr(runner, "problems", lambda systems: ["stale"])
+    monkeypatch.setattr(runner, "results", lambda todo, jobs: pytest.fail("judged"))
+    monkeypatch.setattr("sys.argv", ["runner", "--system", "generic", "--only", "mutants"])
+    assert runner.main() == 1
+    assert capsys.readouterr().out == "stale\n"
+
+
 def test_results_come_from_processes():
     easy = next(n for n, one in enumerate(mutants_of("spyre")) if one.rule == "SPY-R14")
     [found] = results([(mutant, ("spyre", easy, True))], 1)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from schedproof.gate.console import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
 from schedproof.gate.judging.deviations import Judged, is_version, read_deviations
 from schedproof.gate.judging.events import Found, Progress
