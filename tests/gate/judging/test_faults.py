@@ -3,9 +3,13 @@
 from datetime import date
 from typing import Any
 
+import pytest
+
 from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.verdict import Fault, Finding
 from schedproof.spec.catalogue import load
+
+from ..build import Toy
 
 RULES = {rule.id: rule for rule in load("vllm")}
 
@@ -118,3 +122,16 @@ def test_what_was_not_shrunk_says_so_and_joins_what_it_may_follow_from():
     assert together(first, later) == [["ALL-R09", "ALL-R10"]]
     [alone] = faults(finding("ALL-R10", needs=None, others_first=3))
     assert not alone.shrunk
+
+
+def test_a_known_divergence_takes_no_place_of_max_failures():
+    assert finding("V1-R11").costs
+    assert not finding("V1-R11", divergence="0.31.0: lifted").costs
+    assert not finding("V1-R11", others_first=3).costs
+
+
+@pytest.mark.parametrize("rule", ["ALL-R01", "ALL-R02", "ALL-R03", "ALL-R09", "ALL-R11"])
+def test_what_is_worst_is_shrunk_whatever_came_first(rule, gate):
+    judged = gate(Toy(), max_failures=3)
+    assert judged.others_first(rule, 3) == 0
+    assert [judged.others_first("SPY-R22", shrunk) for shrunk in (2, 3, 4)] == [0, 3, 4]
