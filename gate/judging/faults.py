@@ -84,6 +84,8 @@ def _one_cause(one: Finding, other: Finding) -> bool:
         return _is_one_failure(one, other)
     if one.rule in _with(other) or other.rule in _with(one):
         return True
+    if bool(one.divergence) != bool(other.divergence):
+        return False  # what the catalogue knows must not hide what it does not
     for later, earlier in ((one, other), (other, one)):
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
@@ -192,7 +194,7 @@ def _fault(
         scales=tuple(dict.fromkeys(one.scale for one in group)),
         needs=root.needs or (),
         behind=before,
-        divergence=root.divergence,
+        divergence=root.divergence if all(one.divergence for one in group) else None,
         shrunk=not root.others_first,
         decided=root.decided,
     )

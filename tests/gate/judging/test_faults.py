@@ -94,6 +94,14 @@ def test_one_decision_that_breaks_two_rules_is_one_fault():
     assert len(faults(*plain)) == 2  # what needs nothing may have any cause
 
 
+def test_what_the_catalogue_knows_does_not_hide_what_it_does_not():
+    known = finding("V1-R11", needs=("policy priority",), differs="waiting", divergence="lifted")
+    own = finding("V1-R09", needs=("policy priority",), differs="waiting", behind=("V1-R11",))
+    first, second = faults(known, own)
+    assert (first.rule, first.behind, first.divergence) == ("V1-R09", 2, None)
+    assert (second.rule, second.divergence) == ("V1-R11", "lifted")
+
+
 def test_what_is_worst_for_a_user_comes_first_and_what_is_known_last():
     known = finding("ALL-R01", divergence="0.28.0: it crashes")
     rules = ["V1-R09", "ALL-R12", "ALL-R05", "ALL-R04", "ALL-R09", "ALL-R03", "ALL-R02"]
