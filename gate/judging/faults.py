@@ -49,6 +49,7 @@ KINDS = {
     AT_THE_DOOR: "door",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
+NAMES = tuple(f"r{number}" for number in range(20))  # of requests that a search makes up
 FEW = 3  # features, by which a finding that was not shrunk stands behind those that need fewer
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
@@ -119,7 +120,7 @@ def _content(finding: Finding) -> str:
 
 
 def _shape(finding: Finding) -> str:
-    return shape(Broken(finding.rule, finding.step, finding.message), ())
+    return shape(Broken(finding.rule, finding.step, finding.message), NAMES)
 
 
 def _needs_no_more(one: Finding, other: Finding) -> bool:

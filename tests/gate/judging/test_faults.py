@@ -66,8 +66,9 @@ def test_a_rule_at_two_scales_is_one_fault_if_one_needs_no_more_than_the_other()
 
 
 def test_two_crashes_are_one_fault_if_they_say_the_same():
-    crash = finding("ALL-R01", message="KeyError: 3")
-    assert len(faults(crash, finding("ALL-R01", scale="tight", message="KeyError: 17"))) == 1
+    crash = finding("ALL-R01", message="KeyError: 'r3', 3")
+    alike = finding("ALL-R01", scale="tight", message="KeyError: 'r0', 17")
+    assert len(faults(crash, alike)) == 1
     assert len(faults(crash, finding("ALL-R01", scale="tight", message="IndexError: 3"))) == 2
 
 
