@@ -93,7 +93,7 @@ def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
 
 def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
     """The rules that a scenario is judged by: of those of its revision the chosen ones, or all."""
-    catalogue = load(scenario.system)
+    catalogue = load(scenario.system, scenario.revision or "")
     return [
         rule
         for rule in catalogue

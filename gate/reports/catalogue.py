@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from ...spec.catalogue import Rule
+from ...spec.catalogue import Divergence, Rule
 from ...spec.shared import Topic
 from ...spec.systems import SYSTEMS
 
@@ -36,9 +36,16 @@ def show_rule(console: Console, rule: Rule) -> None:
         lines.append(f"  needs:     {', '.join(rule.needs) or 'nothing beyond kind, scheduled'}")
         lines.append(f"  witness:   {rule.witness}")
         lines.append(f"  engines:   {', '.join(rule.engines)}")
-    lines += [f"  differs:   {one.releases}: {one.says}" for one in rule.divergences]
+    for change in rule.changes:
+        lines.append(f"  {f'{change.since}:':<10} {change.says}")
+        lines.append(f"             {change.source}; {change.change}")
+    lines += [f"  differs:   {one.releases}: {_with_change(one)}" for one in rule.divergences]
     for line in lines:
         console.print(line, markup=False)
+
+
+def _with_change(divergence: Divergence) -> str:
+    return divergence.says + f" ({divergence.change})" * bool(divergence.change)
 
 
 def show_shared(console: Console, topics: Sequence[Topic]) -> None:

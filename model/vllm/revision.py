@@ -1,0 +1,54 @@
+"""The decisions in which releases of vLLM's scheduler differ, as the documents have them.
+
+`releases` has those of the releases. Everything else is in `scheduler`, for all of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import connector
+from .config import VllmConfig
+from .connector import HasRoom
+from .plan import Plan
+from .state import Sequence, State
+
+
+def in_effect(config: VllmConfig, state: State) -> VllmConfig:
+    """The same configuration in every step (V1-R11)."""
+    return config
+
+
+def padding(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
+    """None: a request that joins computes nothing beyond what is known of it (V1-R02)."""
+    return 0
+
+
+def ends_round(config: VllmConfig) -> bool:
+    """Always (V1CP-R15)."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The functions that decide in one published behaviour.
+
+    `DOCUMENTED` has those of the documents; a release replaces some of them. To undo a single
+    difference, put a function back: `replace(RELEASE_0_33, in_effect=revision.in_effect)`.
+
+    Attributes:
+        name: as in the scenario format: the first release that decides so.
+        in_effect: by (configuration, state), the configuration by which a step is decided.
+        padding: drafts that are made up for a request that joins, by (configuration, plan when the
+            running requests are scheduled, request, tokens that are cached or loaded of it).
+        ends_round: whether running requests go without that stand behind one that preempts itself.
+        has_room: whether a load may begin.
+    """
+
+    name: str
+    in_effect: Callable[[VllmConfig, State], VllmConfig] = in_effect
+    padding: Callable[[VllmConfig, Plan, Sequence, int], int] = padding
+    ends_round: Callable[[VllmConfig], bool] = ends_round
+    has_room: HasRoom = connector.has_room
+
+
+DOCUMENTED = Revision("documented")
