@@ -45,7 +45,7 @@ def _system(
         bounds=f"{PROPERTIES}.{name}.bounds:BOUNDS",
         predicates=f"{PROPERTIES}.{name}.predicates:PREDICATES",
         generators=f"{PROPERTIES}.{name}.strategies",
-        scales=f"{targets}.scales:SCALES",
+        scales=f"{targets}.{'releases' if schedulers else 'scales'}:SCALES",
         releases=f"{targets}.releases:RELEASES" if has_releases else None,
         checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
@@ -60,7 +60,6 @@ def _system(
 
 
 def register_builtin() -> None:
-    """Register the built-in systems, the default one first."""
     register(
         _system(
             *("spyre", "Spyre", *SPYRE),
@@ -75,7 +74,7 @@ def register_builtin() -> None:
             followed_by={"2.5.2": PAUSES},
             features=f"{PROPERTIES}.spyre.history:FEATURES",
             explain=f"{PROPERTIES}.spyre.explanations:explain",
-            projections=f"{PROPERTIES}.spyre.projection:projections",
+            projections=f"{PROPERTIES}.spyre.explanations:projections",
             pads=True,
             builds_on="vllm",
         )
@@ -117,7 +116,7 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
-            neutral="schedproof.model.generic.config:NEUTRAL",
+            neutral="schedproof.model.generic.model:NEUTRAL",
             builds_on="vllm",
         )
     )

@@ -140,7 +140,6 @@ class Rule:
 
     @property
     def checked(self) -> bool:
-        """The rule has a predicate."""
         return not self.planned and not self.unchecked
 
     def worded(self, revision: str) -> Rule:
@@ -299,7 +298,6 @@ def _rules_of(file: Readable, name: str) -> tuple[Rule, ...]:
 
 
 def _own(revisions: Sequence[str], system: str) -> tuple[str, ...]:
-    """The revisions as the system itself names them, those of others left out."""
     return tuple(
         name.removeprefix(f"{system}/")
         for name in revisions
@@ -315,7 +313,6 @@ def _rule(table: _RuleTable) -> Rule:
 
 
 def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> CatalogueError:
-    """Add the value, and the keys that are valid, to msgspec's words."""
     problem, _, place = str(error).partition(" - at `$")
     path = place.strip(".`")
     for step in re.findall(r"\w+", path):
@@ -332,7 +329,6 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
 
 
 def _faults(table: _RuleTable, path: str) -> Iterator[str]:
-    """Yield what is wrong with a rule whose keys and types are right."""
     if not _ID.fullmatch(table.id):
         form = "a system, '-R' or '-P' and two digits, or '-I' and one, as in 'SPY-R09'"
         yield _fault(f"{path}.id", table.id, form)
@@ -395,3 +391,21 @@ def _empty(table: msgspec.Struct, keys: Sequence[str], path: str) -> Iterator[st
 
 def _fault(path: str, value: object, valid: str) -> str:
     return f"{path} is {value!r}; valid: {valid}"
+
+
+class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A topic, the ids of the rules that word it by system, and where the systems differ."""
+
+    title: str
+    rules: dict[str, tuple[str, ...]]
+    differs: str
+
+
+class _Topics(msgspec.Struct, forbid_unknown_fields=True):
+    topic: tuple[Topic, ...]
+
+
+def topics() -> tuple[Topic, ...]:
+    """All topics, in the order of the file."""
+    text = resources.files("schedproof.spec").joinpath("shared.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), _Topics).topic

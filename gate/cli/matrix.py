@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from ...model.errors import InputError
-from ..console import output
-from ..console.exit_codes import INCONCLUSIVE
+from ..console import INCONCLUSIVE, output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_unicode
 from ..files.writing import write
@@ -16,7 +15,7 @@ from ..judging.profiles import PROFILES
 from ..matrix.cells import Judged, cells_of, run_cells
 from ..matrix.table import BROKEN, matrix_of, page_of
 from ..processes.executors import ClusterError
-from ..targets.release_index import releases_of
+from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
 from .options import TimeLimit
 

@@ -8,7 +8,7 @@ import typer
 from ..console import interrupts
 from ..console.option_checks import at_least
 from ..targets.checkouts import known_checkouts
-from ..targets.limits import MIN_MEMORY
+from ..targets.target_spec import MIN_MEMORY
 from .project import with_its_target
 
 TargetOption = Annotated[
@@ -85,6 +85,15 @@ SchedulerClass = Annotated[
     typer.Option(
         "--scheduler-cls",
         help="in the place of the release's own: PACKAGE.MODULE.CLASS or FILE.py:CLASS",
+    ),
+]
+
+
+BeyondStartUp = Annotated[
+    bool,
+    typer.Option(
+        "--beyond-start-up",
+        help="also take configurations that the release itself does not start with",
     ),
 ]
 

@@ -14,19 +14,20 @@ from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.builtin_scenarios import scenario_named
 from ..files.scenario_file import FileError
 from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by, lockstep_of
+from ..reports.outcome import start_line
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, replay_options
+from ..targets.target_spec import MEMORY_LIMIT, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, recorded
 from .options import (
+    BeyondStartUp,
     CheckoutPath,
     ExcludeOption,
     LockstepOption,
@@ -69,10 +70,11 @@ def command(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
     use_rules(own_rules)
-    spec = named_target(context, target, path)
+    spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     check_limits(step_limit, memory_limit)
     console = output.make_console()
     read = scenario_named(scenario)
@@ -137,6 +139,8 @@ def command(
         output.print_failure(
             console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )
+        if outcome.session.started.start_up is not None:
+            output.say(console, f"  {start_line(outcome.session.started.start_up)}")
         for other in outcome.broken[1:]:
             output.say(console, f"  in the same step {other.rule}: {other.message}")
         output.print_details(outcome.session.details or stderr, console)
@@ -156,7 +160,7 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule],
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
             console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
-        return BROKEN
+        return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:

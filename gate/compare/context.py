@@ -11,7 +11,7 @@ from ...model.scenario import Scenario
 from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import Both, Pair
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
-from ..judging.context import Fault
+from ..judging.context import BreakOff
 from ..judging.events import Notice, Progress
 from ..judging.profiles import PROFILES, Profile
 from ..judging.verdict import EngineRun
@@ -68,15 +68,13 @@ class Diff:
     engines: list[EngineRun] = field(default_factory=list)
     found: dict[str, DiffFinding] = field(default_factory=dict)
     interrupted: bool = False
-    fault: Fault | None = None
+    fault: BreakOff | None = None
 
     def stderr(self) -> str:
-        """What the processes of both targets wrote there."""
         return "".join(side.stderr() for side in self.pair.sides)
 
     @property
     def profile(self) -> Profile:
-        """The budgets."""
         return PROFILES[self.profile_name]
 
     @property
@@ -98,5 +96,4 @@ class Diff:
 def book(
     diff: Diff, engine: str, scale: str, totals: Counter[str], began: float, complete: bool
 ) -> None:
-    """What an engine did."""
     diff.engines.append(EngineRun.of(engine, scale, totals, time.monotonic() - began, complete))

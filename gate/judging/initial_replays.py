@@ -14,6 +14,7 @@ from ...model.systems import full_config, make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.translation import with_fixed
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
@@ -21,8 +22,10 @@ from . import verdict
 from .context import GateContext
 from .deviations import Deviations
 from .events import Notice, Progress
-from .findings import Place, confirm, keep, shrink_and_keep
+from .findings import Place, collected_in, confirm, keep, shrink_and_keep
 
+# A long scenario is shrunk less far: so many steps are run at most.
+SHRINK_STEPS = 20_000
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
 Found = Callable[[Scenario, Outcome, float], bool]
 
@@ -40,24 +43,31 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
         for one in corpus
     ]
     chosen = [meant for one, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, one)]
+    return frozenset(_replay_and_shrink(gate, scale, chosen)) if chosen else frozenset()
+
+
+def _replay_and_shrink(gate: GateContext, scale: str, chosen: Sequence[Scenario]) -> set[str]:
+    """Replay scenarios of ours, and shrink what breaks a rule; the rules that break."""
     known: set[str] = set()
-    looked_into = 0
+    shrunk = 0
 
     def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
-        nonlocal looked_into
+        nonlocal shrunk
         first, profile = outcome.broken[0], gate.options.profile
-        if looked_into >= gate.options.max_failures:
-            known.update(gate.results.leave(outcome.broken))
-        else:
-            attempts = profile.shrink_runs + profile.shrink_attempts
-            place = Place("corpus", scale, frozenset(known))
-            known.update(shrink_and_keep(gate, place, scenario, first, attempts, seconds))
-        looked_into += 1
+        attempts = min(
+            profile.shrink_runs + profile.shrink_attempts, SHRINK_STEPS // (first.step + 1)
+        )
+        place = Place("corpus", scale, frozenset(known))
+        others_first = gate.others_first(first.rule, shrunk)
+        finding = shrink_and_keep(
+            gate, place, scenario, first, attempts, seconds, others_first=others_first
+        )
+        known.update(finding.rules)
+        shrunk += finding.costs
         return not gate.results.hung
 
-    if chosen:
-        _replay(gate, "corpus", scale, chosen, found, known)
-    return frozenset(known)
+    _replay(gate, "corpus", scale, chosen, found, known)
+    return known
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
@@ -76,12 +86,10 @@ def replay_builtin(gate: GateContext) -> None:
     there = by_length(gate.options.system)
     if gate.options.fixed:
         there = {name: one for name, one in there.items() if _has_fixed(gate, one)}
-    chosen = _short_enough(gate, there)
-    _replay_as_it_is(gate, "corpus", "production", chosen)
+    _replay_and_shrink(gate, "production", _short_enough(gate, there))
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
-    """Nothing changes in its configuration by what is fixed."""
     asked = gate.options
     try:
         config = full_config(asked.system, asked.revision, scenario.config)
@@ -91,9 +99,19 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """The scenarios of the user's own corpus, all of them."""
+    """The scenarios of the user's own corpus, all of them; one that breaks a rule is kept as it
+    is."""
+    known: set[str] = set()
+
+    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+        first = outcome.broken[0]
+        place = Place("own corpus", "given", frozenset(known))
+        again = confirm(gate, place, scenario, first)
+        known.update(keep(gate, place, scenario, again, seconds, 0.0).rules)
+        return not gate.results.hung
+
     if gate.options.corpus:
-        _replay_as_it_is(gate, "own corpus", "given", gate.options.corpus)
+        _replay(gate, "own corpus", "given", gate.options.corpus, found, known)
 
 
 def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scenario]:
@@ -104,23 +122,6 @@ def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scen
         else:
             gate.report(Notice(f"corpus: {name} left out of profile {gate.options.profile_name}"))
     return chosen
-
-
-def _replay_as_it_is(
-    gate: GateContext, engine: str, scale: str, chosen: Sequence[Scenario]
-) -> None:
-    """Replay scenarios that were chosen; one that breaks a rule is kept as it is."""
-    known: set[str] = set()
-
-    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
-        first = outcome.broken[0]
-        place = Place(engine, scale, frozenset(known))
-        again = confirm(gate, place, scenario, first)
-        keep(gate, place, scenario, again, seconds, 0.0)
-        known.update(one.rule for one in again.broken)
-        return not gate.results.hung
-
-    _replay(gate, engine, scale, chosen, found, known)
 
 
 def _replay(
@@ -162,9 +163,10 @@ def _to_its_end(
             # What its model refuses the revision has no rule for, though the release may take it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
-            outcome = replay(gate.target, meant, rules, new=gate.deviations.new)
-        except (ConfigRefused, InputError):  # an option that this revision does not have
+            outcome = replay(gate.target, meant, rules, new=gate.deviations.in_run())
+        except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
+            gate.results.refusals[str(refusal)] += 1
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule
@@ -185,7 +187,7 @@ def replay_deviations(gate: GateContext) -> None:
         if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.options.revision, expect=None)
-        outcome = replay(gate.target, meant, gate.options.rules, new=gate.deviations.new)
+        outcome = replay(gate.target, meant, gate.options.rules, new=gate.deviations.in_run())
         if outcome.broken:
             place = Place("deviations", "given")
             again = confirm(gate, place, meant, outcome.broken[0])
@@ -208,10 +210,12 @@ def settle(
             continue
         try:
             meant = replace(scenario, revision=revision, expect=None)
-            outcome = replay(target, meant, rules)
+            broken: list[list[Broken]] = []
+            outcome = replay(target, meant, rules, new=collected_in(broken))
         except (ConfigRefused, InputError) as refusal:
             deviations.refused(number, str(refusal))
             continue
-        deviations.replayed(number, outcome.broken)
+        deviations.replayed(number, broken)
         outcomes.append(outcome)
+    deviations.replayed_all()
     return outcomes

@@ -1,8 +1,9 @@
 """The gate: replay what is known, search for more, and give one verdict per rule."""
 
+import datetime
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
@@ -11,9 +12,10 @@ from ...spec.catalogue import Rule, load
 from ..targets.factory import opened
 from ..targets.probe import Capabilities, probe
 from . import verdict
-from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
+from .context import BreakOff, GateContext, GateOptions, GateResults, shrink_model_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
+from .faults import faults_of
 from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
@@ -70,7 +72,7 @@ def judge(gate: GateContext) -> verdict.Verdict:
     except KeyboardInterrupt:
         gate.results.interrupted = True
     except TargetFault as fault:
-        gate.results.fault = Fault.of(fault, gate.stderr())
+        gate.results.fault = BreakOff.of(fault, gate.stderr())
     return _conclude(gate, target, capabilities.shows)
 
 
@@ -82,7 +84,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
     if not gate.results.hung:
         broken = run_stages(gate, _replays(capabilities))
     if not gate.results.broken_off and not gate.has_enough:
-        run_stages(gate, _searches(capabilities, broken))
+        run_stages(gate, _searches(gate, capabilities, broken))
     if gate.results.hung:
         gate.report(Notice("the target hangs: it is asked no further"))
 
@@ -100,20 +102,22 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
         gate.report(Notice(line))
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
-    gate.deviations.begin(started.version)
+    gate.deviations.begin(started.name, started.version)
     return target
 
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
-    """The seed corpus of each scale, then the built-in scenarios at production scale."""
     seeds = [Stage("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
     return [*seeds, Stage("builtin", "production")]
 
 
-def _searches(capabilities: Capabilities, broken: dict[Stage, frozenset[str]]) -> list[Stage]:
+def _searches(
+    gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
+) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
+    shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
     return [
-        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices)
+        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices, shrunk[stage.scale])
         for stage, rules in broken.items()
         if stage.kind == "seeds"
     ]
@@ -122,11 +126,12 @@ def _searches(capabilities: Capabilities, broken: dict[Stage, frozenset[str]]) -
 def _conclude(
     gate: GateContext, target: verdict.TargetInfo, observes: frozenset[str]
 ) -> verdict.Verdict:
-    """The verdict, reported."""
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
         gate.deviations.met.setdefault(number, status)
-    rules = tuple(judge_rules(gate, observes))
+    catalogue = {rule.id: rule for rule in load(options.system)}
+    faults = faults_of(results.findings, catalogue, datetime.date.today())
+    rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     code = verdict.exit_code(rules, options.named, results.broken_off, deviations)
     judged = verdict.Verdict(
@@ -143,12 +148,16 @@ def _conclude(
         interrupted=results.interrupted,
         fault=None if results.fault is None else results.fault.text,
         config=dict(options.fixed),
+        faults=faults,
+        refusals=verdict.refusals(results.refusals),
     )
     gate.report(Judged(judged))
     return judged
 
 
-def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.RuleVerdict]:
+def judge_rules(
+    gate: GateContext, observes: frozenset[str], faults: Sequence[verdict.Fault] = ()
+) -> list[verdict.RuleVerdict]:
     """One verdict per rule, in catalogue order; rules of other revisions are left out."""
     options, results = gate.options, gate.results
     seen = {
@@ -161,7 +170,7 @@ def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.Rul
     asked = {rule.id for rule in options.rules}
     # A crash or a hang ends a run whether or not its rule was chosen.
     judged = [
-        _violated(rule, one, results.exercised[rule])
+        _violated(rule, one, results.exercised[rule], faults)
         for rule, one in first.items()
         if rule not in asked
     ]
@@ -171,7 +180,7 @@ def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.Rul
             judged.append(verdict.RuleVerdict(rule.id, "excluded", message=why))
     for rule in options.rules:
         if applies(rule, options.revision) and not _is_itself(gate, rule):
-            judged.append(_verdict_of(gate, rule, first, rule.id in seen, observes))
+            judged.append(_verdict_of(gate, rule, first, rule.id in seen, observes, faults))
     return judged
 
 
@@ -181,6 +190,7 @@ def _verdict_of(
     first: dict[str, verdict.Finding],
     is_seen: bool,
     observes: frozenset[str],
+    faults: Sequence[verdict.Fault],
 ) -> verdict.RuleVerdict:
     """The verdict on one rule; `first` has the first finding of each rule."""
     results, steps = gate.results, gate.results.exercised[rule.id]
@@ -195,12 +205,9 @@ def _verdict_of(
         return verdict.RuleVerdict(rule.id, "not_observable", message=why)
     beside = next((one for one in results.findings if rule.id in one.consequences), None)
     if (finding := first.get(rule.id, beside)) is not None:
-        return _violated(rule.id, finding, steps)
+        return _violated(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
         why = "broke once, but not again in the same scenario"
-        return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
-    if rule.id in results.not_looked_into:
-        why = f"breaks after {gate.options.max_failures} others: --max-failures looks into more"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if (known := gate.deviations.of_rule(rule.id)) is not None:
         return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)
@@ -216,33 +223,39 @@ def _verdict_of(
 
 
 def _enders(cut: Counter[str]) -> str:
-    """The rules that ended runs, the most frequent first."""
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
-def _violated(rule: str, finding: verdict.Finding, exercised: int) -> verdict.RuleVerdict:
-    """A rule that the finding breaks, first or in the same step as the first."""
+def _violated(
+    rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
+) -> verdict.RuleVerdict:
+    """A rule that the finding breaks, first or in the same step as the first. By a fault of the
+    adapter nothing is decided about the scheduler."""
     is_first = finding.rule == rule
+    fault = next((one for one in faults if finding.scenario in one.scenarios), None)
+    by_adapter = fault is not None and fault.kind == "adapter"
     return verdict.RuleVerdict(
         rule,
-        "violated",
+        "inconclusive" if by_adapter else "violated",
         finding.step,
         finding.scenario,
         _words(finding) if is_first else "broken in the same step",
         None if is_first else finding.rule,
         exercised,
-        finding.divergence if is_first else None,
+        finding.divergence,
+        None if fault is None else fault.number,
     )
 
 
 def _words(finding: verdict.Finding) -> str:
-    """The message, and which rules the run breaks before."""
-    if not finding.behind:
-        return finding.message
-    before = ", ".join(finding.behind)
-    return f"{finding.message} (in a run that breaks {before} before: may be its consequence)"
+    """The message, and why no more is known."""
+    if finding.by_adapter:
+        return f"ADAPTER: {finding.message}"
+    if finding.others_first:
+        others = f"{finding.others_first} other{'s' * (finding.others_first > 1)} came first"
+        return f"not shrunk ({others}): --rule {finding.rule} shows it; {finding.message}"
+    return finding.message
 
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:
-    """Lockstep would compare a model with itself."""
     return rule.id == LOCKSTEP and not rule.beside and type(gate.target) is ModelTarget

@@ -15,7 +15,7 @@ from ...model.faults import TargetFault
 from ...properties.rules.predicate import RuleFault
 from ..processes.work_process import WorkProcess
 from ..targets.factory import opened
-from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
+from .context import BreakOff, GateContext, GateOptions, GateResults, shrink_model_of
 from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
@@ -32,6 +32,7 @@ class Stage:
         fixed: keys of the configuration that have one value only.
         choices: by key that the target declares, its values.
         known: of a search, the rules that are known to break at its scale.
+        shrunk: how many of these were shrunk, and count for --max-failures.
     """
 
     kind: Literal["seeds", "builtin", "search"]
@@ -39,6 +40,7 @@ class Stage:
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     known: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    shrunk: int = 0
 
     def run(self, gate: GateContext) -> frozenset[str]:
         """Run it; the rules that a seed corpus breaks."""
@@ -47,7 +49,7 @@ class Stage:
         if self.kind == "builtin":
             replay_builtin(gate)
         else:
-            search_scale(gate, self.scale, self.fixed, self.known, self.choices)
+            search_scale(gate, self.scale, self.fixed, self.known, self.choices, self.shrunk)
         return frozenset()
 
 
@@ -67,7 +69,6 @@ def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozen
 
 
 def _run_here(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
-    """Run one after the other, as long as the target answers."""
     broken = {}
     for stage in stages:
         broken[stage] = stage.run(gate)
@@ -77,8 +78,6 @@ def _run_here(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozens
 
 
 class _Task(NamedTuple):
-    """What a process needs to run one stage."""
-
     options: GateOptions
     deviations: Deviations
     version: str
@@ -96,14 +95,11 @@ class _Ended(NamedTuple):
 
 @dataclass
 class _Worker:
-    """A process that runs one stage, and what it has reported."""
-
     at_work: WorkProcess
     found: list[Found] = field(default_factory=list)
     ended: _Ended | None = None
 
     def is_last(self, options: GateOptions) -> bool:
-        """Whether later stages do not count: the target hung in this one, or it found enough."""
         results = None if self.ended is None else self.ended.results
         return results is not None and (results.hung or results.enough_for(options))
 
@@ -140,11 +136,10 @@ def _start(gate: GateContext, stage: Stage) -> _Worker:
 
 
 def _receive(gate: GateContext, worker: _Worker) -> None:
-    """Take one message: an event, which is reported, or the end of the stage."""
     try:
         message = worker.at_work.pipe.recv()
     except EOFError:
-        message = _Ended(GateResults(fault=Fault("a process of the gate died", "")))
+        message = _Ended(GateResults(fault=BreakOff("a process of the gate died", "")))
     if isinstance(message, _Ended):
         worker.ended = message
         if message.rule_fault:
@@ -158,7 +153,6 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
 def _leave_later(
     stages: Sequence[Stage], workers: Mapping[Stage, _Worker], options: GateOptions
 ) -> None:
-    """End the stages after the first one that is the last, and drop what they found."""
     started = [workers[stage] for stage in stages if stage in workers]
     first = next(number for number, worker in enumerate(started) if worker.is_last(options))
     for worker in started[first + 1 :]:
@@ -185,7 +179,6 @@ def _add_in_order(
 
 
 def _run_stage(pipe: Connection, packed: bytes) -> None:
-    """Run one stage on a target of its own."""
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     use_rules(task.options.own_rules)
@@ -214,7 +207,7 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
         try:
             broken = task.stage.run(gate)
         except TargetFault as fault:
-            results.fault = Fault.of(fault, target.stderr())
+            results.fault = BreakOff.of(fault, target.stderr())
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return

@@ -23,7 +23,7 @@ from ..console.option_checks import option
 from ..console.output import one_line
 from ..files.project_file import read_project
 from ..files.scenario_file import FileError
-from ..judging.context import Fault, GateContext, GateOptions
+from ..judging.context import BreakOff, GateContext, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.events import Event, Found
 from ..judging.initial_replays import settle
@@ -108,13 +108,10 @@ def _with_those_of_the_project(root: Path, given: Mapping[str, str]) -> Mapping[
     return {**given, **{key: given[key] or project.get(key, "") for key in keys}}
 
 
-MAX_FAILURES = 3
-
-
 class BrokenOff(TargetFault):
     """The gate broke off; `str()` is one line."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: BreakOff) -> None:
         super().__init__(fault.text)
         self.details = fault.details
 
@@ -159,7 +156,6 @@ class Judgement:
 
     @property
     def _imports(self) -> tuple[str, ...]:
-        """Where pytest looks for modules."""
         root = self._config.rootpath
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
@@ -170,16 +166,14 @@ class Judgement:
         if known.entries:
             config = full_config(setting.system, setting.revision, scenario.config)
             started = Session(target, setting.system, setting.revision, config, ()).started
-            known.begin(started.version)
+            known.begin(started.name, started.version)
             settle(known, target, setting.revision, setting.rules)
         return known
 
     def close(self) -> None:
-        """End the target."""
         self._target.close()
 
     def _shared(self, rules: frozenset[str]) -> Answer:
-        """The first worker that needs the answer asks for it, the others wait."""
         basetemp = self._config.getoption("basetemp")
         if not (hasattr(self._config, "workerinput") and basetemp):
             return self._judged(rules)
@@ -211,7 +205,6 @@ class Judgement:
             excluded={name: why for name, why in setting.excluded.items() if name in rules},
             profile_name=setting.profile,
             seed=setting.seed,
-            max_failures=MAX_FAILURES,
             out=Path(os.path.relpath(root / "schedproof-out")),
             folder=root,
             imports=self._imports,
@@ -228,7 +221,6 @@ class Judgement:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[Path]:
-    """The file that workers share, while no other worker has it."""
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock", mode=0o600):
         yield folder / "answer.json"

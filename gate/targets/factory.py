@@ -13,9 +13,9 @@ from ...model.faults import TargetNotStarted
 from ...model.target import ModelTarget, Target
 from . import checkouts, releases
 from .jsonl import OPERATIONS
-from .limits import MEMORY_LIMIT, STEP_LIMIT
 from .pipe import PipeTarget
-from .target_spec import TargetSpec, UnknownTargetError
+from .release_adapter import BEYOND_START_UP
+from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
 
@@ -133,7 +133,6 @@ def _stdout_to_stderr() -> Iterator[None]:
 def _command(
     spec: TargetSpec, imports: Sequence[str], *, offline: bool, report: Callable[[str], None]
 ) -> tuple[Sequence[str], Mapping[str, str] | None]:
-    """The command that starts the target, and its environment where that is not ours."""
     if spec.kind == "command":
         return spec.command, None
     release = spec.release
@@ -144,7 +143,8 @@ def _command(
         release = checkouts.release_of(package, spec.checkout, spec.folder)
     if release is not None:
         prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
-        return prepared.command, prepared.env
+        beyond = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
+        return prepared.command, prepared.env | beyond
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

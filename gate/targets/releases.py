@@ -22,14 +22,49 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
 from platformdirs import user_cache_path
 
 from ..processes.watchdog import run_watched
-from .checkout_metadata import metadata_folder
-from .checkouts import ADAPTERS
+from .checkouts import ADAPTERS, metadata_folder
 from .scheduler_class import VARIABLE
-from .supported_releases import Layer, Release, ReleaseError, packages
+from .supported_releases import Layer, Release, ReleaseError, packages, parse_release
 from .wheels import check_published, difference, unpack
+
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+
+
+def releases_of(name: str) -> list[str]:
+    """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first.
+
+    Raises:
+        ReleaseError: an unknown name, or no answer from the package index.
+    """
+    if (package := packages().get(name)) is None:
+        valid = ", ".join(packages())
+        raise ReleaseError(f"{name!r} is no name of a release; valid: {valid}")
+    versions = [*package.versions] if package.since is None else _on_index(name)
+    return [f"{name}=={version}" for version in sorted(versions, key=Version)]
+
+
+def _on_index(name: str) -> list[str]:
+    done = subprocess.run(
+        [*PIP, "index", "versions", name], capture_output=True, text=True, check=False
+    )
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+    if done.returncode or listed is None:
+        raise ReleaseError(
+            f"{name}: {complaint(done.stdout + done.stderr)}; or name releases, {name}==VERSION"
+        )
+    return [version for version in listed[1].split(", ") if _can_be_judged(name, version)]
+
+
+def _can_be_judged(name: str, version: str) -> bool:
+    try:
+        return parse_release(f"{name}=={version}") is not None
+    except ReleaseError:
+        return False
+
 
 TORCH = "2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -119,8 +154,6 @@ def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str
 
 @dataclass(frozen=True)
 class _Part:
-    """A folder of the cache: the environment, or the unpacked tree of one package version."""
-
     folder: Path
     title: str
     size: str
@@ -131,7 +164,6 @@ class _Part:
         return self.folder.is_dir() and not self.damage(self.folder)
 
     def why_missing(self) -> str:
-        """Its title, and what is wrong with it where it lies there."""
         if not self.folder.exists():
             return self.title
         return f"{self.title} ({self.damage(self.folder)} is not as it was installed)"
@@ -146,7 +178,6 @@ def _parts(cache: Path, release: Release) -> list[_Part]:
 
 
 def _packages() -> list[str]:
-    """The pins of the lock file, NAME==VERSION."""
     lines = PACKAGES.read_text(encoding="utf-8").splitlines()
     return [line.split()[0] for line in lines if re.match(r"[\w-]+==", line)]
 
@@ -219,8 +250,6 @@ def _lock(path: Path, report: Report) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Workshop:
-    """What is at hand under the lock: a folder for downloads, and pip."""
-
     downloads: Path
     python: Path
     lock: int
@@ -284,7 +313,6 @@ def _build_environment(workshop: _Workshop, folder: Path) -> None:
 
 
 def _install_torch(workshop: _Workshop, python: Path) -> None:
-    """A CPU build or none: what the default index offers to Linux is a CUDA build."""
     ways = [[f"torch=={TORCH}+cpu"], [f"torch=={TORCH}", f"--index-url={CPU_INDEX}"]]
     if sys.platform == "darwin":
         ways = [[f"torch=={TORCH}"]]

@@ -6,10 +6,13 @@ a last line that is cut, or a request without a reply: what came before counts.
 """
 
 import gzip
+import io
 import json
+import os
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -32,7 +35,59 @@ from .run_events import (
     Stepped,
     Stopped,
 )
-from .source import Source
+
+GZIP = b"\x1f\x8b"
+
+
+class Source(NamedTuple):
+    """An open trace: its name for messages, its lines, how many bytes of how many are read."""
+
+    name: str
+    lines: BinaryIO
+    position: Callable[[], int]
+    size: int | None
+
+
+@contextmanager
+def opened_trace(file: str) -> Iterator[Source]:
+    """The trace in a file, or on stdin where it is called `-`.
+
+    Raises:
+        FileError: it cannot be read.
+    """
+    name = "stdin" if file == "-" else file
+    try:
+        raw = io.BufferedReader(_raw(file), 1 << 16)
+        packed = raw.peek(2)[:2] == GZIP
+        size = os.fstat(raw.fileno()).st_size or None
+    except OSError as error:
+        raise FileError(f"{name}: cannot be read ({error.strerror})") from None
+    except ValueError as error:  # a NUL in the path
+        raise FileError(f"{name!a}: {error}") from None
+    with raw:
+        lines = io.BufferedReader(_Unpacked(raw), 1 << 16) if packed else raw
+        yield Source(name, lines, raw.tell if raw.seekable() else lambda: 0, size)
+
+
+class _Unpacked(io.RawIOBase):
+    """What is in a compressed file, as far as it goes: GzipFile itself drops up to 64 KiB in front
+    of the place where one was cut off."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._file = gzip.GzipFile(fileobj=raw)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _raw(file: str) -> io.FileIO:
+    return io.FileIO(os.dup(0) if file == "-" else file)
+
 
 MAX_LINE = 8 * 1024 * 1024
 STEP = b'{"op": "step"}\n'  # as the recorder writes it, which most lines are
@@ -86,8 +141,6 @@ def read_trace(
 
 
 class _Reading:
-    """Pairs of lines, and what of a run is needed to understand the next one."""
-
     def __init__(self, source: Source, system: str | None, revision: str | None) -> None:
         self._name = source.name
         self._lines = source.lines
@@ -123,7 +176,6 @@ class _Reading:
         return self._happened(number, operation, request, reply)
 
     def _line(self) -> bytes | Cut | None:
-        """The next line that is not blank."""
         while True:
             try:
                 line = self._lines.readline(MAX_LINE + 1)
@@ -143,7 +195,6 @@ class _Reading:
                 return line
 
     def _object(self, line: bytes) -> dict[str, Any] | Cut:
-        """A line as JSON. Only the last line of all may lack its end."""
         try:
             return _read_line(line)
         except ValueError as error:
@@ -255,7 +306,6 @@ class _Reading:
         return Added(number, request, request.output_len is None)
 
     def _step(self, reply: dict[str, Any]) -> Step:
-        """The step that a line observes: most need no second look."""
         seen = reply.get("step")
         assert self._promised is not None
         if type(seen) is dict and len(reply) == 2 and seen.keys() <= FIELDS:
@@ -318,7 +368,6 @@ def _read_line(line: bytes) -> dict[str, Any]:
 
 
 def _keys(value: dict[str, Any]) -> int:
-    """Keys of an object and of those in it, two levels deep: no line of a trace has more."""
     count = len(value)
     for inner in value.values():
         if type(inner) is dict:

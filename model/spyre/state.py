@@ -3,8 +3,8 @@
 from typing import Literal
 
 from .. import sequence
+from ..members import Record
 from ..pool import Pool
-from ..record import Record
 
 
 class Sequence(sequence.Sequence, frozen=True):
@@ -52,7 +52,6 @@ class State(Record, frozen=True):
 
     @property
     def prefilling(self) -> Sequence | None:
-        """The request between its first and its last chunk, if there is one."""
         for request in self.running:
             if request.computed < request.prompt:
                 return request

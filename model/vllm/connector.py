@@ -11,7 +11,7 @@ from ..members import without
 from ..pool import Pool, blocks_for, fits, unheld
 from . import in_flight, kv_cache, queue
 from .config import VllmConfig
-from .plan import Plan
+from .queue import Plan
 from .state import Flight, Sequence, State
 
 # By (configuration, plan, request, its hit, the tokens to be loaded), whether it may be parked.
@@ -208,7 +208,6 @@ def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
 
 
 def steps_on(config: VllmConfig, state: State) -> State:
-    """The state after a step of all loads."""
     if not state.parked and not state.leaving:
         return state
     state = _without(config, state, [one.id for one in state.leaving if one.loading == 0])

@@ -10,7 +10,7 @@ import msgspec
 
 from ..pool import blocks_for, fits, unheld
 from .config import VllmConfig
-from .plan import Plan
+from .queue import Plan
 from .revision import DOCUMENTED
 from .state import Sequence, State
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from . import connector
 from .config import VllmConfig
 from .connector import HasRoom
-from .plan import Plan
+from .queue import Plan
 from .state import Sequence, State
 
 

@@ -23,7 +23,7 @@ from . import connector, encoder, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
 from .encoder import EncoderPlan, Fit
 from .observation import kind_of, observe
-from .plan import Plan
+from .queue import Plan
 from .revision import DOCUMENTED, Revision
 from .state import Coming, Flight, Sequence, State
 
@@ -211,7 +211,6 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
 
 
 def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
-    """A request enters the waiting queue."""
     newcomer = newcomer._replace(arrival=state.arrived)
     return state._replace(
         waiting=queue.enqueued(config, state.waiting, newcomer), arrived=state.arrived + 1

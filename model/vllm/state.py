@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .. import sequence
+from ..members import Record
 from ..pool import Content, Pool
-from ..record import Record
 from ..scenario import Segment
 
 
@@ -75,7 +75,6 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def decodes(self) -> bool:
-        """Just its last token is to be computed."""
         return self.generated + self.promised > 0 and self.num_uncomputed_tokens == 1
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...model.pool import Content
-from ...model.prefix import prefix
+from ...model.pool import Content, prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..vllm import strategies as vllm
@@ -57,7 +56,6 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
 
 
 def as_vllm(config: Config) -> dict[str, Any]:
-    """What vLLM's strategies go by."""
     block = config["block_size"]
     blocks = min(config["num_blocks"] or LONGEST_IN_BLOCKS, LONGEST_IN_BLOCKS)
     return {
@@ -109,7 +107,6 @@ def contents(
 
 
 def caches(config: Config) -> bool:
-    """The configuration has a prefix cache."""
     return bool(config["enable_prefix_caching"])
 
 

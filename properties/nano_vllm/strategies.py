@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
-from ...model.pool import Content
-from ...model.prefix import prefix
+from ...model.pool import Content, prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..rules.pool import blocks_for
@@ -100,7 +99,6 @@ def longest_request(config: Config) -> int:
 def with_tokens(
     config: Config, prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """A shape cut to what fits."""
     longest = longest_request(config)
     prompt = min(max(prompt, 1), longest - 1)
     most = LONGEST_ANSWER[scale_of(config)]

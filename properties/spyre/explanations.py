@@ -1,9 +1,11 @@
-"""Why a rule of Spyre broke, by rule, for targets whose admission rule is known."""
+"""Why a rule of Spyre broke, and what admission projects, where the admission rule is known."""
 
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Steps
 from typing import NamedTuple
 
 from ...model.errors import InputError
+from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.spyre import documented, release_2_1_2, volumetric
 from ...model.spyre.config import read_config
@@ -13,6 +15,36 @@ from ...model.spyre.release_2_1_2 import RELEASE_2_1_2
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ...spec.systems import SYSTEMS
+from ..explanations.explain import Projected
+
+
+def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:
+    """Yield the projections of a run, for as long as the model of this version decides alike.
+
+    There are none where no such model is known, or where it admits without a projection.
+    """
+    model = model_of(scenario, version)
+    if model is None or not steps:
+        return
+    if "paused" in model.observes and model.config.pausing:  # it pauses, and projects nothing
+        return
+    for number, state in enumerate(states(model, scenario, len(steps) - 1)):
+        admission = projected(model, state, number)
+        if admission is None:
+            continue
+        if _parted(state, steps, number):
+            return
+        joined = [*steps[number].scheduled] == [admission.newcomer]
+        if joined or admission.largest > model.config.max_batch_tkv:
+            yield Projected(
+                *(number, admission.newcomer, admission.projected, admission.largest, joined)
+            )
+
+
+def _parted(state: State, steps: Steps[Step], number: int) -> bool:
+    seen = steps[number - 1].computed if number else {}
+    own = {request.id: request.computed for request in state.admitted}
+    return seen is not None and any(tokens != own.get(name) for name, tokens in seen.items())
 
 
 class Admission(NamedTuple):
@@ -83,7 +115,7 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
         return []
     return [
         f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
-        f"the request that had it has left, and the batch is at {now}",
+        f"the request that had it has left, and the batch is at {now}"
     ]
 
 
@@ -115,7 +147,6 @@ def _arrivals(model: SpyreModel, scenario: Scenario, state: State, number: int) 
 
 
 def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
-    """The projection by which a last chunk runs in this step beside a decode batch."""
     candidate = _candidate(state)
     if candidate is None or not state.decoding:
         return None
@@ -168,7 +199,6 @@ def _largest(projection: volumetric.Projection) -> int:
 
 
 def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) -> dict[str, str]:
-    """The document's own sentence with its numbers, for the document's projection."""
     if model.revision.volume_check != documented.VOLUME_CHECK:
         return {}
     block = model.config.block_size
@@ -279,7 +309,6 @@ def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) ->
 
 
 def _really_computed(model: SpyreModel, prompt: int, hit: int, counted: int) -> int:
-    """End of the chunk that ran last, for a request that prefills: whole chunks from the right."""
     if counted >= prompt:
         return counted
     chunk, block = model.config.chunk_size, model.config.block_size

@@ -12,15 +12,14 @@ from typing import Any
 
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import encoder, in_flight
+from . import encoder, in_flight, start_up
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
+from .observation import SchedulerView
 from .offline import block_hasher
-from .release import Release, cached_config, configure
-from .view import SchedulerView
+from .release import NULL_BLOCK, Release, cached_config, configure
 
-NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
 
@@ -31,7 +30,7 @@ class Engine(SchedulerView):
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
         encoder.check(config)
         in_flight.check(config)
-        vllm_config = configure(release, config)
+        vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         pool = (config["block_size"], self.usable_blocks)
         super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
@@ -66,7 +65,6 @@ class Engine(SchedulerView):
             self._offer(self._loads, request)
 
     def _offer(self, loads: Any, request: CheckedRequest) -> None:
-        """Tell the connector what it has of a request, and whether it sends it."""
         name = request.output.id
         if request.external_tokens:
             tokens = min(request.external_tokens, len(request.prompt))
@@ -76,7 +74,6 @@ class Engine(SchedulerView):
             loads.send_steps[name] = request.send_steps
 
     def _check_unbounded(self, tokens: int) -> None:
-        """A pool that stands for an unbounded one must not come round to cached contents."""
         if self.config["num_blocks"] is not None or not self.config["enable_prefix_caching"]:
             return
         blocks = self._requested_blocks + blocks_for(tokens, self.config["block_size"])
@@ -185,12 +182,7 @@ def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: in
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
-    spec = interface.FullAttentionSpec(
-        block_size=block_size,
-        num_kv_heads=1,
-        head_size=32,
-        dtype=importlib.import_module("torch").float32,
-    )
+    spec = start_up.attention(block_size)
     group = interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
     vllm_config.cache_config.num_gpu_blocks = num_blocks
     return chosen(
@@ -246,6 +238,5 @@ def taken_in(release: Release, longest: int, request: CheckedRequest, arrival: f
 
 @functools.lru_cache(maxsize=64)
 def _processor(longest: int) -> Any:
-    """Made once for a length: it takes as long as hundreds of requests."""
     module = importlib.import_module("vllm.v1.engine.input_processor")
     return module.InputProcessor(cached_config(max_model_len=longest))

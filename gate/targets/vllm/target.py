@@ -50,13 +50,13 @@ class VllmTarget(HostedTarget):
     """The five operations on whichever release is on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "vllm")
         protocol_checks.check_keys(config, KEYS, may_miss=MAY_MISS)
         release = load_release()
         engine = Engine(release, config)
         title = scheduler_class.title("vllm", release.version)
-        return Hosted(engine, *title, observed_fields(engine), defaults(release))
+        observes = observed_fields(engine)
+        return Hosted(engine, *title, observes, defaults(release), engine.start_up)
 
     def admit(self, engine: Engine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
@@ -79,7 +79,6 @@ class VllmTarget(HostedTarget):
 
 
 def main() -> None:
-    """Serve the release that is on the path."""
     fix_hash_seed()
     scheduler_class.say_at_once(load_release)
     serve(VllmTarget())

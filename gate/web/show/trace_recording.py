@@ -11,8 +11,7 @@ from ....model.scenario import Request, Scenario
 from ....properties.rules.registry import LOCKSTEP
 from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
-from ...traces.source import Source
-from ...traces.trace_file import read_trace
+from ...traces.trace_file import Source, read_trace
 from .following import Follower
 from .recording import Run, ended, reported
 
@@ -29,7 +28,6 @@ class _Asked:
     emitted: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Another thing that happened in the run."""
         if isinstance(event, Added):
             self.requests[event.request.id] = replace(event.request, arrival=self.step)
             if event.open_ended:
@@ -53,7 +51,6 @@ class _Asked:
                     self.requests[name] = replace(asked, output_len=length)
 
     def scenario(self, name: str) -> Scenario:
-        """The run as a scenario."""
         return Scenario(
             name=name,
             system=self.begun.system,

@@ -4,8 +4,7 @@ import pytest
 
 from schedproof.gate.compare.context import Diff
 from schedproof.gate.compare.corpus import keep_long_ones, replay_corpus, replay_seeds
-from schedproof.gate.compare.run import run_diff
-from schedproof.gate.compare.scales import search_scale
+from schedproof.gate.compare.run import run_diff, search_scale
 from schedproof.gate.judging.events import Notice
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.model.faults import TargetHung

@@ -7,7 +7,7 @@ from schedproof.model.pool import Pool, free_blocks
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import connector, scheduler
 from schedproof.model.vllm.config import read_config
-from schedproof.model.vllm.plan import Plan
+from schedproof.model.vllm.queue import Plan
 from schedproof.model.vllm.state import Coming, Flight, State
 
 from .build import config, decoding, pool, waiting
