@@ -38,12 +38,21 @@ def made_up(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
     return config.drafts if decode else 0
 
 
-def threshold_for_several(config: VllmConfig, state: State) -> VllmConfig:
-    """No threshold for a request that is alone: there is none that it could starve. Since 0.31.0
-    (pull request 57951)."""
-    if len(state.running) + len(state.waiting) + len(state.parked) > 1:
-        return config
-    return msgspec.structs.replace(config, long_prefill_token_threshold=0)
+def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
+    """No threshold for a request that is alone: there is none that it could starve (pull request
+    57951). A preempted request goes to the very front: requests that were set aside have no queue
+    of their own any more. Since 0.31.0."""
+    if config.long_prefill_token_threshold and is_alone(state):
+        config = msgspec.structs.replace(config, long_prefill_token_threshold=0)
+    if any(one.aside for one in state.waiting):
+        waiting = tuple([one._replace(aside=False) for one in state.waiting])
+        state = state._replace(waiting=waiting)
+    return config, state
+
+
+def is_alone(state: State) -> bool:
+    """No other request is unfinished."""
+    return len(state.running) + len(state.waiting) + len(state.parked) <= 1
 
 
 def has_room(
@@ -87,8 +96,6 @@ def goes_on(config: VllmConfig) -> bool:
 
 RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
-RELEASE_0_31 = replace(
-    RELEASE_0_30, name="0.31", in_effect=threshold_for_several, has_room=has_room
-)
+RELEASE_0_31 = replace(RELEASE_0_30, name="0.31", begin=begin, has_room=has_room)
 RELEASE_0_33 = replace(RELEASE_0_31, name="0.33", ends_round=goes_on)
 RELEASES = (RELEASE_0_25, RELEASE_0_30, RELEASE_0_31, RELEASE_0_33)

@@ -13,9 +13,10 @@ from .queue import Plan
 from .state import Sequence, State
 
 
-def in_effect(config: VllmConfig, state: State) -> VllmConfig:
-    """The same configuration in every step (V1-R11)."""
-    return config
+def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
+    """As they are: the threshold holds in every step (V1-R11), and a preempted request stands
+    behind those that were set aside (V1-R10)."""
+    return config, state
 
 
 def padding(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
@@ -33,11 +34,11 @@ class Revision:
     """The functions that decide in one published behaviour.
 
     `DOCUMENTED` has those of the documents; a release replaces some of them. To undo a single
-    difference, put a function back: `replace(RELEASE_0_33, in_effect=revision.in_effect)`.
+    difference, put a function back: `replace(RELEASE_0_33, begin=revision.begin)`.
 
     Attributes:
         name: as in the scenario format: the first release that decides so.
-        in_effect: by (configuration, state), the configuration by which a step is decided.
+        begin: the configuration and the state by which a step is decided.
         padding: drafts that are made up for a request that joins, by (configuration, plan when the
             running requests are scheduled, request, tokens that are cached or loaded of it).
         ends_round: whether running requests go without that stand behind one that preempts itself.
@@ -45,7 +46,7 @@ class Revision:
     """
 
     name: str
-    in_effect: Callable[[VllmConfig, State], VllmConfig] = in_effect
+    begin: Callable[[VllmConfig, State], tuple[VllmConfig, State]] = begin
     padding: Callable[[VllmConfig, Plan, Sequence, int], int] = padding
     ends_round: Callable[[VllmConfig], bool] = ends_round
     has_room: HasRoom = connector.has_room

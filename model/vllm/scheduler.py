@@ -44,7 +44,7 @@ def schedule(
 
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
-    config = revision.in_effect(config, state)
+    config, state = revision.begin(config, state)
     budget = config.max_num_batched_tokens
     plan = Plan(
         *(state.running, state.waiting, state.pool, budget, {}, ()),
@@ -331,7 +331,7 @@ def complete(
         if one.promised:
             one = in_flight.delivered(one, coming)
         if config.drafts:
-            drafts = speculation.proposed(config, coming)
+            drafts = speculation.proposed(coming)
             emitted[one.id] = min(1 + speculation.right(one, drafts), left)
             one = speculation.verified(config, one, drafts, emitted[one.id])
         else:

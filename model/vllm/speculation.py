@@ -22,10 +22,10 @@ def most_slots(config: VllmConfig, longest: int) -> int:
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 
 
-def proposed(config: VllmConfig, coming: Coming) -> int:
+def proposed(coming: Coming) -> int:
     """How many of the drafts that were computed the drafter has proposed: a request that joins may
-    be padded with others. Decided ahead, the worker has one for each."""
-    return coming.drafts if config.decides_ahead else min(coming.drafts, coming.proposed)
+    be padded with others."""
+    return min(coming.drafts, coming.proposed)
 
 
 def right(one: Sequence, drafts: int) -> int:

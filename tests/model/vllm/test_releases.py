@@ -3,9 +3,14 @@
 import pytest
 
 from schedproof.model.target import ModelTarget
+from schedproof.model.vllm import scheduler
+from schedproof.model.vllm.model import REVISIONS
 from schedproof.model.vllm.releases import RELEASES
 from schedproof.model.vllm.revision import DOCUMENTED
+from schedproof.model.vllm.state import State
 from schedproof.spec.systems import SYSTEMS
+
+from .build import config, decoding, pool, waiting
 
 SMALL = {
     **{"block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 64},
@@ -85,3 +90,14 @@ def test_from_0_33_on_the_round_goes_on_behind_a_request_that_preempts_itself(re
     first, urgent = request("a", 7, 9, priority=1), request("b", 7, 9)
     steps = scheduled(revision, [first], [urgent], [], policy="priority", num_blocks=4)
     assert steps == [{"a": 7}, {"a": 1, "b": 7}, {"b": 1} if goes_on else {}]
+
+
+@pytest.mark.parametrize(("revision", "order"), [("0.30", "ab"), ("0.31", "ba")])
+def test_from_0_31_on_a_preempted_request_stands_in_front_of_those_set_aside(revision, order):
+    aside = waiting(4, name="a", aside=True)
+    victim = decoding("b", 8, 1, 2)
+    state = State(running=(victim,), waiting=(aside,), pool=pool(2, 2))
+    limits = config(num_blocks=2, max_num_batched_tokens=16)
+    plan = scheduler.schedule(limits, state, scheduler.by_policy, REVISIONS[revision])
+    assert plan.preempted == ("b",)
+    assert "".join(one.id for one in plan.waiting) == order
