@@ -137,7 +137,7 @@ def command(
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
-    catalogue, known = load(system), Deviations()
+    catalogue, known = load(system, revision or spec.default_revision() or ""), Deviations()
     if deviations is not None:
         known = read_deviations(deviations, system, catalogue, date.today())
     options = gate_options(

@@ -174,7 +174,7 @@ def judge_rules(
         for rule, one in first.items()
         if rule not in asked
     ]
-    for rule in load(options.system):
+    for rule in load(options.system, options.revision):
         if rule.id in options.excluded and applies(rule, options.revision):
             why = options.excluded[rule.id]
             judged.append(verdict.RuleVerdict(rule.id, "excluded", message=why))

@@ -1,5 +1,8 @@
 """Releases and checkouts of vLLM: their process, and the configurations they are judged in."""
 
+from packaging.version import Version
+
+from ....spec.systems import SYSTEMS
 from ..checkouts import Checkout
 from ..scales import POOL, Configuration, GateScales
 from ..supported_releases import Package
@@ -55,11 +58,19 @@ SCALES = GateScales(
 
 EXAMINED = ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")
 
+
+def revision_of(version: str) -> str:
+    """Return the newest revision that is no newer than a release: it decides alike."""
+    _, *named = SYSTEMS["vllm"].revisions
+    older = [name for name in named if Version(name) <= Version(version)]
+    return max(older, key=Version, default="documented")
+
+
 VLLM = Package(
     name="vllm",
     system="vllm",
     versions={version: version for version in EXAMINED},
-    revision_of=lambda _: "documented",
+    revision_of=revision_of,
     size="the Python part of a download of about 430 MB",
     since="0.18.0",
     environment={
