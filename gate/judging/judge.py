@@ -116,8 +116,9 @@ def _searches(
 ) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
     shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
+    choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
-        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices, shrunk[stage.scale])
+        Stage("search", stage.scale, stage.fixed, rules, choices, shrunk[stage.scale], avoid)
         for stage, rules in broken.items()
         if stage.kind == "seeds"
     ]

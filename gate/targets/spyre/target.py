@@ -40,7 +40,8 @@ class SpyreTarget(HostedTarget):
         check_options(release, config)
         engine = Engine(release, config)
         title = scheduler_class.title(release.name, release.version)
-        return Hosted(engine, *title, observed_fields(engine), release.defaults)
+        observes = observed_fields(engine)
+        return Hosted(engine, *title, observes, release.defaults, engine.start_up)
 
     def admit(self, engine: Engine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless the protocol or the release refuses it on arrival."""
