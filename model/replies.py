@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .faults import ConfigRefused, TargetBroken, TargetCrashed
+from .faults import AdapterFault, ConfigRefused, TargetCrashed
 from .observation import FIELDS, NULLABLE, REQUIRED, Step
 
 DEFAULTS = "defaults"
@@ -51,7 +51,7 @@ def read_started(reply: Any) -> Started:
 
     Raises:
         ConfigRefused: the target cannot honour the configuration.
-        TargetCrashed, TargetBroken: as for `read_ok`.
+        TargetCrashed, AdapterFault: as for `read_ok`.
     """
     refused = isinstance(reply, Mapping) and reply.get("ok") is False
     if refused and reply.get("error") == "config":
@@ -59,16 +59,16 @@ def read_started(reply: Any) -> Started:
     read_ok("start", reply)
     name, version, observes = (reply.get(key) for key in ("name", "version", "observes"))
     if not isinstance(name, str) or not isinstance(version, str):
-        raise TargetBroken(
+        raise AdapterFault(
             "start", f"name {name!r} and version {version!r}; valid: two strings", ""
         )
     if not isinstance(observes, list | tuple) or not all(isinstance(f, str) for f in observes):
-        raise TargetBroken(
+        raise AdapterFault(
             "start", f"observes is {_text(observes)}; valid: a list of field names", ""
         )
     defaults = reply.get(DEFAULTS, {})
     if not isinstance(defaults, Mapping):
-        raise TargetBroken("start", f"defaults is {_text(defaults)}; valid: an object", "")
+        raise AdapterFault("start", f"defaults is {_text(defaults)}; valid: an object", "")
     shown = (frozenset(observes) & FIELDS) | REQUIRED
     choices = _choices(reply.get(CHOICES, {}))
     return Started(name, version, shown, defaults, choices, _start_up(reply.get(START_UP)))
@@ -80,17 +80,16 @@ def _start_up(said: Any) -> StartUp | None:
     try:
         return msgspec.convert(said, StartUp)
     except msgspec.ValidationError as error:
-        raise TargetBroken("start", f"{START_UP} is {_text(said)}: {error}", "") from None
+        raise AdapterFault("start", f"{START_UP} is {_text(said)}: {error}", "") from None
 
 
 def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
-    """By key of the target's own, its values."""
     valid = "valid: an object that gives each key a list of values"
     if not isinstance(declared, Mapping):
-        raise TargetBroken("start", f"{CHOICES} is {_text(declared)}; {valid}", "")
+        raise AdapterFault("start", f"{CHOICES} is {_text(declared)}; {valid}", "")
     for key, values in declared.items():
         if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
-            raise TargetBroken("start", f"{CHOICES} has {key!r}: {_text(values)}; {valid}", "")
+            raise AdapterFault("start", f"{CHOICES} has {key!r}: {_text(values)}; {valid}", "")
     return {key: tuple(values) for key, values in declared.items()}
 
 
@@ -99,22 +98,24 @@ def read_ok(op: str, reply: Any) -> str | None:
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised.
-        TargetBroken: the reply is no object, or says neither.
+        AdapterFault: the reply is no object, or says neither.
     """
     if not isinstance(reply, Mapping):
-        raise TargetBroken(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
+        raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
     if reply.get("ok") is True:
         return None
     if reply.get("ok") is not False:
-        raise TargetBroken(op, f"ok is {_text(reply.get('ok'))}; valid: true or false", "")
+        raise AdapterFault(op, f"ok is {_text(reply.get('ok'))}; valid: true or false", "")
     error = reply.get("error")
     if error == "crashed":
         raise TargetCrashed(
             op, _text(reply.get("message")), _text(reply.get("traceback", ""), 10**6)
         )
+    if error == "protocol":
+        raise AdapterFault(op, _text(reply.get("message")), "")
     if (op, error) in (("add", "rejected"), ("abort", "unsupported")):
         return _text(reply.get("message"))
-    raise TargetBroken(
+    raise AdapterFault(
         op, f"error {error!r} ({_text(reply.get('message'))}) does not belong here", ""
     )
 
@@ -124,28 +125,27 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
     Raises:
         TargetCrashed: the scheduler raised.
-        TargetBroken: a missing field, a wrong type, or a kind that contradicts `scheduled`.
+        AdapterFault: a missing field, a wrong type, or a kind that contradicts `scheduled`.
     """
     read_ok("step", reply)
     seen = reply.get("step")
     if not isinstance(seen, Mapping):
-        raise TargetBroken("step", f"step is {_text(seen)}; valid: the step observation", "")
+        raise AdapterFault("step", f"step is {_text(seen)}; valid: the step observation", "")
     if missing := _missing(seen, observes):
-        raise TargetBroken("step", f"field {min(missing)} is promised in observes, but missing", "")
+        raise AdapterFault("step", f"field {min(missing)} is promised in observes, but missing", "")
     try:
         step = msgspec.convert(seen, Step)
     except msgspec.ValidationError as error:
-        raise TargetBroken("step", f"{error}", "") from None
+        raise AdapterFault("step", f"{error}", "") from None
     idle = step.kind == "idle"
     if idle != (not step.scheduled):
-        raise TargetBroken(
+        raise AdapterFault(
             "step", f"kind {step.kind} with {len(step.scheduled)} requests scheduled", ""
         )
     return step
 
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
-    """Promised fields that a step lacks."""
     if observes <= seen.keys() and all(value is not None for value in seen.values()):
         return []  # nearly always, and soon told
     return [name for name in observes - NULLABLE if seen.get(name) is None]

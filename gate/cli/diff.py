@@ -177,7 +177,6 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Two targets, asked the same."""
     with begun.opened(specs[0]) as first, begun.opened(specs[1]) as second:
         pair = Pair(*map(_side, (first, second), setting.sides))
         options = [replay_options(spec, None, begun.step_limit) for spec in specs]
@@ -196,7 +195,6 @@ def _in_processes(diff: Diff, openings: tuple[Opening, ...], jobs: int) -> None:
 
 
 def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
-    """A target, and what the file has of another."""
     header, records = read_baseline(file)
     setting = setting_of_baseline(spec, header.system, header.revision)
     names = (f"{header.target.spec} ({file})", spec.text)
@@ -211,7 +209,6 @@ def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
 
 
 def _save(begun: Begun, spec: TargetSpec, setting: Setting, file: Path) -> int:
-    """One target, written down."""
     with begun.opened(spec) as now:
         recording = Recording(
             now.target, spec.text, setting.system, setting.revision, setting.fixed, begun.profile
@@ -295,7 +292,6 @@ def _verdict(diff: Diff, baseline: str | None) -> DiffVerdict:
 
 
 def _left_out(diff: Diff) -> list[str]:
-    """What was not asked of them, or looked for no further."""
     said = {words for words in diff.pair.cannot_abort.values() if words}
     lines = [f"aborts left out: {words}" for words in sorted(said)]
     if diff.enough:

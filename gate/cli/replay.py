@@ -14,8 +14,7 @@ from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.builtin_scenarios import scenario_named
@@ -161,7 +160,7 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule],
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
             console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
-        return BROKEN
+        return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:

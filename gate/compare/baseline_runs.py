@@ -22,8 +22,7 @@ from ...properties.checking.recording import Recorded, Recorder, RecordError
 from ...properties.checking.replay import replay
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
-from ..console import interrupts, output
-from ..console.exit_codes import CONFORMS
+from ..console import CONFORMS, interrupts, output
 from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
 from ..files.scenario_file import FileError, scenario_json
 from ..judging.context import BreakOff
@@ -110,7 +109,6 @@ def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Sce
 
 
 def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
-    """The scenarios of a search on this target, each once."""
     found: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:
@@ -164,8 +162,6 @@ def replay_baseline(
 
 
 class _Seen(NamedTuple):
-    """A recorded run that differs."""
-
     record: Record
     scenario: Scenario
     difference: Difference
@@ -180,7 +176,6 @@ def _difference(
     scenario: Scenario,
     totals: Counter[str],
 ) -> Difference | None:
-    """How the target differs from what was recorded of one scenario."""
     pair = diff.pair
     pair.refused.clear()
     pair.sides[0].target = Recorded(record.answers)

@@ -71,12 +71,10 @@ class Diff:
     fault: BreakOff | None = None
 
     def stderr(self) -> str:
-        """What the processes of both targets wrote there."""
         return "".join(side.stderr() for side in self.pair.sides)
 
     @property
     def profile(self) -> Profile:
-        """The budgets."""
         return PROFILES[self.profile_name]
 
     @property
@@ -98,5 +96,4 @@ class Diff:
 def book(
     diff: Diff, engine: str, scale: str, totals: Counter[str], began: float, complete: bool
 ) -> None:
-    """What an engine did."""
     diff.engines.append(EngineRun.of(engine, scale, totals, time.monotonic() - began, complete))

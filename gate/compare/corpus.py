@@ -90,7 +90,6 @@ def _replay(
 
 
 def keep_long_ones(diff: Diff, long_ones: Mapping[str, tuple[Scenario, int]]) -> None:
-    """What only the corpus shows."""
     diff.pair.tolerated = frozenset()
     for shape, (scenario, steps) in long_ones.items():
         if not diff.enough and shape not in diff.found:

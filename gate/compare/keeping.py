@@ -132,7 +132,6 @@ def keep(
 
 
 def _for_second(diff: Diff, scenario: Scenario) -> str | None:
-    """The file that B replays where its terms are others."""
     other = diff.pair.sides[1]
     if other.system == scenario.system:
         return None

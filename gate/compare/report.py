@@ -36,7 +36,6 @@ class DiffReporter:
         self._status = console.status("") if console.is_terminal else None
 
     def __call__(self, event: Notice | Progress | DiffFound) -> None:
-        """Print one event."""
         if isinstance(event, Notice):
             self._console.print(output.one_line(event.text), style="dim", markup=False)
         elif isinstance(event, Progress):
@@ -49,7 +48,6 @@ class DiffReporter:
             print_difference(self._console, event, self._told)
 
     def close(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 
@@ -109,7 +107,6 @@ class Lines:
         self._console = console
 
     def __call__(self, line: str) -> None:
-        """One line."""
         output.say(self._console, output.one_line(line))
 
 
@@ -166,7 +163,6 @@ def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str
 
 
 def conclusion(verdict: DiffVerdict) -> str:
-    """The result in one line."""
     what = f"{verdict.a.spec} and {verdict.b.spec}"
     count = len(verdict.differences)
     if count:

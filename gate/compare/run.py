@@ -111,16 +111,12 @@ def _watch(diff: Diff, scale: str, search: Search) -> None:
 
 
 class _Task(NamedTuple):
-    """What a process needs: the targets, and the comparison without them."""
-
     openings: tuple[Opening, ...]
     diff: Diff
     scale: str
 
 
 class _Ended(NamedTuple):
-    """A scale is done: what is new."""
-
     found: Mapping[str, DiffFinding]
     engines: list[EngineRun]
     coverage: Coverage
@@ -170,7 +166,6 @@ def _take(diff: Diff, worker: WorkProcess) -> None:
 
 
 def _run_scale(pipe: Connection, packed: bytes) -> None:
-    """One scale in this process, on targets of its own."""
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     with ExitStack() as stack:

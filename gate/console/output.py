@@ -40,7 +40,6 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        """Exit as inconclusive when the reader has closed the pipe: no rule is broken."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(3)
 
@@ -86,7 +85,8 @@ def print_failure(
     the run that broke the rule.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
-    show_failure(console, rule, failure_lines(rule, scenario, broken, path, command, run))
+    lines = failure_lines(rule, scenario, broken, path, command, run)
+    show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
 
 
 def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str = "BROKEN") -> None:
@@ -131,7 +131,6 @@ def print_details(text: str, console: Console | None = None) -> None:
 
 
 def scenario_config(scenario: Scenario) -> str:
-    """The configuration of a scenario for a reader."""
     revision = resolve_revision(scenario.system, scenario.revision)
     return config_line(scenario.system, revision, scenario.config)
 
@@ -154,7 +153,6 @@ def _in_words(key: str, value: Any) -> list[str]:
 
 
 def request_lines(scenario: Scenario) -> list[str]:
-    """A line for each of the first requests."""
     lines = []
     for request in scenario.requests[:SHOWN_REQUESTS]:
         early = request.tokens_to_emit < request.max_tokens
@@ -195,7 +193,6 @@ def load_words(request: Request) -> str:
 
 
 def _named(request: Request) -> str:
-    """Its id, in quotes where a line that begins with it could be taken for something else."""
     return request.id if request.id[:1].isalnum() else repr(request.id)
 
 
@@ -213,7 +210,6 @@ def as_json(value: Any) -> bytes:
 
 
 def json_line(value: Any) -> bytes:
-    """JSON in one line."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -234,7 +230,6 @@ def unicode_text(text: str) -> str:
 
 
 def fail(message: str) -> None:
-    """One line on stderr."""
     to_stderr(f"schedproof: {one_line(message)}")
 
 

@@ -78,7 +78,6 @@ class GateOptions:
 
     @property
     def profile(self) -> Profile:
-        """The budgets."""
         return PROFILES[self.profile_name]
 
     @property
@@ -145,7 +144,6 @@ class GateResults:
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
-        """There is a finding, and the first is all that was asked for."""
         return options.first_only and bool(self.findings)
 
     def add(self, other: "GateResults") -> None:
@@ -195,12 +193,10 @@ class GateContext:
 
     @property
     def has_enough(self) -> bool:
-        """What was to be found is found."""
         return self.results.enough_for(self.options)
 
     @property
     def probe_request(self) -> ProbeRequest:
-        """The target with what it is held to."""
         asked = self.options
         return ProbeRequest(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
 
@@ -213,8 +209,6 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     revision = decides_as[version]
 
     class ShrinkModel(ModelTarget):
-        """Decides as the release."""
-
         def start(self, system: str, _: str, config: Mapping[str, Any]) -> Reply:
             return super().start(system, revision, config)
 

@@ -59,7 +59,7 @@ def search_scale(
             before = _progress(
                 gate, scale, gate.options.profile.examples - examples, totals["steps"]
             )
-            search = Search(options, Hooks(gate.deviations.new, partial(_watch, gate, before)))
+            search = Search(options, Hooks(gate.deviations.in_run, partial(_watch, gate, before)))
             attempts = 0  # after Ctrl-C nothing is shrunk
             try:
                 has_room = shrunk < gate.options.max_failures
@@ -101,7 +101,6 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
 
 
 def _watch(gate: GateContext, before: Progress, search: Search) -> None:
-    """Report how far the engine is: where it was before this search, and the search itself."""
     interrupts.check()
     if search.failure is not None and search.failure[1][0].rule == NEVER_HANGS:
         raise StopSearch

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...properties.checking.failure_signature import shape
 from ...properties.rules.predicate import Broken
-from ...properties.rules.registry import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES
+from ...properties.rules.registry import AT_THE_DOOR, FOLLOW_NOTHING, LOCKSTEP, NEVER_CRASHES
 from ...spec.catalogue import Rule
 from .verdict import Fault, Finding
 
@@ -73,7 +73,10 @@ def faults_of(
 def _one_cause(one: Finding, other: Finding) -> bool:
     """One change is likely to repair both."""
     if one.by_adapter != other.by_adapter:
-        return any(_comes_after(*pair) for pair in ((one, other), (other, one)))
+        # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
+        rule = other.rule if one.by_adapter else one.rule
+        follows = any(_comes_after(*pair) for pair in ((one, other), (other, one)))
+        return follows and not rule.startswith(FOLLOW_NOTHING)
     if _content(one) == _content(other):
         return True
     if one.rule == other.rule:

@@ -103,12 +103,11 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
         gate.report(Notice(line))
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
-    gate.deviations.begin(started.version)
+    gate.deviations.begin(started.name, started.version)
     return target
 
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
-    """The seed corpus of each scale, then the built-in scenarios at production scale."""
     seeds = [Stage("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
     return [*seeds, Stage("builtin", "production")]
 
@@ -128,7 +127,6 @@ def _searches(
 def _conclude(
     gate: GateContext, target: verdict.TargetInfo, observes: frozenset[str]
 ) -> verdict.Verdict:
-    """The verdict, reported."""
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
         gate.deviations.met.setdefault(number, status)
@@ -229,7 +227,6 @@ def _verdict_of(
 
 
 def _enders(cut: Counter[str]) -> str:
-    """The rules that ended runs, the most frequent first."""
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
@@ -265,5 +262,4 @@ def _words(finding: verdict.Finding) -> str:
 
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:
-    """Lockstep would compare a model with itself."""
     return rule.id == LOCKSTEP and not rule.beside and type(gate.target) is ModelTarget

@@ -155,7 +155,6 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
-    """Return the keys of the features that the target refuses, with the values that it accepts."""
     base = plainest.base
     fixed: dict[str, Any] = dict(plainest.instead)
     neutral = part(request.system, "neutral") or {}

@@ -194,12 +194,10 @@ class Pair:
         return first
 
     def stop(self) -> Reply:
-        """Both stop."""
         first, *_ = [side.target.stop() for side in self.sides]
         return first
 
     def _tolerates(self, difference: Difference) -> bool:
-        """A difference is a known harmless one, or follows from one and is no graver."""
         if difference.kind not in HARMLESS:
             return False
         if self.earlier is not None:
@@ -209,7 +207,6 @@ class Pair:
         return self.earlier is not None
 
     def _unable_to_abort(self, args: tuple[bool, ...]) -> str:
-        """A request that answers that it cannot, asked for an unknown id."""
         asked = self._both("abort", lambda side: (side.target.abort, NO_REQUEST, *args))
         said = {name: read_ok("abort", one) for name, one in zip(NAMES, asked, strict=True)}
         return "; ".join(f"{name}: {words}" for name, words in said.items() if words is not None)
@@ -251,7 +248,6 @@ class Pair:
 
 
 def _without_probe(step: Step) -> Step:
-    """The step without the abort of an unknown id, of which a target may report what it likes."""
     if NO_REQUEST not in (step.finished or {}):
         return step
     finished = {name: why for name, why in (step.finished or {}).items() if name != NO_REQUEST}
@@ -266,7 +262,6 @@ class _Seen:
         self._paused: frozenset[str] = frozenset()
 
     def events(self, step: Step) -> Counter[str]:
-        """What happened in this step."""
         hit = frozenset(name for name, tokens in (step.prefix_hit or {}).items() if tokens)
         paused = frozenset(step.paused or ())
         ends = Counter((step.finished or {}).values())

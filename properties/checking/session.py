@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ...model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung, TargetTooLarge
+from ...model.faults import (
+    AdapterFault,
+    TargetCrashed,
+    TargetDied,
+    TargetFault,
+    TargetHung,
+    TargetTooLarge,
+)
 from ...model.observation import Step
 from ...model.replies import Started, read_ok, read_started, read_step
 from ...model.scenario import Request
@@ -173,7 +180,6 @@ class Session:
 
     @property
     def unfinished(self) -> bool:
-        """An accepted request is unfinished."""
         return bool(self.monitor.history.live)
 
     @property
@@ -205,7 +211,6 @@ class Session:
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
-        """The model beside the target, where the rule asks for it and the target is not it."""
         asked = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
         if asked is None or (type(self._target) is ModelTarget and not asked.beside):
             return None
@@ -219,12 +224,16 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
 
     Raises:
         TargetFault: the target's own, or a crash.
+        AdapterFault: the method takes other arguments.
     """
     try:
         reply: Reply = method(*args)
     except TargetFault:
         raise
     except Exception as error:
+        is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+        if isinstance(error, TypeError) and is_call:
+            raise AdapterFault(op, f"it cannot be called ({error})", "") from None
         raise TargetCrashed(
             op, f"{type(error).__name__}: {error}", traceback.format_exc()
         ) from None

@@ -11,7 +11,7 @@ from ...model.observation import Step
 from ..history.content import in_common
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
-from .predicate import Predicate
+from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
@@ -44,20 +44,25 @@ def something_shown(history: RunHistory[Any], step: Step) -> bool:
     return any(one.id not in step.scheduled for one in history.unstarted())
 
 
-def _other_kind(history: RunHistory[Any], step: Step) -> str | None:
+def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
     """The step is named a prefill although a request in it decodes, or the other way round."""
     members = [history.live[name] for name in step.scheduled if name in history.live]
     again = [one.id for one in members if _begins_again(history, step, one)]
     first = [one.id for one in members if not one.emitted + one.tokens_in_flight] + again
     further = [one.id for one in members if one.emitted + one.tokens_in_flight > one.regenerated]
+    alone = "prefill" if first else "decode"
+    right = "mixed" if first and further else alone
+    why = ""
     if first and step.kind == "decode":
-        why = "computes again what it lost" if first[0] in again else "has emitted no token yet"
-        return f"{first[0]} {why}, and the step is named a decode"
-    if further and step.kind == "prefill":
-        return f"{further[0]} goes on to generate, and the step is named a prefill"
-    if members and step.kind == "mixed" and len(members) in (len(first), len(further)):
-        return f"the step is named mixed, and is a {'prefill' if first else 'decode'} alone"
-    return None
+        lost = f"computes {step.scheduled[first[0]]} lost tokens"
+        why = f"{first[0]} {lost if first[0] in again else 'has emitted no token yet'}"
+    elif further and step.kind == "prefill":
+        why = f"{further[0]} goes on to generate"
+    elif members and step.kind == "mixed" and len(members) in (len(first), len(further)):
+        why = f"all that it does is {alone}"
+    if not why:
+        return None
+    return AdapterMessage(f"kind is {step.kind} in step {history.step}, but {why}: say {right}")
 
 
 def _begins_again(history: RunHistory[Any], step: Step, one: RequestHistory) -> bool:
@@ -76,7 +81,6 @@ def _begins_again(history: RunHistory[Any], step: Step, one: RequestHistory) -> 
 def _other_phase(
     history: RunHistory[Any], stay: list[tuple[RequestHistory, int]], step: Step
 ) -> str | None:
-    """A request is named as prefilling that goes on to generate, or one that has begun is not."""
     if step.prefilling is None or step.emitted is None:
         return None
     depth = history.features.depth(history.config)
@@ -190,7 +194,6 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def token_due(history: RunHistory[Any], step: Step) -> bool:
-    """A request finishes by itself."""
     return any(reason != "aborted" for reason in (step.finished or {}).values())
 
 
@@ -208,7 +211,6 @@ def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_waits(history: RunHistory[Any], step: Step) -> bool:
-    """The first in line is not scheduled in this step."""
     return history.first_in_line is not None and history.first_in_line[0] not in step.scheduled
 
 

@@ -26,12 +26,21 @@ class RuleFault(BaseException):
     """
 
 
+class AdapterMessage(str):
+    """A message about what a step says of itself: only the adapter can have got it wrong."""
+
+
 class Broken(NamedTuple):
     """A rule, the step that broke it, and the numbers in one sentence."""
 
     rule: str
     step: int
     message: str
+
+    @property
+    def by_adapter(self) -> bool:
+        """Only the adapter can have done this, whatever the scheduler decided."""
+        return isinstance(self.message, AdapterMessage)
 
 
 def default_is(key: str, value: Any) -> Predicate:
