@@ -13,6 +13,7 @@ from ..targets.factory import opened
 from ..targets.probe import Capabilities, probe
 from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, shrink_model_of
+from .coverage import PAGE, coverage_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
 from .faults import faults_of
@@ -151,6 +152,9 @@ def _conclude(
         config=dict(options.fixed),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
+        coverage=None
+        if results.fault is not None
+        else coverage_of(options.spec.coverage, options.out / PAGE),
     )
     gate.report(Judged(judged))
     return judged
