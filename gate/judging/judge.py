@@ -13,6 +13,7 @@ from ..targets.factory import opened
 from ..targets.probe import Capabilities, probe
 from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, shrink_model_of
+from .coverage import PAGE, coverage_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
 from .faults import faults_of
@@ -116,8 +117,9 @@ def _searches(
 ) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
     shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
+    choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
-        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices, shrunk[stage.scale])
+        Stage("search", stage.scale, stage.fixed, rules, choices, shrunk[stage.scale], avoid)
         for stage, rules in broken.items()
         if stage.kind == "seeds"
     ]
@@ -150,6 +152,9 @@ def _conclude(
         config=dict(options.fixed),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
+        coverage=None
+        if results.fault is not None
+        else coverage_of(options.spec.coverage, options.out / PAGE),
     )
     gate.report(Judged(judged))
     return judged
@@ -174,7 +179,7 @@ def judge_rules(
         for rule, one in first.items()
         if rule not in asked
     ]
-    for rule in load(options.system):
+    for rule in load(options.system, options.revision):
         if rule.id in options.excluded and applies(rule, options.revision):
             why = options.excluded[rule.id]
             judged.append(verdict.RuleVerdict(rule.id, "excluded", message=why))

@@ -9,6 +9,7 @@ import msgspec
 
 from ...model.replies import StartUp
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
+from .coverage import Coverage
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
@@ -174,7 +175,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     `faults` are the findings by cause. `deviations` are the entries of the user's file, each with
     what became of it; `config` has the keys of the configuration that had one value in every run,
-    by the user's wish.
+    by the user's wish. `coverage` is of the
+    target's own modules, where they can be seen.
     """
 
     target: TargetInfo
@@ -192,6 +194,7 @@ class Verdict(msgspec.Struct, frozen=True):
     config: dict[str, Any] = {}
     faults: tuple[Fault, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    coverage: Coverage | None = None
     format: str = FORMAT
 
 

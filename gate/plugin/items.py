@@ -149,7 +149,7 @@ class ScenarioItem(_Item):
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
         """The failure as `schedproof replay` prints it."""
         setting, first = self.judgement.setting, outcome.broken[0]
-        rule = next(one for one in load(setting.system) if one.id == first.rule)
+        rule = next(one for one in load(setting.system, setting.revision) if one.id == first.rule)
         options = replay_options(setting.target, None, STEP_LIMIT)
         command = f"schedproof replay {shlex.quote(str(self.file))}{options}"
         reported = (rule, scenario, first, str(self.file), command, outcome.session.excerpt)

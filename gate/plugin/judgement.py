@@ -84,7 +84,7 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
     corpus = root / (given["corpus"] or CORPUS)
     if given["corpus"] and not corpus.is_dir():
         raise InputError("schedproof_corpus", f"{corpus} is no folder")
-    catalogue = load(system)
+    catalogue = load(system, revision)
     deviations = Deviations()
     if given["deviations"]:
         path = root / given["deviations"]

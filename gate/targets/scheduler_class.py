@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import coverage
+
 VARIABLE = "SCHEDPROOF_SCHEDULER"  # in the environment of the target's process
 
 
@@ -56,6 +58,8 @@ def chosen(own: type) -> Any:
 
 def _from_package(folder: str, name: str) -> ModuleType:
     sys.path.append(folder)  # last, so that no file beside the package hides one of the release
+    package = name.rpartition(".")[0]
+    coverage.count_packages(package if "." in package else name)
     return importlib.import_module(name)
 
 
@@ -63,7 +67,7 @@ def _from_file(file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None, file  # it ends with .py
     assert spec.loader is not None, file
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(coverage.counted(spec))
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

@@ -10,6 +10,7 @@ import yaml
 
 from schedproof.gate.cli.init import texts
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.targets import probe as probing
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.replay import replay
@@ -31,6 +32,7 @@ WRITTEN = [
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     for name in ("quick", "ci"):
         monkeypatch.setitem(PROFILES, name, Profile(10, 20, 20, corpus_steps=0))
     return runner(monkeypatch, capfd)
