@@ -250,12 +250,13 @@ def shrink_and_keep(
             target = gate.shrink_model
             if still_breaks(smallest):
                 shrink(smallest, still_breaks, SHRINK_MODEL_ATTEMPTS * attempts)
+                needs = needed_features(smallest, breaks)
             target = gate.target
             if smallest is not found and not still_breaks(smallest):
-                smallest = found
+                smallest, needs = found, None
         if smallest is found and attempts:
             shrink(smallest, still_breaks, attempts)
-        if attempts:
+        if needs is None and attempts:
             needs = needed_features(smallest, breaks)
     finally:
         outcome = confirm(gate, place, smallest, first)

@@ -184,7 +184,7 @@ def test_the_printed_command_breaks_the_same_rule_at_the_same_step(command, as_p
     if as_printed:
         target, options = toy(command), ["--step-limit", "7"]
     result, data = gate_json(run, target, *options, "--max-failures", "1")
-    finding = data["findings"][0]
+    finding = data["faults"][0]
     printed = re.findall(r"^  replay:   (.*)$", result.out, re.MULTILINE)[0]
     assert ("--step-limit 7" in printed) == as_printed
     again = subprocess.run(printed, shell=True, capture_output=True, text=True, timeout=PATIENCE)
