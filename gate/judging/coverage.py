@@ -3,7 +3,7 @@
 import ast
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -169,6 +169,22 @@ def changed_functions(old: str, new: str) -> frozenset[str]:
     """
     before, after = _bodies(old), _bodies(new)
     return frozenset(name for name, body in after.items() if before.get(name) != body)
+
+
+def changes_since(base: str, base_folder: Path, folder: Path, paths: Iterable[str]) -> Changes:
+    """Return what changed in the modules `paths` of `folder` since `base`, whose files lie in
+    `base_folder`. A module that the base does not have is new as a whole; so is one that lies
+    outside of the folder."""
+    functions = {}
+    for path in map(Path, paths):
+        try:
+            new = path.read_text(encoding="utf-8")
+            old = base_folder / path.relative_to(folder) if path.is_relative_to(folder) else None
+            before = old.read_text(encoding="utf-8") if old is not None and old.is_file() else ""
+            functions[str(path)] = changed_functions(before, new)
+        except (OSError, ValueError, SyntaxError):  # not to be compared
+            continue
+    return Changes(base, functions)
 
 
 def _bodies(source: str) -> dict[str, list[str]]:

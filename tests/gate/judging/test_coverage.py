@@ -7,6 +7,7 @@ import pytest
 from schedproof.gate.judging.coverage import (
     Changes,
     changed_functions,
+    changes_since,
     coverage_lines,
     coverage_of,
     missed_lines,
@@ -105,3 +106,21 @@ def test_a_function_is_changed_by_its_code_alone():
     assert changed_functions(SOURCE, other) == {"Scheduler.pause", "Scheduler.more"}
     nested = "def f():\n    def g():\n        return {}\n    return g\n"
     assert changed_functions(nested.format(1), nested.format(2)) == {"f", "f.<locals>.g"}
+
+
+def test_modules_are_compared_with_the_files_of_the_base(tmp_path):
+    for name in ("base/a.py", "head/a.py", "head/new.py", "elsewhere.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(SOURCE, encoding="utf-8")
+    (tmp_path / "base" / "a.py").write_text(SOURCE.replace("= True", "= False"), encoding="utf-8")
+    paths = [
+        str(tmp_path / name) for name in ("head/a.py", "head/new.py", "elsewhere.py", "gone.py")
+    ]
+    changes = changes_since("main", tmp_path / "base", tmp_path / "head", paths)
+    whole = {"Scheduler.step", "Scheduler.reset", "Scheduler.pause"}
+    assert changes.functions == {
+        paths[0]: {"Scheduler.pause"},
+        paths[1]: whole,
+        paths[2]: whole,
+    }
