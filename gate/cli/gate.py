@@ -6,6 +6,7 @@ import sys
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from ...model.faults import ConfigRefused, TargetCrashed
 from ...model.systems import check_system
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
+from ..compare.change import ChangeReporter, base_of, base_options, changes_of
 from ..console import output
 from ..console.exit_codes import BROKEN, USAGE
 from ..console.interrupts import why
@@ -24,16 +26,20 @@ from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
 from ..judging.context import GateOptions
 from ..judging.deviations import Deviations, read_deviations
-from ..judging.judge import run_gate
+from ..judging.judge import no_fields, run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
+from ..judging.rule_choice import NO_LOCKSTEP
 from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
+from ..reports.terminal import Terminal
 from ..targets.limits import MEMORY_LIMIT
 from ..targets.target_spec import TargetSpec
 from .options import (
+    AgainstBase,
+    BaseOption,
     ClassPath,
     ExcludeOption,
     LockstepOption,
@@ -120,6 +126,8 @@ def command(
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
+    base: BaseOption = None,
+    against_base: AgainstBase = False,
     jobs: Annotated[
         int, typer.Option(help="processes that run scales and engines; the verdict is the same")
     ] = 1,
@@ -140,6 +148,9 @@ def command(
     catalogue, known = load(system), Deviations()
     if deviations is not None:
         known = read_deviations(deviations, system, catalogue, date.today())
+    beside = base_of(spec, against_base, base)
+    # The base is compared with instead of a model.
+    model = NO_LOCKSTEP if beside is not None and lockstep is None else lockstep
     options = gate_options(
         spec,
         system=system,
@@ -154,15 +165,23 @@ def command(
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
-        lockstep=lockstep,
+        lockstep=model,
         changes=changes or (),
         exclude=left_out(context, exclude, rule, system),
         by_design=known.by_design,
         own_rules=own_rules,
     )
+    if beside is not None:
+        own = base_options(beside, options.system, options.revision)
+        options = replace(options, base=own, lockstep=lockstep)
     console = output.make_console()
-    with reporters(console, catalogue, asked) as fan_out, say_which_system(spec, system_named):
-        verdict, results = run_gate(options, known, fan_out, output.notice(console))
+    printer = Terminal if beside is None else ChangeReporter
+    finish = no_fields if beside is None else changes_of
+    with (
+        reporters(console, catalogue, asked, printer) as fan_out,
+        say_which_system(spec, system_named),
+    ):
+        verdict, results = run_gate(options, known, fan_out, output.notice(console), finish)
     if results.interrupted:
         output.fail(f"{why()}: {UNTIL_THEN}")
     if results.fault is not None:

@@ -1,7 +1,8 @@
 """What a gate is asked, what it works with, and what it has found so far."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,14 +10,17 @@ from typing import Any, NamedTuple
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
+from ...properties.checking.differential_target import Pair, Side
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
+from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import TargetSpec
 from . import verdict
+from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, State
 from .events import Report
 from .profiles import PROFILES, Profile
@@ -42,6 +46,7 @@ class GateOptions:
         lockstep: the revision whose model decides beside the target, or "none", if one is asked
             for.
         fixed: keys of the configuration that have this value in every run.
+        base: the target that this one is compared with: only what it keeps is counted.
     """
 
     spec: TargetSpec
@@ -66,6 +71,7 @@ class GateOptions:
     imports: tuple[str, ...] = ()
     lockstep: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    base: BaseOptions | None = None
 
     @property
     def profile(self) -> Profile:
@@ -108,6 +114,7 @@ class GateResults:
         not_looked_into: rules that broke after as many others as are looked into.
         deviation_status: by the number of a known deviation, whether it was met, and how.
         hung: the target did not answer in time: each further run may cost another time limit.
+        compared: what came out beside a base.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -121,6 +128,7 @@ class GateResults:
     interrupted: bool = False
     hung: bool = False
     fault: Fault | None = None
+    compared: Compared = field(default_factory=Compared)
 
     def leave(self, broken: Sequence[Broken]) -> frozenset[str]:
         """Note rules that broke, and are not looked into; their ids."""
@@ -142,7 +150,10 @@ class GateResults:
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
-        """There is a finding, and the first is all that was asked for."""
+        """There is a finding, and the first is all that was asked for; or there are as many
+        differences from the base as were asked for."""
+        if options.base is not None and len(self.compared.differences) >= options.base.enough:
+            return True
         return options.first_only and bool(self.findings)
 
     def add(self, other: "GateResults") -> None:
@@ -159,6 +170,7 @@ class GateResults:
         self.interrupted |= other.interrupted
         self.hung |= other.hung
         self.fault = self.fault or other.fault
+        self.compared.add(other.compared)
 
 
 @dataclass
@@ -171,6 +183,7 @@ class GateContext:
         version: what the target reports to be, once it has started.
         shrink_model: decides as the target does, and faster, where a model of its release is
             known: a failure is shrunk on it, and confirmed on the target.
+        base: the base of the change, which `target` has beside it.
     """
 
     options: GateOptions
@@ -181,6 +194,22 @@ class GateContext:
     version: str = ""
     shrink_model: Target | None = None
     results: GateResults = field(default_factory=GateResults)
+    base: Base | None = None
+
+    def __post_init__(self) -> None:
+        if self.base is not None:
+            self.results.compared = self.base.compared
+
+    def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
+        """Of the rules that a step breaks, those that neither a deviation nor the base explains."""
+        new = self.deviations.new(broken, scenario)
+        return self.base.new(new, scenario) if self.base is not None and new else new
+
+    def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
+        """Note what a run has shown beside the base."""
+        if self.base is not None:
+            self.base.ended(scenario, engine, scale, judge)
+            self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """The rules but those known to break: a run that breaks these goes on."""
@@ -201,7 +230,7 @@ class GateContext:
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """The model of the release that the target reports to be, whatever it is held to."""
     decides_as = SYSTEMS[system].decides_as
-    if type(target) is ModelTarget or version not in decides_as:
+    if type(target) in (ModelTarget, Pair) or version not in decides_as:
         return None
     revision = decides_as[version]
 
@@ -212,3 +241,48 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
             return super().start(system, revision, config)
 
     return ShrinkModel()
+
+
+class OpenedGate(NamedTuple):
+    """What a gate judges: a target, or a pair with its base; and what wrote to stderr."""
+
+    target: Target
+    stderr: Callable[[], str]
+    base: Base | None = None
+
+
+@contextmanager
+def opened_gate(
+    options: GateOptions, *, offline: bool, notice: Callable[[str], None] = lambda _: None
+) -> Iterator[OpenedGate]:
+    """Open the target of a gate, and its base where it has one; end their processes.
+
+    Raises:
+        UnknownTargetError, ReleaseError, InputError: there is no such target.
+    """
+    specs = [options.spec, *([options.base.spec] if options.base else [])]
+    with ExitStack() as stack:
+        there = [
+            stack.enter_context(
+                opened(
+                    spec,
+                    step_limit=options.step_limit,
+                    memory_limit=options.memory_limit,
+                    offline=offline,
+                    report=notice,
+                    folder=options.folder,
+                    imports=options.imports,
+                )
+            )
+            for spec in specs
+        ]
+        if options.base is None:
+            yield OpenedGate(*there[0])
+            return
+        sides = [
+            Side(one.target, *terms, stderr=one.stderr)
+            for one, terms in zip(there, options.base.terms, strict=True)
+        ]
+        pair = Pair(*sides)
+        base = Base(pair, options.rules)
+        yield OpenedGate(pair, lambda: "".join(one.stderr() for one in there), base)

@@ -43,7 +43,7 @@ def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
         TargetBroken: it does not; the scenario is written down all the same.
     """
     rules = gate.rules_beyond(place.known)
-    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.deviations.new)
+    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.new)
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.results.unconfirmed.add(first.rule)
@@ -101,7 +101,9 @@ def keep(
     gate.results.hung |= first.rule == NEVER_HANGS
     asked = gate.options
     options = asked.replay_options
-    if gate.deviations.entries or place.known:  # another failure would end the replay before it
+    if (
+        gate.deviations.entries or place.known or gate.base is not None
+    ):  # another failure would end the replay before it
         options = asked.replay_options_of([first.rule])
     command = f"schedproof replay {shlex.quote(finding.scenario)}{options}"
     gate.report(Found(finding, named, outcome.session.excerpt, command, gate.stderr()))
@@ -156,7 +158,7 @@ def shrink_and_keep(
         name = f"making {first.rule} smaller, {place.scale}"
         gate.report(Progress(name, trials, 0, steps, shrinking=True))
         try:
-            ended = replay(target, candidate, rules, last_step=first.step, new=gate.deviations.new)
+            ended = replay(target, candidate, rules, last_step=first.step, new=gate.new)
         except ConfigRefused:  # plainer, but not for this target
             return False
         steps += ended.steps

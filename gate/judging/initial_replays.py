@@ -143,7 +143,7 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _to_its_end(gate, meant, found, known, totals):
+            if not _to_its_end(gate, meant, found, known, totals, Place(engine, scale)):
                 break
         complete = True
     finally:
@@ -152,7 +152,12 @@ def _replay(
 
 
 def _to_its_end(
-    gate: GateContext, meant: Scenario, found: Found, known: set[str], totals: Counter[str]
+    gate: GateContext,
+    meant: Scenario,
+    found: Found,
+    known: set[str],
+    totals: Counter[str],
+    place: Place,
 ) -> bool:
     """Replay one scenario, behind each rule that it breaks; whether to go on with others."""
     runs = totals["runs"] + 1
@@ -162,15 +167,16 @@ def _to_its_end(
             # What its model refuses the revision has no rule for, though the release may take it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
-            outcome = replay(gate.target, meant, rules, new=gate.deviations.new)
+            outcome = replay(gate.target, meant, rules, new=gate.new)
         except (ConfigRefused, InputError):  # an option that this revision does not have
             totals["refused"] += 1
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule
         gate.results.count(outcome)
+        gate.ended(meant, place.engine, place.scale)
         if not outcome.broken or outcome.broken[0].rule in known:
-            return True
+            return not gate.results.hung
         if not found(meant, outcome, time.monotonic() - began):
             return False
 
@@ -185,7 +191,7 @@ def replay_deviations(gate: GateContext) -> None:
         if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.options.revision, expect=None)
-        outcome = replay(gate.target, meant, gate.options.rules, new=gate.deviations.new)
+        outcome = replay(gate.target, meant, gate.options.rules, new=gate.new)
         if outcome.broken:
             place = Place("deviations", "given")
             again = confirm(gate, place, meant, outcome.broken[0])

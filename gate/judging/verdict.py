@@ -91,11 +91,28 @@ class RuleVerdict(msgspec.Struct, frozen=True):
     divergence: str | None = None
 
 
+class Change(msgspec.Struct, frozen=True):
+    """What a change does otherwise than its base, in the smallest scenario that was found.
+
+    `what` is a kind of decision, or a rule that the change repairs; `replay` shows it.
+    """
+
+    what: str
+    scenario: str
+    step: int
+    message: str
+    replay: str
+    runs: int = 1
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """Everything that a gate found out; `fault` is why it broke off, where it did.
 
     `deviations` are the entries of the user's file, each with what became of it; `config` has the
     keys of the configuration that had one value in every run, by the user's wish.
+
+    With a `base`, a rule that the base breaks in the same scenario is known; `repaired` are rules
+    that only the base breaks, and `decisions` the kinds of decision that differ.
     """
 
     target: TargetInfo
@@ -111,6 +128,9 @@ class Verdict(msgspec.Struct, frozen=True):
     interrupted: bool = False
     fault: str | None = None
     config: dict[str, Any] = {}
+    base: TargetInfo | None = None
+    repaired: tuple[Change, ...] = ()
+    decisions: tuple[Change, ...] = ()
     format: str = FORMAT
 
 

@@ -15,6 +15,7 @@ from . import checkouts, releases
 from .jsonl import OPERATIONS
 from .limits import MEMORY_LIMIT, STEP_LIMIT
 from .pipe import PipeTarget
+from .scheduler_class import OWN_CLASS
 from .target_spec import TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
@@ -144,7 +145,8 @@ def _command(
         release = checkouts.release_of(package, spec.checkout, spec.folder)
     if release is not None:
         prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
-        return prepared.command, prepared.env
+        own = {OWN_CLASS: "1"} if spec.is_base else {}
+        return prepared.command, prepared.env | own
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -7,6 +7,7 @@ so that no resolver can bring in CUDA or triton. Of vLLM only the Python part is
 Each part is made beside its place and renamed into it when complete: what is there is whole.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import math
@@ -16,6 +17,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +27,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from ...model.errors import InputError
 from ..processes.watchdog import run_watched
 from .checkout_metadata import metadata_folder
 from .checkouts import ADAPTERS
@@ -98,6 +102,31 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return user_cache_path("schedproof").absolute()
+
+
+def checkout_at(folder: Path, revision: str, name: str) -> Path:
+    """Return a folder of the cache with the files of a revision of the repository in `folder`.
+
+    Raises:
+        InputError: it is no repository of git, or has no such revision.
+    """
+    git = ["git", "-C", str(folder)]
+    named = run_watched([*git, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"])
+    commit = named.stdout.decode().strip()
+    if named.returncode or revision.startswith("-"):
+        valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
+        raise InputError("--base", f"{revision!r:.60}; valid: {valid}")
+    place = cache_folder() / "checkouts" / f"{name}-{commit[:12]}"
+    if not place.is_dir():
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+            archive = Path(scratch) / "files.tar"
+            run_watched([*git, "archive", f"--output={archive}", commit])
+            with tarfile.open(archive) as files:
+                files.extractall(Path(scratch) / "files", filter="data")
+            with contextlib.suppress(OSError):  # another run was faster
+                (Path(scratch) / "files").rename(place)
+    return place
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:

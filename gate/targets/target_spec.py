@@ -1,7 +1,7 @@
 """The TARGET of the command line, parsed once."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +41,7 @@ class TargetSpec:
         release: of `NAME==VERSION`.
         scheduler: a scheduler class in the place of the release's own: FILE.py:CLASS or
             DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
+        is_base: the class of the release that `scheduler` is derived from, in its place.
         beside_another: a project names another target; a replay has to name this one.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
@@ -54,6 +55,7 @@ class TargetSpec:
     command: tuple[str, ...] = ()
     release: Release | None = None
     scheduler: str = ""
+    is_base: bool = False
     checkout: Checkout | None = None
     folder: str = ""
     beside_another: bool = False
@@ -82,6 +84,10 @@ class TargetSpec:
     def default_system(self) -> str:
         """The system of a release or a checkout; the first one for all other targets."""
         return self.own_system or first_system()
+
+    def base_class(self) -> "TargetSpec":
+        """The release's own class from which the user's is derived, driven as the user's is."""
+        return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
         """The revision that a release or a checkout is compared with; None for other targets.

@@ -20,6 +20,7 @@ from .offline import block_hasher
 from .release import Release, cached_config, configure
 from .view import SchedulerView
 
+AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the one before it is computed
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
@@ -144,15 +145,23 @@ class Engine(SchedulerView):
 
 
 def class_for(release: Release, config: Mapping[str, Any]) -> Any:
-    """The scheduler class of the configuration, as vLLM chooses it; raises RefusedError where the
-    user's class cannot decide ahead."""
+    """The scheduler class of the configuration, as vLLM chooses it.
+
+    Raises:
+        RefusedError: the user's class cannot decide ahead; or it always does, and a pipeline is not
+            told so: vLLM's workers then wait for tokens that nobody sends them.
+    """
     if not config.get("async_scheduling"):
+        decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
+        if decides_ahead and in_flight.depth(config) > 1:
+            valid = f"true with a pipeline ({release.scheduler_class.__name__} is an {AHEAD})"
+            raise refuse("async_scheduling", False, valid)
         return release.scheduler_class
-    ahead = importlib.import_module("vllm.v1.core.sched.async_scheduler").AsyncScheduler
+    ahead = getattr(importlib.import_module("vllm.v1.core.sched.async_scheduler"), AHEAD)
     if issubclass(ahead, release.scheduler_class):
         return ahead
     if not issubclass(release.scheduler_class, ahead):
-        valid = f"false ({release.scheduler_class.__name__} is no AsyncScheduler)"
+        valid = f"false ({release.scheduler_class.__name__} is no {AHEAD})"
         raise refuse("async_scheduling", True, valid)
     return release.scheduler_class
 

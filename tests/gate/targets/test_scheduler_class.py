@@ -243,17 +243,18 @@ def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
 
 
 @pytest.mark.slow
-def test_a_class_is_compared_with_its_base_in_one_command(run):
+def test_a_class_is_judged_against_its_base_in_one_command(run):
     result = run(
-        *("diff", RELEASE, "--path-a", str(FILE.parent), "--against-base", "--profile", "quick"),
+        *("gate", RELEASE, "--path", str(FILE.parent), "--against-base", "--profile", "quick"),
         *("--scheduler-cls", "forgetful.ForgetsThatNothingRuns", "--offline", "--json", "d.json"),
-        *("--set", "async_scheduling=false"),
+        *("--set", "async_scheduling=false", "--rule", "V1-R07"),
     )
     assert result.code == 1, result
     verdict = json.loads(Path("d.json").read_text(encoding="utf-8"))
-    assert verdict["b"]["spec"] == RELEASE
-    assert verdict["a"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
-    assert {one["kind"] for one in verdict["differences"]} == {"decision"}
+    assert verdict["base"] == {"spec": RELEASE, "name": "vllm", "version": "0.24.0"}
+    assert verdict["target"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
+    assert [one["rule"] for one in verdict["findings"]] == ["V1-R07"]
+    assert verdict["decisions"]
 
 
 def verdict_of(file, rule):
