@@ -9,12 +9,15 @@ JOBS ?= 2
 # Tests at once: many of them wait for a process.
 TESTERS ?= 3
 
-.PHONY: gate test test-all lint selfcheck checks check-faults check-release docs tool dist lock clean
+.PHONY: install gate test test-all lint selfcheck checks check-faults check-release docs tool dist lock clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) --jobs $(JOBS) \
 		$(if $(RULES),--rule $(RULES)) $(if $(REVISION),--revision $(REVISION)) \
 		$(if $(DEVIATIONS),--deviations $(DEVIATIONS))
+
+# What the tests need, and nothing is run.
+install: $(VENV)/installed-test
 
 # The fast tier; test-all runs all tests.
 test: lint

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from .gate.judging.own_rules import OwnRule as OwnRule
     from .gate.library.judging import Counterexample as Counterexample
     from .gate.library.judging import judge as judge
+    from .gate.library.judging import open_target as open_target
+    from .gate.library.judging import read_scenario as read_scenario
     from .gate.library.judging import replay as replay
     from .gate.library.judging import search as search
-    from .gate.library.scenarios import read_scenario as read_scenario
-    from .gate.library.scenarios import write_scenario as write_scenario
-    from .gate.library.targets import open_target as open_target
+    from .gate.library.judging import write_scenario as write_scenario
     from .model.scenario import Request as Request
     from .model.scenario import Scenario as Scenario
 
 __version__ = "0.1.0"
 
 LIBRARY = {
-    "open_target": "gate.library.targets",
+    "open_target": "gate.library.judging",
     "judge": "gate.library.judging",
     "replay": "gate.library.judging",
     "search": "gate.library.judging",
     "Counterexample": "gate.library.judging",
-    "read_scenario": "gate.library.scenarios",
-    "write_scenario": "gate.library.scenarios",
+    "read_scenario": "gate.library.judging",
+    "write_scenario": "gate.library.judging",
     "Scenario": "model.scenario",
     "Request": "model.scenario",
     "OwnRule": "gate.judging.own_rules",

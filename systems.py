@@ -44,7 +44,7 @@ def _system(
         bounds=f"{PROPERTIES}.{name}.bounds:BOUNDS",
         predicates=f"{PROPERTIES}.{name}.predicates:PREDICATES",
         generators=f"{PROPERTIES}.{name}.strategies",
-        scales=f"{targets}.scales:SCALES",
+        scales=f"{targets}.{'releases' if schedulers else 'scales'}:SCALES",
         releases=f"{targets}.releases:RELEASES" if has_releases else None,
         checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
@@ -74,7 +74,7 @@ def register_builtin() -> None:
             followed_by={"2.5.2": PAUSES},
             features=f"{PROPERTIES}.spyre.history:FEATURES",
             explain=f"{PROPERTIES}.spyre.explanations:explain",
-            projections=f"{PROPERTIES}.spyre.projection:projections",
+            projections=f"{PROPERTIES}.spyre.explanations:projections",
             pads=True,
             builds_on="vllm",
         )
@@ -115,7 +115,7 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
-            neutral="schedproof.model.generic.config:NEUTRAL",
+            neutral="schedproof.model.generic.model:NEUTRAL",
             builds_on="vllm",
         )
     )

@@ -8,8 +8,7 @@ freed block is handed out first. Counts are in blocks, lengths in tokens.
 from collections.abc import Container
 from typing import TypeVar
 
-from .pool import Content, Pool, blocks_for, publish, take, touch
-from .prefix import prefix
+from .pool import Content, Pool, blocks_for, prefix, publish, take, touch
 from .sequence import Sequence
 
 One = TypeVar("One", bound=Sequence)

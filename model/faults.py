@@ -97,6 +97,14 @@ class TargetBroken(TargetFault):
         return f"broken target: at {self.op!r} {self.why}{excerpt}"
 
 
+class AdapterFault(TargetBroken):
+    """The reply is one that only an adapter can give, whatever its scheduler does: a method that
+    cannot be called, a field that is missing or of another type."""
+
+    def __str__(self) -> str:
+        return f"ADAPTER: at {self.op!r} {self.why}"
+
+
 class TargetNotStarted(TargetFault):
     """There is no process to talk to: it could not be run, or ended before its first answer."""
 

@@ -5,23 +5,40 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .faults import ConfigRefused, TargetBroken, TargetCrashed
+from .faults import AdapterFault, ConfigRefused, TargetCrashed
 from .observation import FIELDS, NULLABLE, REQUIRED, Step
 
 DEFAULTS = "defaults"
 CHOICES = "config_keys"
+START_UP = "start_up"
+
+
+class StartUp(msgspec.Struct, frozen=True):
+    """Whether a server of the target starts with the configuration, None if that is not known.
+
+    `why` names the check that it passed, or says why it does not start or was not checked.
+    """
+
+    starts: bool | None
+    why: str
+
+    def __str__(self) -> str:
+        if self.starts is None:
+            return f"not checked, {self.why}"
+        return f"yes, by {self.why}" if self.starts else f"no, {self.why}"
 
 
 class Started(NamedTuple):
     """What a target says of itself: name, version, the step fields that it shows, by configuration
-    key what it does where a configuration does not give the key, and by key of its own the values
-    that a configuration of the generic system may have in `own`."""
+    key what it does where a configuration does not give the key, by key of its own the values that
+    a configuration of the generic system may have in `own`, and whether its server starts so."""
 
     name: str
     version: str
     observes: frozenset[str]
     defaults: Mapping[str, Any] = {}
     choices: Mapping[str, tuple[Any, ...]] = {}
+    start_up: StartUp | None = None
 
     @property
     def shows(self) -> frozenset[str]:
@@ -34,7 +51,7 @@ def read_started(reply: Any) -> Started:
 
     Raises:
         ConfigRefused: the target cannot honour the configuration.
-        TargetCrashed, TargetBroken: as for `read_ok`.
+        TargetCrashed, AdapterFault: as for `read_ok`.
     """
     refused = isinstance(reply, Mapping) and reply.get("ok") is False
     if refused and reply.get("error") == "config":
@@ -42,28 +59,38 @@ def read_started(reply: Any) -> Started:
     read_ok("start", reply)
     name, version, observes = (reply.get(key) for key in ("name", "version", "observes"))
     if not isinstance(name, str) or not isinstance(version, str):
-        raise TargetBroken(
+        raise AdapterFault(
             "start", f"name {name!r} and version {version!r}; valid: two strings", ""
         )
     if not isinstance(observes, list | tuple) or not all(isinstance(f, str) for f in observes):
-        raise TargetBroken(
+        raise AdapterFault(
             "start", f"observes is {_text(observes)}; valid: a list of field names", ""
         )
     defaults = reply.get(DEFAULTS, {})
     if not isinstance(defaults, Mapping):
-        raise TargetBroken("start", f"defaults is {_text(defaults)}; valid: an object", "")
+        raise AdapterFault("start", f"defaults is {_text(defaults)}; valid: an object", "")
     shown = (frozenset(observes) & FIELDS) | REQUIRED
-    return Started(name, version, shown, defaults, _choices(reply.get(CHOICES, {})))
+    choices = _choices(reply.get(CHOICES, {}))
+    return Started(name, version, shown, defaults, choices, _start_up(reply.get(START_UP)))
+
+
+def _start_up(said: Any) -> StartUp | None:
+    if said is None:
+        return None
+    try:
+        return msgspec.convert(said, StartUp)
+    except msgspec.ValidationError as error:
+        raise AdapterFault("start", f"{START_UP} is {_text(said)}: {error}", "") from None
 
 
 def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
     """By key of the target's own, its values."""
     valid = "valid: an object that gives each key a list of values"
     if not isinstance(declared, Mapping):
-        raise TargetBroken("start", f"{CHOICES} is {_text(declared)}; {valid}", "")
+        raise AdapterFault("start", f"{CHOICES} is {_text(declared)}; {valid}", "")
     for key, values in declared.items():
         if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
-            raise TargetBroken("start", f"{CHOICES} has {key!r}: {_text(values)}; {valid}", "")
+            raise AdapterFault("start", f"{CHOICES} has {key!r}: {_text(values)}; {valid}", "")
     return {key: tuple(values) for key, values in declared.items()}
 
 
@@ -72,22 +99,24 @@ def read_ok(op: str, reply: Any) -> str | None:
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised.
-        TargetBroken: the reply is no object, or says neither.
+        AdapterFault: the reply is no object, or says neither.
     """
     if not isinstance(reply, Mapping):
-        raise TargetBroken(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
+        raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
     if reply.get("ok") is True:
         return None
     if reply.get("ok") is not False:
-        raise TargetBroken(op, f"ok is {_text(reply.get('ok'))}; valid: true or false", "")
+        raise AdapterFault(op, f"ok is {_text(reply.get('ok'))}; valid: true or false", "")
     error = reply.get("error")
     if error == "crashed":
         raise TargetCrashed(
             op, _text(reply.get("message")), _text(reply.get("traceback", ""), 10**6)
         )
+    if error == "protocol":
+        raise AdapterFault(op, _text(reply.get("message")), "")
     if (op, error) in (("add", "rejected"), ("abort", "unsupported")):
         return _text(reply.get("message"))
-    raise TargetBroken(
+    raise AdapterFault(
         op, f"error {error!r} ({_text(reply.get('message'))}) does not belong here", ""
     )
 
@@ -97,21 +126,21 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
     Raises:
         TargetCrashed: the scheduler raised.
-        TargetBroken: a missing field, a wrong type, or a kind that contradicts `scheduled`.
+        AdapterFault: a missing field, a wrong type, or a kind that contradicts `scheduled`.
     """
     read_ok("step", reply)
     seen = reply.get("step")
     if not isinstance(seen, Mapping):
-        raise TargetBroken("step", f"step is {_text(seen)}; valid: the step observation", "")
+        raise AdapterFault("step", f"step is {_text(seen)}; valid: the step observation", "")
     if missing := _missing(seen, observes):
-        raise TargetBroken("step", f"field {min(missing)} is promised in observes, but missing", "")
+        raise AdapterFault("step", f"field {min(missing)} is promised in observes, but missing", "")
     try:
         step = msgspec.convert(seen, Step)
     except msgspec.ValidationError as error:
-        raise TargetBroken("step", f"{error}", "") from None
+        raise AdapterFault("step", f"{error}", "") from None
     idle = step.kind == "idle"
     if idle != (not step.scheduled):
-        raise TargetBroken(
+        raise AdapterFault(
             "step", f"kind {step.kind} with {len(step.scheduled)} requests scheduled", ""
         )
     return step

@@ -2,8 +2,8 @@
 
 from typing import Any, Self
 
+from .members import Record
 from .pool import Content
-from .record import Record
 from .scenario import Request
 
 

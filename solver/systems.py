@@ -11,7 +11,7 @@ from .exploration.scope import Scope
 
 if TYPE_CHECKING:
     from .contract import Contract
-    from .smt.proof_result import RuleProof
+    from .smt.obligation import RuleProof
 
 
 class SystemSpace(NamedTuple):

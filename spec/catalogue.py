@@ -335,3 +335,21 @@ def _empty(table: msgspec.Struct, keys: Sequence[str], path: str) -> Iterator[st
 
 def _fault(path: str, value: object, valid: str) -> str:
     return f"{path} is {value!r}; valid: {valid}"
+
+
+class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A topic, the ids of the rules that word it by system, and where the systems differ."""
+
+    title: str
+    rules: dict[str, tuple[str, ...]]
+    differs: str
+
+
+class _Topics(msgspec.Struct, forbid_unknown_fields=True):
+    topic: tuple[Topic, ...]
+
+
+def topics() -> tuple[Topic, ...]:
+    """All topics, in the order of the file."""
+    text = resources.files("schedproof.spec").joinpath("shared.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), _Topics).topic

@@ -47,9 +47,9 @@ class System:
         pads: the requests of a batch are padded to a common tkv, so that pages draw the padding,
             and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None where it cannot be explored.
-        proofs: by rule id, `solver.smt.proof_result.RuleProof`; None where nothing is proven.
+        proofs: by rule id, `solver.smt.obligation.RuleProof`; None where nothing is proven.
         contracts: by name, `solver.contract.Contract`, for `check contracts`; None for none.
-        questions: `gate.search.questions.OwnQuestions`, which `search` decides beside the proofs;
+        questions: `gate.search.question.OwnQuestions`, which `search` decides beside the proofs;
             None for none.
         neutral: by configuration key, the value that makes the key mean nothing, for comparisons
             with systems that lack it; None for none.

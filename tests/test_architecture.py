@@ -26,7 +26,6 @@ ALLOWED = {
     ("solver/smt/obligation.py", "importlib"),  # is the second solver installed?
     ("solver/smt/obligation.py", "time"),  # how long a proof took
     ("spec/catalogue.py", "importlib"),  # importlib.resources, for the packaged TOML files
-    ("spec/shared.py", "importlib"),
     ("spec/systems.py", "importlib"),  # parts of a system, imported when they are first used
 }
 GROUPED = [*Commands()]

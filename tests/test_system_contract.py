@@ -136,12 +136,15 @@ def test_a_step_shows_the_fields_that_the_model_names_and_no_others(subject):
         assert len({*model.observes}) == len(model.observes)
         state = model.arrive(model.initial(), request(max_tokens=2))
         kinds = []
-        for _ in range(3):
+        while "idle" not in kinds:
             state, seen = model.step(state)
             kinds.append(seen["kind"])
             assert {*seen} == {*model.observes} | REQUIRED
             msgspec.convert(json.loads(json.dumps(seen)), Step)
-        assert kinds == ["prefill", "decode", "idle"]
+            assert len(kinds) < 20, "the only request never ends"
+        # A system may cut the prompt into several steps.
+        assert list(dict.fromkeys(kinds)) == ["prefill", "decode", "idle"]
+        assert kinds.count("decode") == 1
 
 
 def test_a_model_is_pure(subject):

@@ -1,17 +1,23 @@
 """Which files must you open to follow a rule, and how many does a gate of it load?
 
-Prints the files that name the rule, from its sentence to its proof; then how many files of the
-product a quick gate of that rule on the model imports, and in how many of them a function runs (in
-the main process):
+Prints each place that names the rule, from its sentence to its proof, with the function or the
+planted fault that stands there; then how many files of the product a quick gate of that rule on
+the model imports, and in how many of them a function runs (in the main process):
 
     make tool NAME=follow OPTIONS=SPY-R07
+
+Not every place is the proof or the model of the rule: some only mention it. To get from a sentence
+of a document to its rule, see `docs/documents.md`.
 """
 
+import ast
 import contextlib
 import os
 import re
 import sys
 import tempfile
+import tomllib
+from pathlib import Path
 from types import FrameType
 
 from .house import LAYERS, ROOT
@@ -38,6 +44,39 @@ def files_naming(rule: str) -> dict[str, list[str]]:
     }
 
 
+def places_naming(rule: str, path: Path) -> list[tuple[int, str]]:
+    """Return each line of a file that has the rule's id, and what stands there, "" at top level:
+    the function or class around it; of planted faults, what each does."""
+    named = re.compile(rf"\b{re.escape(rule)}\b")
+    text = path.read_text(encoding="utf-8")
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if named.search(line)]
+    around = _enclosing(text) if path.suffix == ".py" else _faults(text)
+    return [(number, around.get(number, "")) for number in lines]
+
+
+def _enclosing(text: str) -> dict[int, str]:
+    """Return the innermost function or class of each line of a module."""
+    defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = dict[int, str]()
+    # Parents come before their children, so the innermost name is written last.
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, defined):
+            names |= dict.fromkeys(range(node.lineno, (node.end_lineno or 0) + 1), node.name)
+    return names
+
+
+def _faults(text: str) -> dict[int, str]:
+    """Return what the planted fault of each line does."""
+    does, inside = dict[int, str](), ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line == "[[fault]]":
+            inside = ""
+        elif line.startswith("does = "):
+            inside = tomllib.loads(line)["does"]
+        does[number] = inside
+    return does
+
+
 def gate(rule: str) -> tuple[int, int]:
     """Return how many files of the product a quick gate of the rule imports, and enters."""
     from schedproof.gate.cli import app
@@ -60,11 +99,18 @@ def gate(rule: str) -> tuple[int, int]:
 
 
 def main() -> None:
+    if len(sys.argv) != 2:
+        raise SystemExit("name one rule: make tool NAME=follow OPTIONS=SPY-R07")
     rule = sys.argv[1]
     found = files_naming(rule)
+    if not found["sentence"]:
+        raise SystemExit(f"no rule {rule}; `schedproof rules --system SYSTEM` lists them")
     print(f"{rule}: {sum(map(len, found.values()))} files")
     for what, paths in found.items():
-        print(f"  {what}: {', '.join(paths) or 'none'}")
+        print(f"  {what}:" if paths else f"  {what}: none")
+        for path in paths:
+            for number, inside in places_naming(rule, ROOT / path):
+                print(f"    {path}:{number}" + (f"  {inside}" if inside else ""))
     imported, entered = gate(rule)
     print(f"a quick gate imports {imported} files of the product, and enters {entered}")
 

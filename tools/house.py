@@ -23,7 +23,7 @@ ROOMS = {
     "properties": ("history", "rules", "checking", "explanations", "search", "shrinking"),
     "gate": (
         *("files", "console", "processes", "targets", "corpus", "judging", "reports", "traces"),
-        *("explore", "search", "web", "compare", "campaign", "matrix", "library", "starting"),
+        *("explore", "search", "web", "compare", "campaign", "matrix", "library"),
         *("cli", "plugin"),
     ),
 }

@@ -9,8 +9,7 @@ import re
 import urllib.request
 from pathlib import Path
 
-from schedproof.gate.targets.release_index import releases_of
-from schedproof.gate.targets.releases import _packages
+from schedproof.gate.targets.releases import _packages, releases_of
 from schedproof.gate.targets.supported_releases import packages as known_packages
 
 TARGETS = Path(__file__).resolve().parents[1] / "gate" / "targets"

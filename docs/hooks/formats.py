@@ -18,7 +18,7 @@ from msgspec import inspect as types
 
 from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.judging import deviations, events, verdict
-from schedproof.gate.reports.ndjson import FoundLine
+from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, scenario
 from schedproof.model.systems import full_config, revisions_of
@@ -34,6 +34,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "EngineRun": verdict.EngineRun,
     "RuleVerdict": verdict.RuleVerdict,
     "Finding": verdict.Finding,
+    "Fault": verdict.Fault,
     "Deviation": deviations.Judged,
     "Entry": deviations.Entry,
     "Began": events.Began,

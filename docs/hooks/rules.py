@@ -14,8 +14,7 @@ from typing import Any
 from schedproof.gate.judging.profiles import PROFILES
 from schedproof.properties.rules.predicate import Predicate
 from schedproof.properties.rules.registry import predicates_of
-from schedproof.spec.catalogue import Rule, load
-from schedproof.spec.shared import topics
+from schedproof.spec.catalogue import Rule, load, topics
 from schedproof.tests.mutants.faults import mutants_of
 
 ROOT = Path(__file__).resolve().parents[2]

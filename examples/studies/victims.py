@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from ...model.vllm import kv_cache
 from ...model.vllm.config import VllmConfig
-from ...model.vllm.plan import Plan
+from ...model.vllm.queue import Plan
 from ...model.vllm.scheduler import Victim, by_policy
 from ...model.vllm.state import Sequence
 

@@ -19,8 +19,7 @@ from ..judging.own_rules import use_rules
 from ..traces.judge import TraceJudge, TraceRun
 from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
 from ..traces.report import TraceReporter, print_trace_verdict
-from ..traces.source import opened_trace
-from ..traces.trace_file import read_trace
+from ..traces.trace_file import opened_trace, read_trace
 from ..traces.verdict import conclude
 from .options import RuleOption, RulesOption, TimeLimit
 

@@ -17,16 +17,14 @@ from ..corpus import adding as corpus_adding
 from ..corpus import checks as corpus_checks
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
-from ..corpus.folder import DEFAULT_FOLDER, Entry
-from ..corpus.listing import builtin_lines, counted, row
-from ..corpus.listing import line as entry_line
+from ..corpus.folder import DEFAULT_FOLDER, Entry, builtin_lines, counted, row
+from ..corpus.folder import line as entry_line
 from ..corpus.replay import rule_ids
 from ..files.scenario_file import FileError
 from ..files.writing import write
 from ..judging.profiles import set_hypothesis_home
 from ..targets.factory import opened
-from ..targets.limits import replay_options
-from ..targets.target_spec import parse_target
+from ..targets.target_spec import parse_target, replay_options
 from .groups import SETTINGS, Command
 from .options import CheckoutPath, Offline, StepLimit, TargetOption, TimeLimit
 

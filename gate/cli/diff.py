@@ -24,15 +24,14 @@ from ..console.interrupts import why
 from ..console.option_checks import at_least, check_file, check_places, option
 from ..files.writing import write
 from ..judging.base import Base, BaseOptions
-from ..judging.context import Fault, GateContext, GateOptions, GateResults
+from ..judging.context import BreakOff, GateContext, GateOptions, GateResults
 from ..judging.deviations import Deviations
 from ..judging.judge import run_gate
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.verdict import TargetInfo
 from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened
-from ..targets.limits import replay_options
-from ..targets.target_spec import TargetSpec, parse_target
+from ..targets.target_spec import TargetSpec, parse_target, replay_options
 from .options import Offline, SchedulerClass, StepLimit, TimeLimit
 from .project import from_project, with_its_target
 
@@ -177,7 +176,7 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
                 found.append(finding)
                 print_finding(begun.console, finding, kept, reported)
         except TargetFault as fault:
-            gate.results.fault = gate.results.fault or Fault.of(fault, gate.stderr())
+            gate.results.fault = gate.results.fault or BreakOff.of(fault, gate.stderr())
         except KeyboardInterrupt:
             gate.results.interrupted = True
         _conclude(begun, gate, setting, found, None)

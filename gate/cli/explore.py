@@ -14,8 +14,14 @@ from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..console import output
 from ..console.option_checks import at_least, check_places, option
-from ..explore.choice import changed, check_has_scopes, chosen_rules, chosen_scopes
-from ..explore.explorer import MEMORY_MB, Budget
+from ..explore.explorer import (
+    MEMORY_MB,
+    Budget,
+    changed,
+    check_has_scopes,
+    chosen_rules,
+    chosen_scopes,
+)
 from ..explore.report import run_exploration
 from ..web.states.data import check_drawing, draw
 

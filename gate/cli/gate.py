@@ -24,7 +24,7 @@ from ..console.exit_codes import BROKEN, USAGE
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
-from ..judging.context import GateOptions
+from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import no_fields, run_gate
 from ..judging.own_rules import use_rules
@@ -35,11 +35,11 @@ from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
-from ..targets.limits import MEMORY_LIMIT
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, TargetSpec
 from .options import (
     AgainstBase,
     BaseOption,
+    BeyondStartUp,
     ClassPath,
     ExcludeOption,
     LockstepOption,
@@ -82,8 +82,8 @@ def command(
     ] = 0,
     max_failures: Annotated[
         int,
-        typer.Option(help="broken rules to look into per scale, at least 1"),
-    ] = 3,
+        typer.Option(help="broken rules to shrink per scale, at least 1"),
+    ] = MAX_FAILURES,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")
     ] = None,
@@ -103,7 +103,7 @@ def command(
         bool, typer.Option("--verbose", help="a line for every rule, also where all is well")
     ] = False,
     open_page: Annotated[
-        bool, typer.Option("--open", help="draw the first finding, and open it in a browser")
+        bool, typer.Option("--open", help="draw the first fault, and open it in a browser")
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     corpus: Annotated[
@@ -128,13 +128,14 @@ def command(
     path: ClassPath = None,
     base: BaseOption = None,
     against_base: AgainstBase = False,
+    beyond_start_up: BeyondStartUp = False,
     jobs: Annotated[
         int, typer.Option(help="processes that run scales and engines; the verdict is the same")
     ] = 1,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
     use_rules(own_rules)
-    spec = named_target(context, target, path, scheduler_cls)
+    spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
     check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
@@ -214,10 +215,10 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
 
 
 def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
-    """Draw the first finding beside its scenario, and open the page, if there is a finding."""
-    if not verdict.findings:
+    """Draw the first fault beside its scenario, and open the page, if there is one."""
+    if not verdict.faults:
         return
-    first = verdict.findings[0]
+    first = verdict.faults[0]
     page = Path(first.scenario).with_suffix(".html")
     options = shlex.split(gate.replay_options_of([first.rule]))
     words = [sys.executable, "-m", "schedproof", "show", first.scenario, "-o", str(page), *options]

@@ -1,14 +1,118 @@
 """`schedproof init`: an adapter, the configuration, a workflow and a hook."""
 
+import importlib.metadata
+import json
+import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ...model.systems import check_system, resolve_revision
+from ... import __version__
+from ...model.systems import check_system, config_keys, full_config, make_model, resolve_revision
+from ...spec.catalogue import load
+from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.option_checks import option
-from ..starting.files import address, write_files
+from ..files.project_file import FILE, read_project
+from ..files.reading import FileError
+from ..files.writing import write
+
+NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
+
+
+class Written(NamedTuple):
+    """A file, and whether it was there before: then it is left as it is."""
+
+    path: Path
+    kept: bool
+
+
+def write_files(folder: Path, system: str, revision: str) -> list[Written]:
+    """Write them into the folder; a file that is there is kept.
+
+    Raises:
+        FileError: the folder's pyproject.toml cannot be read or has a `[tool.schedproof]`, or a
+            file cannot be written.
+    """
+    read_project(folder)  # what is there must be TOML
+    written = []
+    for name, text in texts(system, revision).items():
+        path = folder / name
+        there = path.read_text(encoding="utf-8") if path.exists() else ""
+        if path.name == str(FILE):
+            if "schedproof" in tomllib.loads(there).get("tool", {}):
+                raise FileError(f"{path}: [tool.schedproof] is there; valid: a folder without it")
+            text = f"{there.rstrip()}\n\n{text}" if there.strip() else text
+        elif there:
+            written.append(Written(path, kept=True))
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{path.parent}: cannot be made ({error.strerror})") from None
+        write(path, text.encode())
+        written.append(Written(path, kept=False))
+    return written
+
+
+def texts(system: str, revision: str) -> dict[str, str]:
+    """By path, what a file says."""
+    environment = Environment(
+        loader=PackageLoader("schedproof.gate.cli"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # no page: Python, TOML and YAML
+    )
+
+    def rendered(*names: str, **values: object) -> str:
+        """The first of these templates that exists."""
+        return environment.select_template([f"{name}.jinja" for name in names]).render(**values)
+
+    own = [rule.id for rule in load(system) if rule.checked and not rule.id.startswith("ALL-")]
+    source, has_address = address()
+    usual = revision == SYSTEMS[system].revisions[0]
+    return {
+        "schedproof_adapter.py": rendered(
+            f"{system}.py", "system.py", **_of_the_model(system, revision)
+        ),
+        str(FILE): rendered("pyproject.toml", system=system, revision="" if usual else revision),
+        "schedproof-known.toml": rendered("known.toml", example=own[0]),
+        "schedproof-corpus/README.md": rendered("corpus.md"),
+        ".github/workflows/schedproof.yml": rendered(
+            "workflow.yml", source=source, placeholder="" if has_address else NO_ADDRESS
+        ),
+        ".pre-commit-config.yaml": rendered("pre-commit.yaml"),
+    }
+
+
+def _of_the_model(system: str, revision: str) -> dict[str, object]:
+    """What an adapter around the reference model names: its fields and its configuration."""
+    observes = make_model(system, revision, {}).observes
+    usual = full_config(system, revision, {})
+    keys = {key: json.dumps(usual.get(key)) for key in config_keys(system, revision)}
+    shown = [field for field in observes if field not in ("kind", "scheduled")]
+    return {"title": SYSTEMS[system].title, "shown": shown, "keys": keys}
+
+
+def address() -> tuple[str, bool]:
+    """What `pip install` takes for this schedproof: the repository that it was installed from; and
+    whether that is known."""
+    try:
+        said = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        said = None
+    try:
+        known = json.loads(said or "{}")
+    except ValueError:
+        known = {}
+    url, version = str(known.get("url", "")), known.get("vcs_info", {})
+    if urlsplit(url).scheme in ("http", "https", "ssh") and version.get("commit_id"):
+        return f"git+{url}@{version['commit_id']}", True
+    return f"schedproof=={__version__}", False
+
 
 NEXT = """next:
   schedproof doctor                 is the adapter sound?

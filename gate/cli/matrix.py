@@ -16,7 +16,7 @@ from ..judging.profiles import PROFILES
 from ..matrix.cells import Judged, cells_of, run_cells
 from ..matrix.table import BROKEN, matrix_of, page_of
 from ..processes.executors import ClusterError
-from ..targets.release_index import releases_of
+from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
 from ..targets.target_spec import parse_target
 from .options import ClassPath, SchedulerClass, TimeLimit

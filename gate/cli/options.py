@@ -8,7 +8,7 @@ import typer
 from ..console import interrupts
 from ..console.option_checks import at_least
 from ..targets.checkouts import known_checkouts
-from ..targets.limits import MIN_MEMORY
+from ..targets.target_spec import MIN_MEMORY
 from .project import with_its_target
 
 TargetOption = Annotated[
@@ -100,6 +100,15 @@ AgainstBase = Annotated[
     typer.Option(
         "--against-base",
         help="--base is the release's own class, from which --scheduler-cls is derived",
+    ),
+]
+
+
+BeyondStartUp = Annotated[
+    bool,
+    typer.Option(
+        "--beyond-start-up",
+        help="also take configurations that the release itself does not start with",
     ),
 ]
 

@@ -13,7 +13,7 @@ from ...spec.systems import first_system
 from ..files.project_file import Project, read_project
 from ..judging.profiles import PROFILES
 from ..judging.rule_choice import excluded, picked
-from ..targets.supported_releases import ReleaseError
+from ..targets.supported_releases import ReleaseError, packages
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 
 RULES_OF = ("target", "system", "revision")
@@ -69,12 +69,17 @@ def with_its_target(context: typer.Context, option: typer.CallbackParam, value: 
 
 
 def named_target(
-    context: typer.Context, text: str, path: Path | None = None, scheduler_cls: str | None = None
+    context: typer.Context,
+    text: str,
+    path: Path | None = None,
+    scheduler_cls: str | None = None,
+    beyond_start_up: bool = False,
 ) -> TargetSpec:
     """The target of a command line; it says so where a replay would mean the project's instead.
 
     Raises:
-        UnknownTargetError, ReleaseError, InputError: as for `parse_target`.
+        UnknownTargetError, ReleaseError, InputError: as for `parse_target`; or a target without
+            start-up checks that a user wants to go beyond.
     """
     try:
         spec = parse_target(text, path, scheduler_cls)
@@ -82,8 +87,11 @@ def named_target(
         if not from_project(context, "target"):
             raise
         raise UnknownTargetError(f"pyproject.toml: tool.schedproof.target: {error}") from None
+    if beyond_start_up and not spec.has_start_up:
+        valid = f"a release or a checkout of {', '.join(packages())}"
+        raise InputError("--beyond-start-up", f"{text} has no start-up checks; valid with {valid}")
     other = (context.default_map or {}).get("target", text) != text
-    return replace(spec, beside_another=other)
+    return replace(spec, beside_another=other, beyond_start_up=beyond_start_up)
 
 
 def left_out(

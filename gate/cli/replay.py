@@ -30,14 +30,15 @@ from ..files.scenario_file import FileError
 from ..judging.base import Noted
 from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by, lockstep_of
+from ..reports.outcome import start_line
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, replay_options
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, recorded
 from .options import (
     AgainstBase,
     BaseOption,
+    BeyondStartUp,
     CheckoutPath,
     ExcludeOption,
     LockstepOption,
@@ -82,10 +83,11 @@ def command(
     path: CheckoutPath = None,
     base: BaseOption = None,
     against_base: AgainstBase = False,
+    beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
     use_rules(own_rules)
-    spec = named_target(context, target, path)
+    spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     check_limits(step_limit, memory_limit)
     console = output.make_console()
     read = scenario_named(scenario)
@@ -153,6 +155,8 @@ def command(
         output.print_failure(
             console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )
+        if outcome.session.started.start_up is not None:
+            output.say(console, f"  {start_line(outcome.session.started.start_up)}")
         for other in outcome.broken[1:]:
             output.say(console, f"  in the same step {other.rule}: {other.message}")
         output.print_details(outcome.session.details or stderr, console)
@@ -202,7 +206,7 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule],
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
             console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
-        return BROKEN
+        return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:

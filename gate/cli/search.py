@@ -59,8 +59,7 @@ def command(
     at_least("--time-limit", time_limit, 1)
     at_least("--jobs", jobs, 1)
     check_places(None, out)
-    from ..search.question import run  # Z3 takes a third of a second to import
-    from ..search.questions import Question
+    from ..search.question import Question, run  # Z3 takes a third of a second to import
 
     question = Question(
         rule=rule,

@@ -20,13 +20,14 @@ from ..files.writing import write
 from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by, lockstep_of
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
-from ..traces.source import GZIP, opened_trace
+from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, replay_options
+from ..traces.trace_file import GZIP, opened_trace
 from ..web.show.page import page
 from ..web.show.recording import recorded
 from ..web.show.trace_recording import recorded_trace
 from .check_trace import check_rules
 from .options import (
+    BeyondStartUp,
     CheckoutPath,
     ExcludeOption,
     LockstepOption,
@@ -75,6 +76,7 @@ def command(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Draw a run as one page for a browser: every step, the rules, and what broke."""
     use_rules(own_rules)
@@ -90,7 +92,7 @@ def command(
             run = recorded_trace(source, rules=ids)
         run.replay = f"schedproof check-trace {shlex.quote(file)} --explain"
     else:
-        spec = named_target(context, target or "model", path)
+        spec = named_target(context, target or "model", path, beyond_start_up=beyond_start_up)
         scenario = scenario_named(file)
         exclude = [*left_out(context, exclude, rule, scenario.system)]
         beside = lockstep_of(scenario, rule, spec, lockstep, output.notice(console))

@@ -15,11 +15,12 @@ from ..console.exit_codes import CONFORMS
 from ..console.option_checks import between, option
 from ..corpus.builtin_scenarios import scenario_named
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, replay_options
 from ..targets.scales import scales_of
+from ..targets.target_spec import MEMORY_LIMIT, replay_options
 from ..web.step.run import ByHand, NotNow, Setup
 from ..web.step.server import Server
 from .options import (
+    BeyondStartUp,
     CheckoutPath,
     MemoryLimit,
     Offline,
@@ -59,10 +60,11 @@ def command(
     memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
     path: CheckoutPath = None,
+    beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see its
     answer."""
-    spec = named_target(context, target, path)
+    spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     begun = None if scenario is None else scenario_named(scenario)
     if system is None:
         system = spec.default_system if begun is None else begun.system

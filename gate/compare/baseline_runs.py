@@ -26,7 +26,7 @@ from ..console.exit_codes import CONFORMS
 from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
 from ..files.scenario_file import FileError, scenario_json
 from ..judging.base import Noted
-from ..judging.context import Fault, GateContext
+from ..judging.context import BreakOff, GateContext
 from ..judging.events import Progress
 from ..judging.profiles import PROFILES
 from ..judging.verdict import EngineRun, TargetInfo
@@ -155,7 +155,7 @@ def replay_baseline(
     except KeyboardInterrupt:
         gate.results.interrupted = True
     except TargetFault as fault:
-        gate.results.fault = Fault.of(fault, gate.stderr())
+        gate.results.fault = BreakOff.of(fault, gate.stderr())
     seconds = time.monotonic() - began
     gate.results.engines.append(EngineRun.of("baseline", "recorded", totals, seconds, complete))
     by_size = sorted(smallest.items(), key=lambda item: size(item[1].noted.scenario))

@@ -1,6 +1,6 @@
 """A gate against a base: what a change breaks, repairs, and decides otherwise, and nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -9,7 +9,6 @@ from rich.markup import escape
 from ...model.errors import InputError
 from ...model.faults import TargetFault
 from ...properties.checking.difference import CRASH, HANG
-from ...properties.search.state import size
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
 from ..console import output
@@ -17,14 +16,13 @@ from ..console.exit_codes import INCONCLUSIVE
 from ..console.output import one_line
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
-from ..judging.context import Fault, GateContext
+from ..judging.context import BreakOff, GateContext
 from ..judging.events import Event, Found, Judged
-from ..judging.verdict import Change, Verdict
+from ..judging.verdict import Change, Fault, Verdict
 from ..reports.terminal import Terminal
 from ..targets import checkouts, releases
-from ..targets.limits import replay_options
 from ..targets.supported_releases import parse_release
-from ..targets.target_spec import TargetSpec, parse_target
+from ..targets.target_spec import TargetSpec, parse_target, replay_options
 from .keeping import keep_differences
 
 MOST = 12  # kinds of decision that are shown
@@ -86,7 +84,7 @@ def changes_of(gate: GateContext) -> Mapping[str, Any]:
         decisions = _decisions(gate)
         repaired = _repaired(gate)
     except TargetFault as fault:
-        gate.results.fault = gate.results.fault or Fault.of(fault, gate.stderr())
+        gate.results.fault = gate.results.fault or BreakOff.of(fault, gate.stderr())
     except KeyboardInterrupt:
         gate.results.interrupted = True
     return {"decisions": tuple(decisions), "repaired": tuple(repaired)}
@@ -145,27 +143,22 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
 class ChangeReporter(Terminal):
     """Prints what a change does otherwise than its base, and how much was tried."""
 
-    def __init__(self, console: Console, rules: Sequence[Rule], verbose: bool = False) -> None:
-        super().__init__(console, rules, verbose)
-        self._smallest: dict[str, Found] = {}  # by rule
-
     def __call__(self, event: Event) -> None:
-        """Print one event; what is broken waits for the verdict, the smallest run of each rule."""
+        """Print one event; what is broken waits for the verdict."""
         if isinstance(event, Found):
-            before = self._smallest.setdefault(event.finding.rule, event)
-            if size(event.scenario) < size(before.scenario):
-                self._smallest[event.finding.rule] = event
-            return
-        if not isinstance(event, Judged) or self._verbose:
+            self._found[event.finding.scenario] = event
+        elif isinstance(event, Judged) and not self._verbose:
+            self.close()
+        else:
             super().__call__(event)
         if isinstance(event, Judged):
-            self.close()
             self._judged(event.verdict)
 
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
-        for event in self._smallest.values():
-            print_broken(self._console, event, by_id[event.finding.rule])
+        for fault in verdict.faults:
+            event = self._found.get(fault.scenario)
+            print_broken(self._console, fault, event, by_id[fault.rule])
         for change in verdict.repaired:
             self._line("REPAIRS", "green", f"{change.what} {by_id[change.what].title}", change)
         for change in verdict.decisions:
@@ -184,19 +177,19 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def print_broken(console: Console, event: Found, rule: Rule) -> None:
+def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:
     """What the change breaks, in which run, and how to replay it."""
-    finding = event.finding
     console.print(
-        f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {finding.step}: "
-        f"{escape(one_line(finding.message))}",
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
+        f"{escape(one_line(fault.message))}",
         soft_wrap=True,
     )
-    for line in (
-        output.scenario_config(event.scenario),
-        *output.request_lines(event.scenario),
-        f"replay: {event.replay}",
-    ):
+    lines = [f"means: {fault.means}"]
+    if fault.follows:
+        lines.append(f"with it: {', '.join(fault.follows)}")
+    if event is not None:
+        lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
+    for line in (*lines, f"replay: {fault.replay}"):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 
@@ -221,15 +214,13 @@ def summary_lines(verdict: Verdict) -> list[str]:
 def conclusion(verdict: Verdict) -> str:
     """The result in a line."""
     assert verdict.base is not None
-    broken = sum(rule.status == "violated" for rule in verdict.rules)
-    parts = [f"breaks {plural(broken, 'rule')} that the base keeps"] if broken else []
-    if not broken:
-        parts = ["breaks no rule that the base keeps, in what ran"]
+    parts = [f"{plural(len(verdict.faults), 'fault')} that the base does not have"]
+    if not verdict.faults:
+        parts = ["no fault that the base does not have, in what ran"]
     if verdict.repaired:
-        parts.append(f"repairs {len(verdict.repaired)}")
+        parts.append(f"repairs {plural(len(verdict.repaired), 'rule')}")
     if verdict.decisions:
-        kinds = f"{len(verdict.decisions)} kind" + "s" * (len(verdict.decisions) > 1)
-        parts.append(f"{kinds} of difference")
+        parts.append(f"{plural(len(verdict.decisions), 'kind')} of difference")
     what = f"{verdict.target.name} ({verdict.target.version}) against {verdict.base.name}"
     state = "inconclusive: " if verdict.exit_code == INCONCLUSIVE else ""
     return f"{what} {verdict.base.version}: {state}{', '.join(parts)} (seed {verdict.seed})"

@@ -9,7 +9,7 @@ from ...model.systems import check_system, full_config, make_model, resolve_revi
 from ...properties.checking.translation import fixed_for, translated
 from ...spec.systems import first_system
 from ..console.option_checks import option
-from ..targets.config_changes import read_changes
+from ..targets.scales import read_changes
 from ..targets.target_spec import TargetSpec
 
 PATHS = ("--path-a", "--path-b")

@@ -86,12 +86,13 @@ def print_failure(
     the run that broke the rule.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
-    show_failure(console, rule, failure_lines(rule, scenario, broken, path, command, run))
+    lines = failure_lines(rule, scenario, broken, path, command, run)
+    show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
 
 
-def show_failure(console: Console, rule: Rule, lines: Sequence[str]) -> None:
+def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str = "BROKEN") -> None:
     """The lines of a failure under the rule that it breaks."""
-    console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
+    console.print(f"[red]{word}[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for line in lines:
         console.print(f"  {line}", markup=False)
 

@@ -1,7 +1,8 @@
 """A corpus: a folder of scenario files, each with the rule that it is about.
 
-There is no index: the files are the truth. A file is named by its rule and content, so that the
-same scenario is never there twice; `origin` says what it is about:
+There is no index: the files are the truth, and `schedproof corpus list` reads them. A file is named
+by its rule and content, so that the same scenario is never there twice; `origin` says what it is
+about:
 
     "origin": {"rule": "SPY-R07", "shape": "SPY-R07: # requests x tkv # ...", "found": "2026-01-31",
                "found_on": {"target": "model", "name": "...", "version": "..."}}
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from ...model.scenario import Scenario
 from ..files.reading import located
 from ..files.scenario_file import FileError, file_name, read_scenario, write_scenario
+from .builtin_scenarios import every_builtin
 
 DEFAULT_FOLDER = Path("schedproof-corpus")
 
@@ -173,3 +175,50 @@ class _Holder(msgspec.Struct, frozen=True):
     """Gives errors the path that they have in the file."""
 
     origin: Origin
+
+
+def builtin_lines() -> Iterator[str]:
+    """A line for each built-in scenario: its name, what it is of, and what it is about."""
+    for name, scenario in every_builtin().items():
+        about = (scenario.origin or {}).get("note", "")
+        requests = len(scenario.requests)
+        counted_requests = f"{requests} request{'s' * (requests != 1)}"
+        said = f": {about}" if about else ""
+        yield f"{name}  {scenario.system} {scenario.revision}, {counted_requests}{said}"
+
+
+def line(entry: Entry) -> str:
+    """What is known of an entry, its shape apart."""
+    shown = row(entry)
+    requests = f"{shown['requests']} request{'s' * (shown['requests'] != 1)}"
+    parts = [
+        f"{shown['rule']}",
+        f"{shown['system']} {shown['revision']}",
+        requests,
+        f"{shown['expects']}",
+    ]
+    parts += [f"found on {shown['found_on']}"] * bool(shown["found_on"])
+    parts += [f"{shown['found']}"] * bool(shown["found"])
+    return f"{shown['file']}: {', '.join(parts)}"
+
+
+def row(entry: Entry) -> dict[str, str | int]:
+    """What is known of an entry, as data: `requests` is a number, all others are texts."""
+    expect = entry.scenario.expect
+    violates = ", ".join((expect and expect.violates) or ())
+    return {
+        "file": str(entry.path),
+        "rule": entry.rule,
+        "shape": entry.shape,
+        "system": entry.scenario.system,
+        "revision": entry.scenario.revision or "",
+        "requests": len(entry.scenario.requests),
+        "found_on": entry.found_on,
+        "found": entry.origin.found,
+        "expects": f"violates {violates}" if violates else "holds",
+    }
+
+
+def counted(number: int) -> str:
+    """A number of entries, in words."""
+    return f"{number} entr{'y' if number == 1 else 'ies'}"

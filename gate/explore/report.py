@@ -15,8 +15,7 @@ from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
 from ..files.writing import write
-from ..targets.limits import replay_options
-from ..targets.target_spec import model_spec
+from ..targets.target_spec import model_spec, replay_options
 from .explorer import Budget, Ended, Event, Failed, Progress, confirmed, explore, parts_of
 
 MARKS = {

@@ -13,17 +13,27 @@ from ...model.target import ModelTarget, Reply, Target
 from ...properties.checking.differential_target import Pair, Side
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import (
+    NEVER_CRASHES,
+    NEVER_HANGS,
+    NO_BLOCK_LOST,
+    NONE_LOST,
+    OWN_TOKENS,
+)
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
 from ..targets.factory import opened
-from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..targets.probe import ProbeRequest
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
 from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, State
 from .events import Report
 from .profiles import PROFILES, Profile
+
+MAX_FAILURES = 10
+# Shrunk before anything else: a crash, a hang, requests and blocks that are lost or doubled.
+WORST = (NEVER_CRASHES, NEVER_HANGS, NONE_LOST, NO_BLOCK_LOST, OWN_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,8 @@ class GateOptions:
         rules: the rules that are judged; `chosen`: the user chose them, some `named` in full.
         own_rules: the file of a user's own rules, which are among `rules`.
         excluded: by id, rules that the user left out on purpose, and the reason.
-        max_failures: broken rules to look into per scale; of others it is only said that they
-            break.
+        max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
+            hang, a lost request and lost blocks are always shrunk.
         out: folder for counterexamples.
         corpus: scenarios of the user's, replayed first.
         step_limit, memory_limit: of the target's process, in seconds and MiB.
@@ -59,7 +69,7 @@ class GateOptions:
     excluded: Mapping[str, str] = field(default_factory=dict, hash=False)
     profile_name: str = "ci"
     seed: int = 0
-    max_failures: int = 3
+    max_failures: int = MAX_FAILURES
     out: Path = Path("schedproof-out")
     corpus: Sequence[Scenario] = ()
     step_limit: float = STEP_LIMIT
@@ -90,14 +100,14 @@ class GateOptions:
         return replay_options(self.spec, rules, *limits, self.lockstep, left_out, self.own_rules)
 
 
-class Fault(NamedTuple):
+class BreakOff(NamedTuple):
     """Why a gate broke off: one line, and the end of a traceback or of stderr."""
 
     text: str
     details: str
 
     @classmethod
-    def of(cls, fault: TargetFault, stderr: str) -> "Fault":
+    def of(cls, fault: TargetFault, stderr: str) -> "BreakOff":
         """From what the target raised, and what it wrote to stderr."""
         return cls(str(fault), getattr(fault, "details", "") or stderr)
 
@@ -111,8 +121,8 @@ class GateResults:
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
         runs_cut_short: by rule, the runs that it ended.
         unconfirmed: rules that broke once, and not again in the same scenario.
-        not_looked_into: rules that broke after as many others as are looked into.
         deviation_status: by the number of a known deviation, whether it was met, and how.
+        refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
         compared: what came out beside a base.
     """
@@ -123,18 +133,12 @@ class GateResults:
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
-    not_looked_into: set[str] = field(default_factory=set)
     deviation_status: dict[int, tuple[State, str]] = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
     interrupted: bool = False
     hung: bool = False
-    fault: Fault | None = None
+    fault: BreakOff | None = None
     compared: Compared = field(default_factory=Compared)
-
-    def leave(self, broken: Sequence[Broken]) -> frozenset[str]:
-        """Note rules that broke, and are not looked into; their ids."""
-        rules = frozenset(one.rule for one in broken)
-        self.not_looked_into |= rules
-        return rules
 
     def count(self, outcome: Outcome) -> None:
         """Add what a replay exercised."""
@@ -164,9 +168,9 @@ class GateResults:
         self.engines += other.engines
         self.findings += other.findings
         self.unconfirmed |= other.unconfirmed
-        self.not_looked_into |= other.not_looked_into
         for number, status in other.deviation_status.items():
             self.deviation_status.setdefault(number, status)
+        self.refusals.update(other.refusals)
         self.interrupted |= other.interrupted
         self.hung |= other.hung
         self.fault = self.fault or other.fault
@@ -214,6 +218,10 @@ class GateContext:
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """The rules but those known to break: a run that breaks these goes on."""
         return [rule for rule in self.options.rules if rule.id not in known]
+
+    def others_first(self, rule: str, shrunk: int) -> int:
+        """0 if a finding of this rule is shrunk, after as many others; else how many came first."""
+        return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
     def has_enough(self) -> bool:

@@ -17,7 +17,7 @@ from ..console import interrupts
 from .context import GateContext
 from .events import Progress
 from .findings import Place, shrink_and_keep
-from .verdict import EngineRun
+from .verdict import EngineRun, Finding
 
 
 def search_scale(
@@ -26,17 +26,19 @@ def search_scale(
     fixed: Mapping[str, Any] | None = None,
     known: frozenset[str] = frozenset(),
     choices: Mapping[str, tuple[Any, ...]] | None = None,
+    shrunk: int = 0,
 ) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
 
     `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
-    known to break at this scale. `choices`: by key that the target declares, its values.
+    known to break at this scale, of which so many were `shrunk` that count for --max-failures.
+    `choices`: by key that the target declares, its values.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
     totals = Counter[str]()
     profile, seed = gate.options.profile, gate.options.seed
-    examples, steps, looked_into = profile.examples, profile.steps, len(known)
+    examples, steps = profile.examples, profile.steps
     complete = False
     try:
         while examples > 0 and steps > 0 and (gate.base is not None or not known >= checked):
@@ -61,8 +63,8 @@ def search_scale(
             search = _search_of(gate, options, before)
             attempts = 0  # after Ctrl-C nothing is shrunk
             try:
-                looks_into = looked_into < gate.options.max_failures
-                shrink_runs = profile.shrink_runs if looks_into and not gate.shrink_model else 0
+                has_room = shrunk < gate.options.max_failures
+                shrink_runs = profile.shrink_runs if has_room and not gate.shrink_model else 0
                 with interrupts.instead():
                     broken = run_search(search, examples, seed, shrink_runs)
                 attempts = profile.shrink_attempts
@@ -71,15 +73,15 @@ def search_scale(
                     raise not_deterministic(search.runs, examples)
             finally:
                 totals += search.counts
+                gate.results.refusals.update(search.refused)
                 gate.results.exercised.update(search.exercised)
                 gate.results.exercised_cleanly |= search.uncut
                 gate.results.runs_cut_short.update(search.cut)
                 if search.failure is not None:
-                    if looks_into:
-                        known |= _found(gate, Place("hypothesis", scale, known), search, attempts)
-                    else:
-                        known |= gate.results.leave(search.failure[1])
-                    looked_into += 1
+                    place = Place("hypothesis", scale, known)
+                    finding = _found(gate, place, search, attempts, shrunk)
+                    known |= finding.rules
+                    shrunk += finding.costs
             examples -= search.runs_to_failure if broken else examples
             steps -= search.steps_to_failure if broken else steps
             seed += 1
@@ -124,9 +126,9 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 
 
-def _found(gate: GateContext, place: Place, search: Search, attempts: int) -> frozenset[str]:
-    """Shrink, confirm and keep what a search found; the rules that its last step breaks."""
+def _found(gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int) -> Finding:
+    """Shrink, confirm and keep what a search found, after so many that were `shrunk`."""
     assert search.failure is not None
     scenario, (first, *_) = search.failure
-    took = (search.found_after, search.shrink_seconds)
+    took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))
     return shrink_and_keep(gate, place, scenario, first, attempts, *took)

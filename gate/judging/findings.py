@@ -1,6 +1,9 @@
 """What a gate found: made smaller, confirmed on the target, written down, and then reported."""
 
+import dataclasses
+import re
 import shlex
+import sysconfig
 import time
 from typing import NamedTuple
 
@@ -9,12 +12,12 @@ from msgspec.structs import replace
 
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Scenario
-from ...model.target import model_name
+from ...model.target import ModelTarget, model_name
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
-from ...properties.rules.registry import NEVER_HANGS
-from ...properties.shrinking.shrink import shrink, until
+from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
+from ...properties.shrinking.shrink import needed_features, shrink, until
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
@@ -64,7 +67,9 @@ def keep(
     outcome: Outcome,
     found_after: float,
     shrunk_in: float,
-) -> None:
+    needs: tuple[str, ...] | None = None,
+    others_first: int = 0,
+) -> verdict.Finding:
     """Write the scenario down, and report it."""
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
@@ -82,7 +87,10 @@ def keep(
     }
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
     path = write_scenario(named, gate.options.out, first.rule)
-    known = _divergence(gate, first.rule, started.name, started.version)
+    options = gate.options.replay_options
+    several = gate.deviations.entries or place.known or gate.base is not None
+    if several:  # another failure would end the replay before it
+        options = gate.options.replay_options_of([first.rule])
     finding = verdict.Finding(
         rule=first.rule,
         engine=place.engine,
@@ -94,19 +102,56 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        divergence=known,
+        divergence=_divergence(gate, first.rule, started.name, started.version),
         behind=_behind(gate, place, scenario, first),
+        replay=f"schedproof replay {shlex.quote(str(path))}{options}",
+        needs=needs,
+        differs=_first_difference(gate, scenario, first),
+        others_first=others_first,
+        decided=_decided(first.rule, outcome.session.details),
+        by_adapter=first.by_adapter,
+        start_up=started.start_up,
     )
     gate.results.findings.append(finding)
     gate.results.hung |= first.rule == NEVER_HANGS
-    asked = gate.options
-    options = asked.replay_options
-    if (
-        gate.deviations.entries or place.known or gate.base is not None
-    ):  # another failure would end the replay before it
-        options = asked.replay_options_of([first.rule])
-    command = f"schedproof replay {shlex.quote(finding.scenario)}{options}"
-    gate.report(Found(finding, named, outcome.session.excerpt, command, gate.stderr()))
+    excerpt = outcome.session.excerpt
+    gate.report(Found(finding, named, excerpt, finding.replay, gate.stderr()))
+    return finding
+
+
+def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
+    """The fields of the first step that differs from the model's, up to the step that breaks."""
+    if gate.base is not None:  # the first step that differs from the base's says more
+        found = gate.base.pair.difference
+        return None if found is None else found.shape
+    lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
+    if not lockstep or type(gate.target) is ModelTarget or first.rule == NEVER_HANGS:
+        return None
+    beside = dataclasses.replace(
+        lockstep[0], revisions=("*",), needs=(), beside=gate.options.revision
+    )
+    broken = replay(gate.target, scenario, [beside], last_step=first.step).broken
+    return (
+        shape(broken[0], ()).partition(": ")[2] if broken and broken[0].rule == LOCKSTEP else None
+    )
+
+
+FRAME = re.compile(r'File "([^"]+)", line (\d+),? in ')
+STANDARD = sysconfig.get_path("stdlib")
+
+
+def _decided(rule: str, details: str) -> str | None:
+    """Where a traceback or the stack of a hang ends, as FILE:LINE, outside of the standard
+    library."""
+    if rule not in (NEVER_CRASHES, NEVER_HANGS):
+        return None
+    frames = [
+        f"{file}:{line}"
+        for file, line in FRAME.findall(details)
+        if "site-packages" in file or not file.startswith((STANDARD, "<"))
+    ]
+    inner_first = "most recent call first" in details or rule == NEVER_HANGS
+    return frames[0 if inner_first else -1] if frames else None
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
@@ -138,37 +183,47 @@ def shrink_and_keep(
     attempts: int,
     found_after: float,
     shrunk_in: float = 0.0,
-) -> frozenset[str]:
+    others_first: int = 0,
+) -> verdict.Finding:
     """Keep the smallest scenario that breaks the same rule, in at most so many trials: on the
-    shrink model where there is one, and then on the target. Returns the rules that it breaks in
-    its last step.
+    shrink model where there is one, and then on the target.
 
-    `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already. Ctrl-C
+    `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already.
+    `others_first`: broken rules that took the trials, if there are none left for this one. Ctrl-C
     ends the shrinking; what there is by then is kept.
 
     Raises:
         TargetBroken: the same scenario does not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
+    needs: tuple[str, ...] | None = None
     began, trials, steps = time.monotonic(), 0, 0
 
-    def still_breaks(candidate: Scenario) -> bool:
-        nonlocal smallest, trials, steps
+    def breaks(candidate: Scenario) -> bool | None:
+        """None: the target refuses it, or a request of it."""
+        nonlocal trials, steps
         trials += 1
         name = f"making {first.rule} smaller, {place.scale}"
         gate.report(Progress(name, trials, 0, steps, shrinking=True))
+        if any(candidate.config.get(key) != found.config.get(key) for key in gate.options.fixed):
+            return None
         try:
             ended = replay(target, candidate, rules, last_step=first.step, new=gate.new)
         except ConfigRefused:  # plainer, but not for this target
-            return False
+            return None
         steps += ended.steps
-        again = ended.broken
-        if not again or again[0].rule != first.rule:
-            return False
-        smallest = candidate
-        return True
+        if ended.broken and ended.broken[0].rule == first.rule:
+            return True
+        return None if ended.session.rejected else False
 
-    if first.rule == NEVER_HANGS:  # each trial would cost the time limit of a step
+    def still_breaks(candidate: Scenario) -> bool:
+        nonlocal smallest
+        broke = breaks(candidate) is True
+        if broke:
+            smallest = candidate
+        return broke
+
+    if first.rule == NEVER_HANGS or others_first:  # a trial of a hang costs a step's time limit
         attempts, smallest = 0, until(found, first.step)
     try:
         if gate.shrink_model is not None and attempts:
@@ -180,8 +235,10 @@ def shrink_and_keep(
                 smallest = found
         if smallest is found and attempts:
             shrink(smallest, still_breaks, attempts)
+        if attempts:
+            needs = needed_features(smallest, breaks)
     finally:
         outcome = confirm(gate, place, smallest, first)
         seconds = shrunk_in + time.monotonic() - began
-        keep(gate, place, smallest, outcome, found_after, seconds)
-    return frozenset(one.rule for one in outcome.broken)
+        finding = keep(gate, place, smallest, outcome, found_after, seconds, needs, others_first)
+    return finding

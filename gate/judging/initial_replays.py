@@ -23,6 +23,8 @@ from .deviations import Deviations
 from .events import Notice, Progress
 from .findings import Place, confirm, keep, shrink_and_keep
 
+# A long scenario is shrunk less far: so many steps are run at most.
+SHRINK_STEPS = 20_000
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
 Found = Callable[[Scenario, Outcome, float], bool]
 
@@ -40,24 +42,31 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
         for one in corpus
     ]
     chosen = [meant for one, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, one)]
+    return frozenset(_replay_and_shrink(gate, scale, chosen)) if chosen else frozenset()
+
+
+def _replay_and_shrink(gate: GateContext, scale: str, chosen: Sequence[Scenario]) -> set[str]:
+    """Replay scenarios of ours, and shrink what breaks a rule; the rules that break."""
     known: set[str] = set()
-    looked_into = 0
+    shrunk = 0
 
     def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
-        nonlocal looked_into
+        nonlocal shrunk
         first, profile = outcome.broken[0], gate.options.profile
-        if looked_into >= gate.options.max_failures:
-            known.update(gate.results.leave(outcome.broken))
-        else:
-            attempts = profile.shrink_runs + profile.shrink_attempts
-            place = Place("corpus", scale, frozenset(known))
-            known.update(shrink_and_keep(gate, place, scenario, first, attempts, seconds))
-        looked_into += 1
+        attempts = min(
+            profile.shrink_runs + profile.shrink_attempts, SHRINK_STEPS // (first.step + 1)
+        )
+        place = Place("corpus", scale, frozenset(known))
+        others_first = gate.others_first(first.rule, shrunk)
+        finding = shrink_and_keep(
+            gate, place, scenario, first, attempts, seconds, others_first=others_first
+        )
+        known.update(finding.rules)
+        shrunk += finding.costs
         return not gate.results.hung
 
-    if chosen:
-        _replay(gate, "corpus", scale, chosen, found, known)
-    return frozenset(known)
+    _replay(gate, "corpus", scale, chosen, found, known)
+    return known
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
@@ -76,8 +85,7 @@ def replay_builtin(gate: GateContext) -> None:
     there = by_length(gate.options.system)
     if gate.options.fixed:
         there = {name: one for name, one in there.items() if _has_fixed(gate, one)}
-    chosen = _short_enough(gate, there)
-    _replay_as_it_is(gate, "corpus", "production", chosen)
+    _replay_and_shrink(gate, "production", _short_enough(gate, there))
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
@@ -91,9 +99,19 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """The scenarios of the user's own corpus, all of them."""
+    """The scenarios of the user's own corpus, all of them; one that breaks a rule is kept as it
+    is."""
+    known: set[str] = set()
+
+    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+        first = outcome.broken[0]
+        place = Place("own corpus", "given", frozenset(known))
+        again = confirm(gate, place, scenario, first)
+        known.update(keep(gate, place, scenario, again, seconds, 0.0).rules)
+        return not gate.results.hung
+
     if gate.options.corpus:
-        _replay_as_it_is(gate, "own corpus", "given", gate.options.corpus)
+        _replay(gate, "own corpus", "given", gate.options.corpus, found, known)
 
 
 def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scenario]:
@@ -104,23 +122,6 @@ def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scen
         else:
             gate.report(Notice(f"corpus: {name} left out of profile {gate.options.profile_name}"))
     return chosen
-
-
-def _replay_as_it_is(
-    gate: GateContext, engine: str, scale: str, chosen: Sequence[Scenario]
-) -> None:
-    """Replay scenarios that were chosen; one that breaks a rule is kept as it is."""
-    known: set[str] = set()
-
-    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
-        first = outcome.broken[0]
-        place = Place(engine, scale, frozenset(known))
-        again = confirm(gate, place, scenario, first)
-        keep(gate, place, scenario, again, seconds, 0.0)
-        known.update(one.rule for one in again.broken)
-        return not gate.results.hung
-
-    _replay(gate, engine, scale, chosen, found, known)
 
 
 def _replay(
@@ -168,8 +169,9 @@ def _to_its_end(
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, new=gate.new)
-        except (ConfigRefused, InputError):  # an option that this revision does not have
+        except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
+            gate.results.refusals[str(refusal)] += 1
             return True
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule

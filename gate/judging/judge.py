@@ -1,8 +1,9 @@
 """The gate: replay what is known, search for more, and give one verdict per rule."""
 
+import datetime
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...model.faults import TargetFault
@@ -11,9 +12,10 @@ from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observa
 from ...spec.catalogue import Rule, load
 from ..targets.probe import Capabilities, probe
 from . import verdict
-from .context import Fault, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
+from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
+from .faults import faults_of
 from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
@@ -72,7 +74,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     except KeyboardInterrupt:
         gate.results.interrupted = True
     except TargetFault as fault:
-        gate.results.fault = Fault.of(fault, gate.stderr())
+        gate.results.fault = BreakOff.of(fault, gate.stderr())
     return _conclude(gate, target, capabilities.shows, finish(gate))
 
 
@@ -84,7 +86,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
     if not gate.results.hung:
         broken = run_stages(gate, _replays(capabilities))
     if not gate.results.broken_off and not gate.has_enough:
-        run_stages(gate, _searches(capabilities, broken))
+        run_stages(gate, _searches(gate, capabilities, broken))
     if gate.results.hung:
         gate.report(Notice("the target hangs: it is asked no further"))
 
@@ -123,10 +125,13 @@ def _replays(capabilities: Capabilities) -> list[Stage]:
     return [*seeds, Stage("builtin", "production")]
 
 
-def _searches(capabilities: Capabilities, broken: dict[Stage, frozenset[str]]) -> list[Stage]:
+def _searches(
+    gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
+) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
+    shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
     return [
-        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices)
+        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices, shrunk[stage.scale])
         for stage, rules in broken.items()
         if stage.kind == "seeds"
     ]
@@ -142,7 +147,9 @@ def _conclude(
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
         gate.deviations.met.setdefault(number, status)
-    rules = tuple(judge_rules(gate, observes))
+    catalogue = {rule.id: rule for rule in load(options.system)}
+    faults = faults_of(results.findings, catalogue, datetime.date.today())
+    rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     code = verdict.exit_code(rules, options.named, results.broken_off, deviations)
     judged = verdict.Verdict(
@@ -160,13 +167,17 @@ def _conclude(
         fault=None if results.fault is None else results.fault.text,
         config=dict(options.fixed),
         base=_base_of(gate),
+        faults=faults,
+        refusals=verdict.refusals(results.refusals),
         **more,
     )
     gate.report(Judged(judged))
     return judged
 
 
-def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.RuleVerdict]:
+def judge_rules(
+    gate: GateContext, observes: frozenset[str], faults: Sequence[verdict.Fault] = ()
+) -> list[verdict.RuleVerdict]:
     """One verdict per rule, in catalogue order; rules of other revisions are left out."""
     options, results = gate.options, gate.results
     seen = {
@@ -179,7 +190,7 @@ def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.Rul
     asked = {rule.id for rule in options.rules}
     # A crash or a hang ends a run whether or not its rule was chosen.
     judged = [
-        _violated(rule, one, results.exercised[rule])
+        _violated(rule, one, results.exercised[rule], faults)
         for rule, one in first.items()
         if rule not in asked
     ]
@@ -189,7 +200,7 @@ def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.Rul
             judged.append(verdict.RuleVerdict(rule.id, "excluded", message=why))
     for rule in options.rules:
         if applies(rule, options.revision) and not _is_itself(gate, rule):
-            judged.append(_verdict_of(gate, rule, first, rule.id in seen, observes))
+            judged.append(_verdict_of(gate, rule, first, rule.id in seen, observes, faults))
     return judged
 
 
@@ -199,6 +210,7 @@ def _verdict_of(
     first: dict[str, verdict.Finding],
     is_seen: bool,
     observes: frozenset[str],
+    faults: Sequence[verdict.Fault],
 ) -> verdict.RuleVerdict:
     """The verdict on one rule; `first` has the first finding of each rule."""
     results, steps = gate.results, gate.results.exercised[rule.id]
@@ -213,12 +225,9 @@ def _verdict_of(
         return verdict.RuleVerdict(rule.id, "not_observable", message=why)
     beside = next((one for one in results.findings if rule.id in one.consequences), None)
     if (finding := first.get(rule.id, beside)) is not None:
-        return _violated(rule.id, finding, steps)
+        return _violated(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
         why = "broke once, but not again in the same scenario"
-        return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
-    if rule.id in results.not_looked_into:
-        why = f"breaks after {gate.options.max_failures} others: --max-failures looks into more"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.compared.shared[rule.id]:
         why = f"the base breaks it in the same scenarios ({results.compared.shared[rule.id]} runs)"
@@ -241,27 +250,35 @@ def _enders(cut: Counter[str]) -> str:
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
-def _violated(rule: str, finding: verdict.Finding, exercised: int) -> verdict.RuleVerdict:
-    """A rule that the finding breaks, first or in the same step as the first."""
+def _violated(
+    rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
+) -> verdict.RuleVerdict:
+    """A rule that the finding breaks, first or in the same step as the first. By a fault of the
+    adapter nothing is decided about the scheduler."""
     is_first = finding.rule == rule
+    fault = next((one for one in faults if finding.scenario in one.scenarios), None)
+    by_adapter = fault is not None and fault.kind == "adapter"
     return verdict.RuleVerdict(
         rule,
-        "violated",
+        "inconclusive" if by_adapter else "violated",
         finding.step,
         finding.scenario,
         _words(finding) if is_first else "broken in the same step",
         None if is_first else finding.rule,
         exercised,
-        finding.divergence if is_first else None,
+        finding.divergence,
+        None if fault is None else fault.number,
     )
 
 
 def _words(finding: verdict.Finding) -> str:
-    """The message, and which rules the run breaks before."""
-    if not finding.behind:
-        return finding.message
-    before = ", ".join(finding.behind)
-    return f"{finding.message} (in a run that breaks {before} before: may be its consequence)"
+    """The message, and why no more is known."""
+    if finding.by_adapter:
+        return f"ADAPTER: {finding.message}"
+    if finding.others_first:
+        others = f"{finding.others_first} other{'s' * (finding.others_first > 1)} came first"
+        return f"not shrunk ({others}): --rule {finding.rule} shows it; {finding.message}"
+    return finding.message
 
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from ...model.faults import TargetFault
 from ...properties.rules.predicate import RuleFault
 from ..processes.work_process import WorkProcess
-from .context import Fault, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
+from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
@@ -30,6 +30,7 @@ class Stage:
         fixed: keys of the configuration that have one value only.
         choices: by key that the target declares, its values.
         known: of a search, the rules that are known to break at its scale.
+        shrunk: how many of these were shrunk, and count for --max-failures.
     """
 
     kind: Literal["seeds", "builtin", "search"]
@@ -37,6 +38,7 @@ class Stage:
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     known: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    shrunk: int = 0
 
     def run(self, gate: GateContext) -> frozenset[str]:
         """Run it; the rules that a seed corpus breaks."""
@@ -45,7 +47,7 @@ class Stage:
         if self.kind == "builtin":
             replay_builtin(gate)
         else:
-            search_scale(gate, self.scale, self.fixed, self.known, self.choices)
+            search_scale(gate, self.scale, self.fixed, self.known, self.choices, self.shrunk)
         return frozenset()
 
 
@@ -142,7 +144,7 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
     try:
         message = worker.at_work.pipe.recv()
     except EOFError:
-        message = _Ended(GateResults(fault=Fault("a process of the gate died", "")))
+        message = _Ended(GateResults(fault=BreakOff("a process of the gate died", "")))
     if isinstance(message, _Ended):
         worker.ended = message
         if message.rule_fault:
@@ -204,7 +206,7 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
         try:
             broken = task.stage.run(gate)
         except TargetFault as fault:
-            results.fault = Fault.of(fault, there.stderr())
+            results.fault = BreakOff.of(fault, there.stderr())
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return

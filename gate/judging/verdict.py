@@ -1,15 +1,18 @@
 """The result of a gate as data: `schedproof/verdict@1`."""
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
 
+from ...model.replies import StartUp
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
+NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not a version
 NOT_SHOWN = "the target does not show "  # then the fields that a rule needs
 Status = Literal[
     "held",
@@ -55,7 +58,17 @@ class EngineRun(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """One counterexample. Times in seconds: until the rule first broke, then to shrink.
 
-    `behind`: rules that the same run breaks before, of which this one may be a consequence.
+    Attributes:
+        behind: rules that the same run breaks before, of which this one may be a consequence.
+        replay: the command that runs it again.
+        needs: the features without which the rule does not break; None where it was not shrunk.
+        differs: the fields of the first step that differs from the model's; None where no model
+            runs beside the target.
+        others_first: broken rules that were shrunk before, and left no room for this one; 0 if it
+            was shrunk.
+        decided: file and line of the scheduler that raised or hung, where they are known.
+        by_adapter: only the adapter can have done this, whatever the scheduler decided.
+        start_up: whether a server of the target starts with this configuration, if it is a release.
     """
 
     rule: str
@@ -70,6 +83,69 @@ class Finding(msgspec.Struct, frozen=True):
     shrunk_in: float
     divergence: str | None = None
     behind: tuple[str, ...] = ()
+    replay: str = ""
+    needs: tuple[str, ...] | None = None
+    differs: str | None = None
+    others_first: int = 0
+    decided: str | None = None
+    by_adapter: bool = False
+    start_up: StartUp | None = None
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """The rules that its last step breaks."""
+        return frozenset((self.rule, *self.consequences))
+
+    @property
+    def costs(self) -> bool:
+        """It takes one of the places of --max-failures."""
+        return not self.others_first and not self.divergence
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Findings with one cause: those that the same change is likely to repair.
+
+    Attributes:
+        number: from 1, what is worst for a user of the engine first.
+        kind: crash, hang, request, blocks, tokens, wait, limit, decision, door or adapter.
+        means: what a user of the engine sees.
+        rule: what breaks first; the scenario, step, message and replay are of this finding.
+        follows: the rules that break as a consequence, or for the same reason.
+        scenarios: those of all its findings, that of `rule` first.
+        scales: where it was found.
+        needs: the features without which it does not happen.
+        accept: the entry for a file of deviations, where it has to stay.
+        behind: the number of a fault in whose run this one was found, of which it may be a
+            consequence.
+        divergence: what the catalogue knows of it.
+        shrunk: its scenario was made small.
+        decided: as in a finding.
+    """
+
+    number: int
+    kind: str
+    means: str
+    rule: str
+    step: int
+    message: str
+    scenario: str
+    replay: str
+    accept: str
+    follows: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    behind: int | None = None
+    divergence: str | None = None
+    shrunk: bool = True
+    decided: str | None = None
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Configurations that the target refused for one reason: how many, and what it said first."""
+
+    count: int
+    message: str
 
 
 class RuleVerdict(msgspec.Struct, frozen=True):
@@ -79,6 +155,7 @@ class RuleVerdict(msgspec.Struct, frozen=True):
     says that it is not meant, `message` says why.
 
     `divergence`: what is known of releases like the target that do otherwise than the rule says.
+    `fault`: the number of the fault by which it broke.
     """
 
     id: str
@@ -89,6 +166,7 @@ class RuleVerdict(msgspec.Struct, frozen=True):
     consequence_of: str | None = None
     exercised: int = 0
     divergence: str | None = None
+    fault: int | None = None
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -108,8 +186,9 @@ class Change(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """Everything that a gate found out; `fault` is why it broke off, where it did.
 
-    `deviations` are the entries of the user's file, each with what became of it; `config` has the
-    keys of the configuration that had one value in every run, by the user's wish.
+    `faults` are the findings by cause. `deviations` are the entries of the user's file, each with
+    what became of it; `config` has the keys of the configuration that had one value in every run,
+    by the user's wish.
 
     With a `base`, a rule that the base breaks in the same scenario is known; `repaired` are rules
     that only the base breaks, and `decisions` the kinds of decision that differ.
@@ -128,10 +207,22 @@ class Verdict(msgspec.Struct, frozen=True):
     interrupted: bool = False
     fault: str | None = None
     config: dict[str, Any] = {}
+    faults: tuple[Fault, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     base: TargetInfo | None = None
     repaired: tuple[Change, ...] = ()
     decisions: tuple[Change, ...] = ()
     format: str = FORMAT
+
+
+def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
+    """Group what a target said of configurations that it refused: reasons that differ only in
+    numbers are one. The most frequent comes first."""
+    grouped: dict[str, list[str]] = {}
+    for message in messages:
+        grouped.setdefault(NUMBER.sub("#", message), []).append(message)
+    found = [Refusal(sum(messages[one] for one in group), group[0]) for group in grouped.values()]
+    return tuple(sorted(found, key=lambda refusal: -refusal.count))
 
 
 def exit_code(

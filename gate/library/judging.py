@@ -1,4 +1,4 @@
-"""Judging from Python: `judge`, `replay` and `search`."""
+"""Judging from Python: open a target, read and write scenarios, `judge`, `replay` and `search`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import check_system, make_model, resolve_revision
+from ...model.target import Target
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as replay_steps
 from ...properties.rules.predicate import Broken
@@ -17,7 +18,9 @@ from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import load
 from ..console.option_checks import at_least, option
-from ..judging.context import GateContext, GateOptions
+from ..corpus.builtin_scenarios import scenario_named
+from ..files import scenario_file
+from ..judging.context import MAX_FAILURES, GateContext, GateOptions
 from ..judging.deviations import Deviations
 from ..judging.events import Event
 from ..judging.judge import judge as judge_context
@@ -26,10 +29,70 @@ from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded, judged_by, picked
 from ..judging.verdict import Verdict
-from ..targets.config_changes import read_changes
-from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT
-from ..targets.target_spec import TargetSpec
-from .targets import AnyTarget, open_target, spec_of
+from ..targets.factory import opened
+from ..targets.scales import read_changes
+from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, parse_target
+
+
+def read_scenario(path: Path | str) -> Scenario:
+    """The scenario in a file of format `schedproof/scenario@1`, or a built-in one by its name.
+
+    Raises:
+        FileError: the file cannot be read or means nothing; the message names the JSON path.
+    """
+    return scenario_named(str(path))
+
+
+def write_scenario(scenario: Scenario, folder: Path | str, name: str = "scenario") -> Path:
+    """Write a scenario into a folder, whole or not at all; its file is named by its content.
+
+    Raises:
+        FileError: the folder cannot be written to.
+    """
+    return scenario_file.write_scenario(scenario, Path(folder), name)
+
+
+AnyTarget = str | TargetSpec | Target
+
+
+@contextmanager
+def open_target(
+    target: AnyTarget,
+    *,
+    step_limit: float = STEP_LIMIT,
+    memory_limit: int = MEMORY_LIMIT,
+    offline: bool = False,
+) -> Iterator[Target]:
+    """The target, ready for `start`; a process that was started for it ends on leaving.
+
+    Args:
+        target: as on the command line ("model", "my_pkg.sched:make_target", "vllm==0.28.0"), or an
+            object with the methods start, add, abort, step and stop.
+        step_limit: seconds that the process of a target may take for a step.
+        memory_limit: MiB that it may use.
+        offline: install nothing.
+
+    Raises:
+        UnknownTargetError, ReleaseError, InputError: there is no such target.
+    """
+    if not isinstance(target, str | TargetSpec):
+        yield target
+        return
+    spec = parse_target(target) if isinstance(target, str) else target
+    with opened(spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline) as there:
+        yield there.target
+
+
+def spec_of(target: AnyTarget) -> TargetSpec:
+    """The specification of a target; for an object, one that names its class."""
+    if isinstance(target, TargetSpec):
+        return target
+    if isinstance(target, str):
+        return parse_target(target)
+    kind = type(target)
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    return TargetSpec(name, "factory", module=kind.__module__, factory=kind.__qualname__)
+
 
 SHRINK_ATTEMPTS = 250
 
@@ -54,7 +117,7 @@ def gate_options(
     rules: Sequence[str] | None = None,
     profile: str = "ci",
     seed: int = 0,
-    max_failures: int = 3,
+    max_failures: int = MAX_FAILURES,
     out: Path = Path("schedproof-out"),
     corpus: Sequence[Scenario] = (),
     step_limit: float = STEP_LIMIT,

@@ -18,7 +18,7 @@ from ..console import output
 from ..files.scenario_file import FileError, read_scenario
 from ..judging.verdict import RuleVerdict
 from ..reports.terminal import summary
-from ..targets.limits import STEP_LIMIT, replay_options
+from ..targets.target_spec import STEP_LIMIT, replay_options
 from .judgement import BAD_INPUT, Judgement
 from .keys import JUDGEMENT, REPORTED
 

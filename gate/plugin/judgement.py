@@ -23,7 +23,7 @@ from ..console.option_checks import option
 from ..console.output import one_line
 from ..files.project_file import read_project
 from ..files.scenario_file import FileError
-from ..judging.context import Fault, GateContext, GateOptions
+from ..judging.context import BreakOff, GateContext, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.events import Event, Found
 from ..judging.initial_replays import settle
@@ -108,13 +108,10 @@ def _with_those_of_the_project(root: Path, given: Mapping[str, str]) -> Mapping[
     return {**given, **{key: given[key] or project.get(key, "") for key in keys}}
 
 
-MAX_FAILURES = 3
-
-
 class BrokenOff(TargetFault):
     """The gate broke off; `str()` is one line."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: BreakOff) -> None:
         super().__init__(fault.text)
         self.details = fault.details
 
@@ -211,7 +208,6 @@ class Judgement:
             excluded={name: why for name, why in setting.excluded.items() if name in rules},
             profile_name=setting.profile,
             seed=setting.seed,
-            max_failures=MAX_FAILURES,
             out=Path(os.path.relpath(root / "schedproof-out")),
             folder=root,
             imports=self._imports,

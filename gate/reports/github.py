@@ -1,4 +1,4 @@
-"""GitHub: an annotation for each finding, as it comes, and the verdict as a step summary."""
+"""GitHub: an annotation for each fault, and the verdict as a step summary."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from rich.console import Console
 from ...spec.catalogue import Rule
 from ..console.output import one_line, say
 from ..files.scenario_file import FileError
-from ..judging.events import Began, Event, Found, Judged
+from ..judging.events import Began, Event, Judged
 from ..judging.verdict import RuleVerdict, Verdict
-from .outcome import because, broken_off, out_of_date, result
+from .outcome import because, breaks, broken_off, how_many, in_short, out_of_date, result
 
 SHOWN = (
     "violated",
@@ -49,7 +49,6 @@ class GitHub:
         self._workspace = workspace
         self._token = token or secrets.token_hex(16)
         self._silent = False
-        self._replays: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Print what there is to annotate."""
@@ -57,15 +56,6 @@ class GitHub:
             if self._summary is None:
                 say(self._console, "GITHUB_STEP_SUMMARY is not set: annotations only")
             self._be_silent()
-        elif isinstance(event, Found):
-            finding = event.finding
-            self._replays[finding.scenario] = event.replay
-            level = "warning" if finding.divergence else "error"
-            title = f"{finding.rule} {self._rules[finding.rule].title}"
-            lines = [f"step {finding.step}: {finding.message}", f"replay: {event.replay}"]
-            if finding.divergence:
-                lines.insert(1, f"known of {finding.divergence}")
-            self._annotate(level, title, lines, self._path(finding.scenario))
         elif isinstance(event, Judged):
             self._judged(event.verdict)
 
@@ -76,6 +66,15 @@ class GitHub:
             self._silent = False
 
     def _judged(self, verdict: Verdict) -> None:
+        for fault in verdict.faults:
+            level = "warning" if fault.divergence else "error"
+            title = f"{fault.rule} {self._rules[fault.rule].title}"
+            lines = [f"step {fault.step}: {fault.message}", fault.means, f"replay: {fault.replay}"]
+            if fault.follows:
+                lines.insert(2, f"{', '.join(fault.follows)} {breaks(fault.follows)}, too")
+            if fault.divergence:
+                lines.insert(1, f"known of {fault.divergence}")
+            self._annotate(level, title, lines, self._path(fault.scenario))
         for what, reason in out_of_date(verdict).items():
             self._annotate("error", what, [reason])
         why = broken_off(verdict)
@@ -119,7 +118,7 @@ class GitHub:
         lines = [
             f"## schedproof: {_markdown(result(verdict))}",
             "",
-            f"{len(verdict.findings)} findings; {held} rules held, {others} were not judged; "
+            f"{how_many(verdict.faults)}; {held} rules held, {others} were not judged; "
             f"profile {verdict.profile}, seed {verdict.seed}",
             "",
         ]
@@ -133,8 +132,9 @@ class GitHub:
             lines += ["| rule | | what happened |", "|---|---|---|"]
             lines += [self._row(entry) for entry in shown]
             lines.append("")
-        if self._replays:
-            lines += ["```", *map(one_line, self._replays.values()), "```", ""]
+        if verdict.faults:
+            shorts = [(in_short(fault), one_line(fault.replay)) for fault in verdict.faults]
+            lines += ["```", *(line for both in shorts for line in both), "```", ""]
         return "\n".join(lines) + "\n"
 
     def _row(self, entry: RuleVerdict) -> str:

@@ -36,13 +36,18 @@ class JUnit:
         self._path = path
         self._rules = {rule.id: rule for rule in rules}
         self._explanations: dict[str, str] = {}
+        self._found: list[Found] = []
 
     def __call__(self, event: Event) -> None:
         """Remember why rules broke, and wait for the verdict."""
         if isinstance(event, Found):
-            lines = "\n".join(explained(event, self._rules[event.finding.rule]))
-            self._explanations.setdefault(event.finding.rule, lines)
+            self._found.append(event)
         elif isinstance(event, Judged):
+            faults = {fault.scenario: fault for fault in event.verdict.faults}
+            for found in self._found:
+                rule, fault = found.finding.rule, faults.get(found.finding.scenario)
+                lines = "\n".join(explained(found, self._rules[rule], fault))
+                self._explanations.setdefault(rule, lines)
             write(self._path, self._document(event.verdict))
 
     def _document(self, verdict: Verdict) -> bytes:

@@ -4,23 +4,58 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+import msgspec
 from rich.console import Console
 
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
-from ..console.output import as_json
+from ..console.output import as_json, json_line
 from ..files.reading import FileError
 from ..files.writing import write
-from ..judging.events import Event, Judged, Report
+from ..judging.events import Event, Found, Judged, Report
+from ..judging.verdict import Finding
 from .github import GitHub
 from .junit import JUnit
-from .ndjson import Ndjson
 from .sarif import Sarif
 from .terminal import Terminal
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
+    """A finding, whose scenario file is there, and the command that replays it."""
+
+    finding: Finding
+    replay: str
+
+
+class Ndjson:
+    """Writes a line an event; the file begins anew with the first one, and ends with the verdict.
+
+    Raises:
+        FileError: the file cannot be written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Write one event, at once."""
+        line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
+        try:
+            if self._file is None:
+                self._file = self._path.open("wb", buffering=0)
+            self._file.write(json_line(line) + b"\n")
+        except OSError as error:
+            raise FileError(f"{self._path}: cannot be written to ({error.strerror})") from None
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self._file is not None:
+            self._file.close()
 
 
 class ReportOptions(NamedTuple):

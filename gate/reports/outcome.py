@@ -1,12 +1,15 @@
 """What a verdict means, in the words that all reports share."""
 
+from collections.abc import Sequence
+
+from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.exit_codes import INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line
 from ..judging.events import Found
-from ..judging.verdict import RuleVerdict, Verdict
+from ..judging.verdict import Fault, RuleVerdict, Verdict
 
 UNTIL_THEN = "the verdict is about what ran until then"
 WORDS = {0: "conforms", 1: "does not conform"}
@@ -43,14 +46,66 @@ def because(entry: RuleVerdict) -> str:
     """Why the rule has this status, or an empty text."""
     if entry.status == "held":
         return f"exercised in {entry.exercised} steps"
-    also = f" (with {entry.consequence_of})" if entry.consequence_of else ""
-    return f"{entry.message or ''}{also}"
+    also = [f"with {entry.consequence_of}"] if entry.consequence_of else []
+    also += [f"fault {entry.fault}"] if entry.fault else []
+    return f"{entry.message or ''} ({', '.join(also)})" if also else entry.message or ""
 
 
-def explained(event: Found, rule: Rule) -> list[str]:
-    """All that is known of a finding, a printable line each."""
+def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
+    """All that is known of a finding, or of the fault that begins with it, a printable line
+    each."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
-    known = [f"known:    {one_line(finding.divergence)}"] if finding.divergence else []
-    return failure_lines(*reported) + known
+    lines = failure_lines(*reported)
+    if finding.others_first:
+        lines.append(f"not shrunk: {finding.others_first} others came first (--max-failures)")
+    if finding.start_up:
+        lines.append(start_line(finding.start_up))
+    if finding.divergence:
+        lines.append(f"known:    {finding.divergence}")
+    if fault is not None:
+        lines += _of_the_fault(fault)
+    return [one_line(line) for line in lines]
+
+
+def _of_the_fault(fault: Fault) -> list[str]:
+    """What is said of a fault beyond its first finding."""
+    lines = []
+    if fault.decided:
+        lines.append(f"decided:  {fault.decided}")
+    if fault.needs:
+        lines.append(f"needs:    {', '.join(fault.needs)}")
+    if fault.follows:
+        lines.append(f"follows:  {', '.join(fault.follows)} {breaks(fault.follows)}, too")
+    lines += [f"also in:  {path}" for path in fault.scenarios[1:]]
+    if fault.behind:
+        lines.append(f"behind:   found in a run of fault {fault.behind}: may be its consequence")
+    if fault.accept:
+        lines.append("to accept it until a date, in the file of --deviations:")
+        lines += [f"  {line}" for line in fault.accept.splitlines()]
+        meant = f'[[by_design]] with rule = "{fault.rule}" and a reason'
+        lines.append(f"to accept it for good, because it is meant: {meant}")
+    return lines
+
+
+def breaks(rules: Sequence[str]) -> str:
+    """The verb for so many rules."""
+    return "breaks" if len(rules) == 1 else "break"
+
+
+def in_short(fault: Fault) -> str:
+    """A fault in one line: of which kind it is, and what breaks."""
+    follows = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
+    known = f"; known of {fault.divergence}" if fault.divergence else ""
+    return one_line(f"{fault.number}. {fault.kind}: {fault.rule}{follows}: {fault.message}{known}")
+
+
+def how_many(faults: Sequence[Fault]) -> str:
+    """The number of faults in words."""
+    return f"{len(faults)} fault{'s' * (len(faults) != 1)}"
+
+
+def start_line(start_up: StartUp) -> str:
+    """Whether anybody can meet this failure in production, a printable line."""
+    return f"starts in production: {one_line(str(start_up))}"

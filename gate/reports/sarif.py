@@ -1,4 +1,4 @@
-"""SARIF 2.1.0: a result for each finding, located at its scenario file."""
+"""SARIF 2.1.0: a result for each fault, located at the scenario files of its findings."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from ...spec.catalogue import Rule
 from ..console.output import as_json, one_line
 from ..files.writing import write
 from ..judging.events import Event, Found, Judged
-from ..judging.verdict import Finding, Verdict
-from .outcome import broken_off, out_of_date
+from ..judging.verdict import Fault, Finding, Verdict
+from .outcome import breaks, broken_off, out_of_date
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -42,6 +42,7 @@ class Sarif:
 
     def _document(self, verdict: Verdict) -> dict[str, Any]:
         ids = [entry.id for entry in verdict.rules]
+        by_path = {finding.scenario: finding for finding in verdict.findings}
         run = {
             "tool": {
                 "driver": {
@@ -51,7 +52,10 @@ class Sarif:
                 }
             },
             "invocations": [_invocation(verdict)],
-            "results": [self._result(one, ids.index(one.rule)) for one in verdict.findings],
+            "results": [
+                self._result(fault, by_path[fault.scenario], ids.index(fault.rule))
+                for fault in verdict.faults
+            ],
             "columnKind": "unicodeCodePoints",
             "properties": {
                 "target": verdict.target.spec,
@@ -65,14 +69,19 @@ class Sarif:
         }
         return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
-    def _result(self, finding: Finding, index: int) -> dict[str, Any]:
+    def _result(self, fault: Fault, finding: Finding, index: int) -> dict[str, Any]:
         result: dict[str, Any] = {
             "ruleId": finding.rule,
             "ruleIndex": index,
             "level": "error",
-            "message": {"text": _message(finding)},
+            "message": {"text": _message(fault, finding)},
             "locations": [{"physicalLocation": _location(finding.scenario)}],
             "properties": {
+                "fault": fault.number,
+                "kind": fault.kind,
+                "means": fault.means,
+                "follows": fault.follows,
+                "needs": fault.needs,
                 "step": finding.step,
                 "requests": finding.requests,
                 "engine": finding.engine,
@@ -80,6 +89,10 @@ class Sarif:
                 "consequences": finding.consequences,
             },
         }
+        if len(fault.scenarios) > 1:
+            result["relatedLocations"] = [
+                {"physicalLocation": _location(path)} for path in fault.scenarios[1:]
+            ]
         found = self._found.get(finding)
         if found is not None:
             result["partialFingerprints"] = {"schedproofShape/v1": _fingerprint(found)}
@@ -122,10 +135,10 @@ def _invocation(verdict: Verdict) -> dict[str, Any]:
     return invocation
 
 
-def _message(finding: Finding) -> str:
-    also = finding.consequences
-    words = f"step {finding.step}: {one_line(finding.message)}"
-    return f"{words} (in the same step {', '.join(also)} broke, too)" if also else words
+def _message(fault: Fault, finding: Finding) -> str:
+    words = f"step {finding.step}: {one_line(finding.message)} ({fault.means}"
+    follows = fault.follows
+    return f"{words}; {', '.join(follows)} {breaks(follows)}, too)" if follows else f"{words})"
 
 
 def _location(scenario: str) -> dict[str, Any]:

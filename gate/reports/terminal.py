@@ -1,4 +1,4 @@
-"""What a gate prints: findings as they come, progress where a terminal shows it, the verdict."""
+"""What a gate prints: a line for each finding and the progress, then the faults and the verdict."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ from rich.text import Text
 
 from ...spec.catalogue import Rule
 from ..console.exit_codes import CONFORMS
-from ..console.output import one_line, print_details, show_failure
+from ..console.output import one_line, print_details, say, show_failure
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
-from ..judging.verdict import NOT_SHOWN, EngineRun, RuleVerdict, Verdict
-from .outcome import because, explained, out_of_date, result
+from ..judging.verdict import NOT_SHOWN, EngineRun, Fault, Refusal, RuleVerdict, Verdict
+from .outcome import because, explained, how_many, in_short, out_of_date, result
 
 MARKS = {
     "held": ("held", "green"),
@@ -84,6 +84,7 @@ class Terminal:
         self._rules = rules
         self._verbose = verbose
         self._pace = Pace()
+        self._found: dict[str, Found] = {}
         # Its other spinners are not ASCII.
         self._status = console.status("", spinner="line") if console.is_terminal else None
 
@@ -98,9 +99,10 @@ class Terminal:
             self._progress(event)
         elif isinstance(event, Found):
             self.close()
-            self._found(event)
+            self._found_one(event)
         elif isinstance(event, Judged):
             self.close()
+            self._print_faults(event.verdict)
             print_verdict(self._console, event.verdict, self._rules, self._verbose)
 
     def close(self) -> None:
@@ -119,16 +121,27 @@ class Terminal:
         self._status.update(words)
         self._status.start()
 
-    def _found(self, event: Found) -> None:
+    def _found_one(self, event: Found) -> None:
+        """A line at once; the whole once it is known what belongs together."""
         finding = event.finding
+        self._found[finding.scenario] = event
+        at = f"step {finding.step}, {finding.scale} scale, after {finding.found_after:.1f} s"
+        self._dim(f"found {finding.rule}: {at}: {finding.scenario}")
+
+    def _print_faults(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
-        rule = by_id[finding.rule]
-        show_failure(self._console, rule, explained(event, rule))
-        print_details(event.run.details or event.stderr, self._console)
-        timing = f"found after {finding.found_after:.1f} s"
-        if finding.shrunk_in:
-            timing += f", shrunk in {finding.shrunk_in:.1f} s"
-        self._console.print(f"  {finding.engine}, {finding.scale} scale: {timing}\n")
+        for fault in verdict.faults:
+            event = self._found.get(fault.scenario)
+            if event is None:  # its process was ended before it could say so
+                continue
+            self._console.print()
+            say(self._console, f"FAULT {fault.number}: {fault.means}")
+            word = "ADAPTER" if fault.kind == "adapter" else "BROKEN"
+            rule = by_id[fault.rule]
+            show_failure(self._console, rule, explained(event, rule, fault), word)
+            print_details(event.run.details or event.stderr, self._console)
+        if verdict.faults:
+            self._console.print()
 
 
 def print_verdict(
@@ -145,7 +158,20 @@ def print_verdict(
         console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
     for engine in verdict.engines:
         console.print(engine_line(engine))
+    for refusal in verdict.refusals:
+        console.print(one_line(refusal_line(refusal)), markup=False)
+    print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
+
+
+def print_faults(console: Console, faults: Sequence[Fault]) -> None:
+    """How many there are; a line and the command that replays it for each."""
+    if not faults:
+        return
+    say(console, f"{how_many(faults)}:")
+    for fault in faults:
+        say(console, f"  {in_short(fault)}")
+        say(console, f"     {fault.replay}")
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
@@ -182,7 +208,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
             f"[{style}]{word:<14}[/{style}] {entry.id:<8} {escape(by_id[entry.id].title)}"
             f"{escape(why)}"
         )
-        if entry.divergence:
+        if entry.divergence and not entry.consequence_of:
             console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
             console.print(f"    known of {one_line(entry.divergence)}", markup=False)
     if unchecked:
@@ -209,10 +235,18 @@ def engine_line(engine: EngineRun) -> str:
     )
 
 
+def refusal_line(refusal: Refusal) -> str:
+    """How many configurations were refused, and why."""
+    such = "" if refusal.count == 1 else ", such as"
+    plural = "s" * (refusal.count > 1)
+    return f"refused {refusal.count} configuration{plural}{such}: {refusal.message}"
+
+
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
     """The result in one line."""
     dated = len(out_of_date(verdict))
-    parts = [counts(verdict.rules, rules)]
+    parts = [how_many(verdict.faults)] * bool(verdict.faults)
+    parts.append(counts(verdict.rules, rules))
     parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
     return f"{result(verdict)} ({', '.join(parts)}; seed {verdict.seed})"
 

@@ -21,8 +21,7 @@ from ..console import output
 from ..console.exit_codes import BROKEN, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
 from ..targets.factory import opened
-from ..targets.limits import replay_options
-from ..targets.target_spec import model_spec, parse_target
+from ..targets.target_spec import model_spec, parse_target, replay_options
 
 SHRINK_SECONDS = 10.0
 

@@ -13,8 +13,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
 from ...properties.rules.registry import applies
-from ...solver.smt.obligation import Discharged, discharge
-from ...solver.smt.proof_result import ScenarioPair
+from ...solver.smt.obligation import Discharged, ScenarioPair, discharge
 from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import output

@@ -1,8 +1,13 @@
-"""`schedproof search`: which engine answers, and whether the options make sense together."""
+"""`schedproof search`: which engine answers, and whether the options make sense together.
+
+A system may decide some rules by more than lemmas: `OwnQuestions` is the interface.
+"""
 
 import time
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -11,11 +16,10 @@ from ...model.systems import resolve_revision
 from ...solver.exploration.exploration import ExploreOptions
 from ...solver.systems import proofs_of
 from ...spec.catalogue import Rule, load, select
-from ...spec.systems import SYSTEMS
+from ...spec.systems import SYSTEMS, part
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
-from ..explore.choice import chosen_rules, chosen_scopes
-from ..explore.explorer import MEMORY_MB, Budget
+from ..explore.explorer import MEMORY_MB, Budget, chosen_rules, chosen_scopes
 from ..explore.report import run_exploration
 from ..judging.context import GateOptions
 from ..judging.deviations import Deviations
@@ -24,7 +28,55 @@ from ..judging.judge import run_gate
 from ..reports.terminal import Terminal
 from ..targets.target_spec import model_spec
 from .proofs import read_block, run_proofs
-from .questions import OwnQuestions, Question, all_questions, questions_of
+
+
+class Question(NamedTuple):
+    """What the command line asks for; None and empty where an option was not given."""
+
+    rule: str
+    engine: str
+    revision: str | None
+    changes: Sequence[str]
+    prove: bool
+    maximize: str | None
+    target: str | None
+    out: Path
+    time_limit: float
+    jobs: int = 1
+
+
+@dataclass(frozen=True)
+class OwnQuestions:
+    """The descriptor part `System.questions`.
+
+    Attributes:
+        rules: rules that Z3 decides by a question of the system.
+        objectives: worst cases that `--maximize` asks for.
+        read_formula: checks the name in `--set formula=NAME`, or raises InputError.
+        answer: asks Z3, prints the answer and returns the exit code.
+        vectorized_rules: rules that the vectorized model can judge.
+        answer_vectorized: the same with the vectorized model.
+    """
+
+    rules: tuple[str, ...]
+    objectives: tuple[str, ...]
+    read_formula: Callable[[str], str]
+    answer: Callable[[Console, Question], int]
+    vectorized_rules: tuple[str, ...] = ()
+    answer_vectorized: Callable[[Console, Rule, Question], int] | None = None
+
+
+def questions_of(system: str) -> OwnQuestions | None:
+    """Return the system's own questions, None for none."""
+    questions: OwnQuestions | None = part(system, "questions")
+    return questions
+
+
+def all_questions() -> Mapping[str, OwnQuestions]:
+    """Return the questions of all registered systems that have some."""
+    found = {system: questions_of(system) for system in SYSTEMS}
+    return {system: questions for system, questions in found.items() if questions is not None}
+
 
 ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
 ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate

@@ -13,10 +13,10 @@ from ...model.faults import TargetNotStarted
 from ...model.target import ModelTarget, Target
 from . import checkouts, releases
 from .jsonl import OPERATIONS
-from .limits import MEMORY_LIMIT, STEP_LIMIT
 from .pipe import PipeTarget
+from .release_adapter import BEYOND_START_UP
 from .scheduler_class import OWN_CLASS
-from .target_spec import TargetSpec, UnknownTargetError
+from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
 
@@ -145,8 +145,9 @@ def _command(
         release = checkouts.release_of(package, spec.checkout, spec.folder)
     if release is not None:
         prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
-        own = {OWN_CLASS: "1"} if spec.is_base else {}
-        return prepared.command, prepared.env | own
+        more = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
+        more |= {OWN_CLASS: "1"} if spec.is_base else {}
+        return prepared.command, prepared.env | more
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

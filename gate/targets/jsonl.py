@@ -76,12 +76,30 @@ def answer(target: Target, line: bytes) -> Reply:
     """The reply to one line; whatever the target raises becomes a `crashed` reply."""
     try:
         operation, arguments = _parse(line)
-        method: Callable[..., Reply] = getattr(target, operation)
-        return method(**arguments)
+        return _call(target, operation, arguments)
     except ProtocolError as error:
         return {"ok": False, "error": "protocol", "message": str(error)}
     except (Exception, SystemExit) as error:
         return crashed(error)
+
+
+def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
+    """Call the method by position: the names of its parameters are its own.
+
+    Raises:
+        ProtocolError: the target has no such method, or it takes other arguments.
+    """
+    names = [name for name in OPERATIONS[operation] if name in arguments]
+    method: Callable[..., Reply] | None = getattr(target, operation, None)
+    valid = f"valid: a method {operation}({_listed(['self', *names])})"
+    if method is None:
+        raise ProtocolError(f"{type(target).__name__} has no {operation}; {valid}")
+    try:
+        return method(*[arguments[name] for name in names])
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # from inside the method
+        raise ProtocolError(f"it cannot be called ({error}); {valid}") from None
 
 
 def crashed(error: BaseException) -> Reply:

@@ -14,7 +14,7 @@ import msgspec
 
 from ...model.faults import TargetBroken, TargetDied, TargetNotStarted, ending, excerpt
 from .child import Child, Tail
-from .limits import MEMORY_LIMIT
+from .target_spec import MEMORY_LIMIT
 
 RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
 

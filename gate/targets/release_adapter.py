@@ -3,7 +3,8 @@
 Standard library only: this file runs inside the environment of a release under test.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,12 +12,39 @@ from . import protocol_checks
 from .jsonl import ProtocolError, Reply
 
 REASONS = {"length": "length", "stop": "eos", "abort": "aborted", "error": "error"}
+BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # in the environment of the target's process
+
+
+class StartUp(NamedTuple):
+    """Whether a server of this release starts with a configuration, None if that is not known.
+
+    `why` names the check that it passed, or says why it does not start or was not checked.
+    """
+
+    starts: bool | None
+    why: str
+
+
+def checked_start(by: str, check: Callable[[], None]) -> StartUp:
+    """Run a release's own start-up check, named `by`.
+
+    Raises:
+        RefusedError: it refuses, and nobody asked to go beyond that (`BEYOND_START_UP`).
+    """
+    try:
+        check()
+    except protocol_checks.RefusedError as refusal:
+        if BEYOND_START_UP not in os.environ:
+            raise
+        return StartUp(False, str(refusal))
+    return StartUp(True, by)
 
 
 class Hosted(NamedTuple):
     """An engine, whose `requests` are added, aborted and stepped; and what is said of it.
 
     `defaults`: by configuration key, what the release does where none is given, as far as it says.
+    `start_up`: whether a server starts so, None for schedulers that have no server.
     """
 
     engine: Any
@@ -24,6 +52,7 @@ class Hosted(NamedTuple):
     version: str
     observes: list[str]
     defaults: Mapping[str, Any] = MappingProxyType({})
+    start_up: StartUp | None = None
 
 
 class HostedTarget:
@@ -54,12 +83,14 @@ class HostedTarget:
         except protocol_checks.RefusedError as refusal:
             return {"ok": False, "error": "config", "message": str(refusal)}
         self._engine = hosted.engine
+        start_up = {"start_up": hosted.start_up._asdict()} if hosted.start_up else {}
         return {
             "ok": True,
             "name": hosted.name,
             "version": hosted.version,
             "observes": hosted.observes,
             "defaults": dict(hosted.defaults),
+            **start_up,
         }
 
     def add(self, request: dict[str, Any]) -> Reply:

@@ -25,15 +25,50 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
 from platformdirs import user_cache_path
 
 from ...model.errors import InputError
 from ..processes.watchdog import run_watched
-from .checkout_metadata import metadata_folder
-from .checkouts import ADAPTERS
+from .checkouts import ADAPTERS, metadata_folder
 from .scheduler_class import VARIABLE
-from .supported_releases import Layer, Release, ReleaseError, packages
+from .supported_releases import Layer, Release, ReleaseError, packages, parse_release
 from .wheels import check_published, difference, unpack
+
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+
+
+def releases_of(name: str) -> list[str]:
+    """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first.
+
+    Raises:
+        ReleaseError: an unknown name, or no answer from the package index.
+    """
+    if (package := packages().get(name)) is None:
+        valid = ", ".join(packages())
+        raise ReleaseError(f"{name!r} is no name of a release; valid: {valid}")
+    versions = [*package.versions] if package.since is None else _on_index(name)
+    return [f"{name}=={version}" for version in sorted(versions, key=Version)]
+
+
+def _on_index(name: str) -> list[str]:
+    done = subprocess.run(
+        [*PIP, "index", "versions", name], capture_output=True, text=True, check=False
+    )
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+    if done.returncode or listed is None:
+        raise ReleaseError(
+            f"{name}: {complaint(done.stdout + done.stderr)}; or name releases, {name}==VERSION"
+        )
+    return [version for version in listed[1].split(", ") if _can_be_judged(name, version)]
+
+
+def _can_be_judged(name: str, version: str) -> bool:
+    try:
+        return parse_release(f"{name}=={version}") is not None
+    except ReleaseError:
+        return False
+
 
 TORCH = "2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"

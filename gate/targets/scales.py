@@ -1,9 +1,12 @@
-"""What the gate configures the targets of each system with: scales and features."""
+"""What the gate configures targets with: scales and features, and the keys that a user fixes."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ...model.errors import InputError
+from ...model.systems import config_keys, full_config
 from ...spec.systems import part
 
 Config = Mapping[str, Any]
@@ -47,3 +50,42 @@ def scales_of(system: str) -> GateScales:
     """Return the scales and features of a registered system."""
     scales: GateScales = part(system, "scales")
     return scales
+
+
+def read_changes(
+    system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what `--set KEY=VALUE` fixes; a value is JSON, or a word.
+
+    A key in `fixed` can have no other value.
+
+    Raises:
+        InputError: an unknown key, or values that fit no scale.
+    """
+    keys = config_keys(system, revision)
+    read: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals or key not in keys:
+            raise InputError("--set", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if key in fixed and value != fixed[key]:
+            raise InputError(
+                "--set", f"{change!r:.80}; valid: {key}={json.dumps(fixed[key])}, for both to take"
+            )
+        if key in read and value != read[key]:
+            raise InputError("--set", f"{change!r:.80}: {key} is given twice")
+        read[key] = value
+    problem = None
+    for values in scales_of(system).scales.values():
+        try:
+            full_config(system, revision, {**values, **read})
+        except InputError as error:
+            problem = error
+        else:
+            return read
+    assert problem is not None
+    raise InputError("--set", str(problem))

@@ -1,6 +1,7 @@
-"""The TARGET of the command line, parsed once."""
+"""The TARGET of the command line, parsed once; its limits, and the options that repeat a run."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,10 @@ from ...spec.systems import first_system
 from . import checkouts
 from .checkouts import Checkout, known_checkouts
 from .supported_releases import Release, parse_release
+
+STEP_LIMIT = 10.0  # seconds that a target may take for a step
+MEMORY_LIMIT, MIN_MEMORY = 8192, 64  # MiB
+
 
 Kind = Literal["model", "factory", "command", "release", "checkout"]
 CLASSES = "FILE.py:CLASS, PACKAGE.MODULE.CLASS, or DIR:PACKAGE.MODULE.CLASS"
@@ -42,6 +47,7 @@ class TargetSpec:
         scheduler: a scheduler class in the place of the release's own: FILE.py:CLASS or
             DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
         is_base: the class of the release that `scheduler` is derived from, in its place.
+        beyond_start_up: take configurations that the release does not start with.
         beside_another: a project names another target; a replay has to name this one.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
@@ -58,6 +64,7 @@ class TargetSpec:
     is_base: bool = False
     checkout: Checkout | None = None
     folder: str = ""
+    beyond_start_up: bool = False
     beside_another: bool = False
 
     def __str__(self) -> str:
@@ -79,6 +86,12 @@ class TargetSpec:
         if self.checkout is not None:
             return self.checkout.system
         return None if self.release is None else self.release.system
+
+    @property
+    def has_start_up(self) -> bool:
+        """A release or a checkout whose own start-up checks are run."""
+        checkout = self.checkout
+        return self.release is not None or (checkout is not None and checkout.package is not None)
 
     @property
     def default_system(self) -> str:
@@ -180,3 +193,26 @@ def _words(text: str, command: str) -> tuple[str, ...]:
     if not words:
         raise UnknownTargetError(f"TARGET {text!r}: no command after cmd:; {_valid()}")
     return words
+
+
+def replay_options(
+    target: TargetSpec,
+    rules: Sequence[str] | None,
+    step_limit: float = STEP_LIMIT,
+    memory_limit: int = MEMORY_LIMIT,
+    lockstep: str | None = None,
+    exclude: Sequence[str] = (),
+    own_rules: Path | None = None,
+) -> str:
+    """The options of `schedproof replay` that repeat a run, quoted for a shell, after a space."""
+    words = ["--target", target.text]
+    if target.is_plain_model and not target.beside_another:
+        words = []
+    words += ["--beyond-start-up"] if target.beyond_start_up else []
+    words += ["--rule", ",".join(rules)] if rules else []
+    words += ["--exclude", ",".join(exclude)] if exclude and not rules else []
+    words += ["--rules", str(own_rules)] if own_rules is not None else []
+    words += ["--lockstep", lockstep] if lockstep is not None else []
+    words += ["--step-limit", f"{step_limit:g}"] if step_limit != STEP_LIMIT else []
+    words += ["--memory-limit", f"{memory_limit}"] if memory_limit != MEMORY_LIMIT else []
+    return "".join(f" {shlex.quote(word)}" for word in words)

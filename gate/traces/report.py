@@ -15,7 +15,7 @@ from ..console.step_lines import step_line
 from ..reports import terminal
 from .judge import TraceRun
 from .run_events import Event
-from .source import Source
+from .trace_file import Source
 from .verdict import Part, TraceVerdict
 
 SHOWN_WIDTH = 400  # characters of one difference

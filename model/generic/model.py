@@ -7,12 +7,67 @@ GEN-R09 in `carry_out` and `preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06 a
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
+
+from ..config import MOST, Positive, convert
 from ..systems import Reference
 from ..vllm.config import read_config as read_vllm_config
 from ..vllm.model import VllmModel
-from .config import as_vllm, read_config
+
+ROOM = 131_072  # tokens: what the model does where a bound is left to the scheduler
+SLOTS = 32
+
+
+class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lengths in tokens, `num_blocks` in blocks. null: whatever the scheduler has; no rule asks.
+
+    `order` is the order in which requests start: fcfs, first come, first served, or any.
+    `own` has the keys that the scheduler declares in `config_keys` of its reply to `start`.
+    """
+
+    block_size: Positive = 16
+    num_blocks: Positive | None = None
+    max_num_seqs: Positive | None = 8
+    max_num_batched_tokens: Positive | None = 512
+    max_model_len: Annotated[int, msgspec.Meta(ge=2, le=MOST)] | None = 2048
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = False
+    order: Literal["fcfs", "any"] = "fcfs"
+    own: dict[str, Any] = {}
+
+
+def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
+    """The configuration that `values` gives, every key left out at its default.
+
+    Raises:
+        InputError: an unknown key, or a wrong type.
+    """
+    return convert(values, GenericConfig)
+
+
+def as_vllm(config: GenericConfig) -> dict[str, Any]:
+    """The configuration in vLLM's terms, whose scheduler keeps what this system asks for."""
+    slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
+    return {
+        "block_size": config.block_size,
+        "num_blocks": config.num_blocks,
+        "max_num_seqs": min(slots, budget),
+        "max_num_batched_tokens": budget,
+        "max_model_len": config.max_model_len or ROOM,
+        "enable_chunked_prefill": config.enable_chunked_prefill,
+        "enable_prefix_caching": config.enable_prefix_caching,
+    }
+
+
+# What each key must be to make no difference to a system that has no such key.
+NEUTRAL: Mapping[str, Any] = {
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": False,
+    "order": "fcfs",
+    "own": {},
+}
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

@@ -6,8 +6,7 @@ block, the one filled last; the page leaves both open. Counts are in blocks.
 """
 
 from .. import allocator
-from ..pool import Pool, blocks_for, fits, give_back, unheld
-from ..prefix import cached_blocks
+from ..pool import Pool, blocks_for, cached_blocks, fits, give_back, unheld
 from .config import LlmServingSimConfig
 from .state import Sequence
 

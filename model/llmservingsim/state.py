@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import sequence
+from ..members import Record
 from ..pool import Pool
-from ..record import Record
 from .config import LlmServingSimConfig
 
 

@@ -7,8 +7,7 @@ its end; counts are in blocks.
 """
 
 from .. import allocator
-from ..pool import Pool, blocks_for, fits, give_back, unheld
-from ..prefix import cached_blocks
+from ..pool import Pool, blocks_for, cached_blocks, fits, give_back, unheld
 from .config import NanoConfig
 from .state import Sequence
 

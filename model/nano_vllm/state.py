@@ -1,7 +1,7 @@
 """What nano-vLLM's scheduler remembers between two steps."""
 
+from ..members import Record
 from ..pool import Pool
-from ..record import Record
 from ..sequence import Sequence as Sequence
 
 

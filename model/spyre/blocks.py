@@ -4,7 +4,7 @@ The page leaves all of it open but the hits ("Prefix caching"); sources are the 
 "Pools on Spyre", and release 2.2.0 for promises. Counts are in blocks.
 """
 
-from .. import allocator, prefix
+from .. import allocator
 from .. import pool as pools
 from ..errors import ReleaseEnded
 from ..pool import Pool, fits, free_blocks
@@ -21,7 +21,7 @@ def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[i
     """
     if not config.prefix_caching:
         return ()
-    return prefix.cached_blocks(state.pool, newcomer.content, newcomer.prompt, config.block_size)
+    return pools.cached_blocks(state.pool, newcomer.content, newcomer.prompt, config.block_size)
 
 
 def in_use(state: State) -> set[int]:

@@ -293,7 +293,9 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
     """Blocks of a hit that save computing, all numbers in blocks: those in chunks that are cached
     as a whole (SPY-R54, SPY-R58), never in the last one (SPY-R55).
 
-    `next_chunk` skips these by itself: a hit counts as computed.
+    No step calls this: `blocks.admit` counts the whole hit as computed, and `next_chunk` then
+    rounds it down to the start of its chunk. The contracts in `solver.spyre.contracts` show that
+    both end at the same block.
     """
     chunks = min((left_padding + hit) // chunk_blocks, chunk_count - 1)
     return max(chunks * chunk_blocks - left_padding, 0)

@@ -2,9 +2,8 @@
 
 from msgspec.structs import replace
 
-from ..members import without
+from ..members import Record, without
 from ..pool import Pool
-from ..record import Record
 from . import blocks, documented
 from .config import SpyreConfig
 from .revision import Revision

@@ -3,8 +3,8 @@
 from typing import Literal
 
 from .. import sequence
+from ..members import Record
 from ..pool import Pool
-from ..record import Record
 
 
 class Sequence(sequence.Sequence, frozen=True):

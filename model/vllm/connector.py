@@ -11,7 +11,7 @@ from ..members import without
 from ..pool import Pool, blocks_for, fits, unheld
 from . import in_flight, kv_cache, queue
 from .config import VllmConfig
-from .plan import Plan
+from .queue import Plan
 from .state import Flight, Sequence, State
 
 

@@ -6,8 +6,7 @@ scheduler asks for room and is given it or not; counts are in blocks.
 """
 
 from .. import allocator
-from ..pool import Pool, blocks_for, fits, forget, give_back, unheld
-from ..prefix import cached_blocks, prefix
+from ..pool import Pool, blocks_for, cached_blocks, fits, forget, give_back, prefix, unheld
 from .config import VllmConfig
 from .state import Sequence
 

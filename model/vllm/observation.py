@@ -5,7 +5,7 @@ from typing import Any
 from ..pool import free_blocks
 from . import connector, encoder
 from .config import VllmConfig
-from .plan import Plan
+from .queue import Plan
 from .state import State
 
 

@@ -23,7 +23,7 @@ from . import connector, encoder, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
 from .encoder import EncoderPlan, Fit
 from .observation import kind_of, observe
-from .plan import Plan
+from .queue import Plan
 from .state import Coming, Flight, Sequence, State
 
 # Picks the request that is preempted among the running requests of a plan.

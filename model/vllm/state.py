@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .. import sequence
+from ..members import Record
 from ..pool import Content, Pool
-from ..record import Record
 from ..scenario import Segment
 
 

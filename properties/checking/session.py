@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ...model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung, TargetTooLarge
+from ...model.faults import (
+    AdapterFault,
+    TargetCrashed,
+    TargetDied,
+    TargetFault,
+    TargetHung,
+    TargetTooLarge,
+)
 from ...model.observation import Step
 from ...model.replies import Started, read_ok, read_started, read_step
 from ...model.scenario import Request
@@ -214,12 +221,16 @@ def ask(op: str, method: Any, *args: Any) -> Reply:
 
     Raises:
         TargetFault: the target's own, or a crash.
+        AdapterFault: the method takes other arguments.
     """
     try:
         reply: Reply = method(*args)
     except TargetFault:
         raise
     except Exception as error:
+        is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+        if isinstance(error, TypeError) and is_call:
+            raise AdapterFault(op, f"it cannot be called ({error})", "") from None
         raise TargetCrashed(
             op, f"{type(error).__name__}: {error}", traceback.format_exc()
         ) from None

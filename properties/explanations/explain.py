@@ -1,9 +1,39 @@
-"""Why a rule broke, in the terms of the scheduler, where its system has words for it."""
+"""Why a rule broke, and what admission projects, where the system has words for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...spec.systems import part
+
+
+class Projected(NamedTuple):
+    """What was projected when a request asked to join the batch.
+
+    Attributes:
+        step: number of the step, from 0.
+        newcomer: the request that asked.
+        reaches: by request, the largest tkv that it can still reach, in tokens.
+        largest: the largest batch x tkv that was looked at, in tokens.
+        joined: the newcomer ran in this step; otherwise the limit refused it.
+    """
+
+    step: int
+    newcomer: str
+    reaches: Mapping[str, int]
+    largest: int
+    joined: bool
+
+
+def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
+    """Return the projections of a run, in the order of the steps; none where they are not known.
+
+    `version` is what the target says of itself: a revision of the model, or a release.
+    """
+    own: Callable[[Scenario, str, Sequence[Step]], Iterable[Projected]] | None
+    own = part(scenario.system, "projections")
+    return [] if own is None else [*own(scenario, version, steps)]
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:

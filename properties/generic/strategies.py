@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...model.generic.config import as_vllm, read_config
+from ...model.generic.model import as_vllm, read_config
 from ...model.pool import Content
 from ...model.scenario import Request
 from ...model.systems import full_config

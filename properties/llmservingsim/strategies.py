@@ -9,8 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...model.pool import Content
-from ...model.prefix import prefix
+from ...model.pool import Content, prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..vllm import strategies as vllm

@@ -26,9 +26,37 @@ class RuleFault(BaseException):
     """
 
 
+class AdapterMessage(str):
+    """A message about what a step says of itself: only the adapter can have got it wrong."""
+
+
 class Broken(NamedTuple):
     """A rule, the step that broke it, and the numbers in one sentence."""
 
     rule: str
     step: int
     message: str
+
+    @property
+    def by_adapter(self) -> bool:
+        """Only the adapter can have done this, whatever the scheduler decided."""
+        return isinstance(self.message, AdapterMessage)
+
+
+def default_is(key: str, value: Any) -> Predicate:
+    """A configuration that does not give `key` means `value`.
+
+    Source: the documents, where they name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21,
+    V1CP-R23). A target says its own in the reply to `start`.
+    """
+
+    def another(history: RunHistory[Any], step: Step) -> str | None:
+        default = history.defaults.get(key, value)
+        if history.step or default == value:
+            return None
+        return f"{key} is {default!r} where a configuration does not give it, expected {value!r}"
+
+    def said(history: RunHistory[Any], step: Step) -> bool:
+        return not history.step and key in history.defaults
+
+    return Predicate(another, said)

@@ -16,6 +16,7 @@ NEVER_HANGS = "ALL-R02"
 NONE_LOST = "ALL-R03"
 LOCKSTEP = "ALL-R07"
 HITS = "ALL-R08"
+NO_BLOCK_LOST = "ALL-R09"
 OWN_TOKENS = "ALL-R11"
 PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps in which a load is under way do not count
 AT_THE_DOOR = "ALL-R12"

@@ -5,8 +5,7 @@ from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
-from ...model.pool import Content
-from ...model.prefix import prefix
+from ...model.pool import Content, prefix
 from ...model.scenario import Request, Segment
 from ...spec.systems import part
 from ..history.run_history import RunHistory

@@ -4,8 +4,9 @@ Hypothesis shrinks the choices that led to a scenario; this pass shrinks the sce
 that a reader sees no request and no token that the failure does not need.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -80,6 +81,8 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
             yield replace(request, **{key: smaller})
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
+    if request.priority:
+        yield replace(request, priority=0)
     for smaller in smaller_numbers(request.abort_at or 0, request.arrival, block):
         yield replace(request, abort_at=smaller)
     for smaller in smaller_numbers(request.arrival, 0, block):
@@ -125,14 +128,12 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario with an option less: one that is on or off, or has no bound, by default, or that
-    is absent."""
+    """The scenario with an option less: one that is at its default, or that is absent."""
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
     for key, value in scenario.config.items():
         default = defaults.get(key, 0)
-        is_option = key not in defaults or default is None or isinstance(default, bool)
-        if is_option and value != default:
+        if _is_option(key, defaults) and value != default:
             config = scenario.config | {key: default}
             if key not in defaults:
                 del config[key]
@@ -142,6 +143,55 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
     plain = {key: value for key, value in scenario.config.items() if key in defaults}
     if len(plain) < len(scenario.config) - 1:  # options that need each other
         yield replace(scenario, config=plain)
+
+
+def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
+    """A feature rather than a size: by default it is a word, on, off, 0, unbounded, or absent. The
+    keys that a target declares itself (`own`) have no default that is known."""
+    default = defaults.get(key)
+    return key != "own" and (isinstance(default, bool | str) or not default)
+
+
+def needed_features(
+    scenario: Scenario, still_breaks: Callable[[Scenario], bool | None]
+) -> tuple[str, ...]:
+    """The features without which a scenario that was shrunk breaks its rule no more, in words.
+
+    `shrink` has set to its default what is not needed. So only a feature that is on by default is
+    tried here, one replay each; `still_breaks` gives None where the target does not take it.
+    """
+    revision = resolve_revision(scenario.system, scenario.revision)
+    defaults = full_config(scenario.system, revision, {})
+    needed = []
+    for key, value in scenario.config.items():
+        if not _is_option(key, defaults):
+            continue
+        if value != defaults.get(key):
+            needed.append(_feature(key, value))
+        elif value is True:
+            off = replace(scenario, config=scenario.config | {key: False})
+            with suppress(InputError):  # another option needs this one
+                full_config(scenario.system, revision, off.config)
+                if still_breaks(off) is False:
+                    needed.append(_feature(key, value))
+    requests = scenario.requests
+    shared = any(stream != one.id for one in requests for stream, _ in one.prompt)
+    early = any(one.tokens_to_emit < one.max_tokens for one in requests)
+    occurs = {
+        "abort": any(one.abort_at is not None for one in requests),
+        "end before max_tokens": early,
+        "shared prompt": shared and not any(one.encoder_inputs for one in requests),
+        "priority": any(one.priority for one in requests),
+        "failed load": any(one.load_fails_at is not None for one in requests),
+    }
+    return (*needed, *(name for name, is_there in occurs.items() if is_there))
+
+
+def _feature(key: str, value: Any) -> str:
+    """A feature in words; of a number its size says nothing about the cause."""
+    if isinstance(value, bool):
+        return f"{key} {'on' if value else 'off'}"
+    return f"{key} {value}" if isinstance(value, str) else key
 
 
 def size(scenario: Scenario) -> tuple[int, int]:

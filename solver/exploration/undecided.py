@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from ...model.record import Record
+from ...model.members import Record
 from ...model.scenario import Request, Segment
 from ...properties.history.request_history import RequestHistory
 

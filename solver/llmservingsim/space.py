@@ -1,19 +1,156 @@
-"""LLMServingSim's models as `solver.exploration` explores them, one for each pool.
+"""LLMServingSim's models as `solver.exploration` explores them, one for each pool;
+and their scopes.
+
+Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of two
+blocks, pools that two requests fill.
 
 Their states have the fields of vLLM's, so vLLM's key drops the names. Pools are never explored
 together.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ...model.llmservingsim import scheduler
 from ...model.llmservingsim.state import Sequence, State
 from ..exploration.branching_history import BranchingHistory
 from ..exploration.models import QueueModels
-from ..exploration.undecided import OpenFields, outlasts_token
+from ..exploration.scope import MenuItem, lengths
+from ..exploration.scope import Scope as AnyScope
+from ..exploration.undecided import OWN, OpenFields, outlasts_token
 from ..systems import SystemSpace
 from ..vllm.key import Key
-from .scopes import CHECKUP, SCOPES
+
+SMALLEST = {
+    "block_size": 2,
+    "max_num_seqs": 3,
+    "max_num_batched_tokens": 4,
+    "enable_prefix_caching": False,
+}
+EVERY_LENGTH = tuple(lengths(range(1, 7), range(1, 5)))
+SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
+FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
+# What the first request says, in whole blocks and not, to its end and on, and what it generates;
+# the same behind something else; and something else.
+SHARED = tuple(
+    (prompt, tokens)
+    for prompt in (
+        (("shared", 2),),
+        (("shared", 4),),
+        (("shared", 5),),
+        (("shared", 4), (OWN, 2)),
+        (("shared", 4), ("out:r0", 2)),
+        (("other", 2), ("shared", 3)),
+        (("other", 3),),
+        ((OWN, 5),),
+    )
+    for tokens in (1, 4)
+)
+
+
+@dataclass(frozen=True)
+class Scope(AnyScope):
+    """A scope of LLMServingSim; its limits are those of num_blocks."""
+
+    system: ClassVar[str] = "llmservingsim"
+    smallest: ClassVar[Mapping[str, Any]] = SMALLEST
+    menu: tuple[MenuItem, ...] = EVERY_LENGTH
+    limits: tuple[int, ...] = (3, 4, 5, 6)
+
+
+CACHES = ("enable_prefix_caching", True)
+NO_CAP = ("max_num_seqs", 0)
+WHOLE = (("enable_chunked_prefill", False), ("max_num_batched_tokens", 7))
+FIRST = ("prioritize_prefill", True)
+PAGE = ("documented",)
+# One of each prompt, ended at once and not in turns.
+ALTERNATING = (*SHARED[0::4], *SHARED[3::4])
+# A chunk of three tokens ends inside a block.
+ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
+
+SCOPES = (
+    Scope("lengths", "prompts to 6, outputs to 4 tokens", 3, limits=(3, 5)),
+    Scope("four", "four requests for three slots", 4, FEW_LENGTHS),
+    Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("no cap", "any number of requests", 3, SOME_LENGTHS, (4, 6, 9), config=(NO_CAP,)),
+    Scope("aborts", "clients that give up", 3, FEW_LENGTHS, aborts="alone"),
+    Scope(
+        "few tokens",
+        "a budget of two tokens",
+        3,
+        FEW_LENGTHS,
+        (4, 6),
+        config=(("max_num_batched_tokens", 2),),
+    ),
+    Scope("threshold", "chunks of three tokens", 3, SOME_LENGTHS, config=ODD_CHUNKS),
+    Scope("whole prompts", "chunking off", 3, SOME_LENGTHS, (4, 6), config=WHOLE),
+    Scope(
+        "prefills first",
+        "prefills are prioritised",
+        3,
+        SOME_LENGTHS,
+        (4, 6),
+        config=(FIRST,),
+        revisions=PAGE,
+    ),
+    Scope("cache", "prompts that begin alike", 3, ALTERNATING, (4, 5), config=(CACHES,)),
+    Scope(
+        "cache aborts",
+        "the same with clients that give up",
+        2,
+        SHARED,
+        (3, 4, 5),
+        "alone",
+        (CACHES,),
+    ),
+)
+
+# What a fault has to show itself in: a few seconds each, the cheapest first.
+CHECKUP = (
+    Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 5), "alone"),
+    Scope("alike", "two that may say the same, without a cache", 2, SHARED[:6], (6,)),
+    Scope("slots", "two slots", 3, FEW_LENGTHS, (3, 6), config=(("max_num_seqs", 2),)),
+    Scope("no cap", "any number of requests", 3, FEW_LENGTHS, (4, 9), config=(NO_CAP,)),
+    Scope(
+        "few tokens",
+        "a budget of two tokens",
+        3,
+        FEW_LENGTHS,
+        (6,),
+        config=(("max_num_batched_tokens", 2),),
+    ),
+    Scope("odd chunks", "chunks of three tokens", 2, SOME_LENGTHS, (4, 8), config=ODD_CHUNKS),
+    Scope("whole prompts", "chunking off", 3, SOME_LENGTHS[1::2], (4, 9), config=WHOLE),
+    Scope(
+        "prefills first",
+        "prefills are prioritised",
+        3,
+        SOME_LENGTHS[1::2],
+        (8,),
+        config=(FIRST,),
+        revisions=PAGE,
+    ),
+    Scope("cache", "prompts that begin alike", 2, SHARED, (4,), "alone", (CACHES,)),
+    Scope(
+        "odd cache",
+        "the same, in chunks that end inside a block",
+        2,
+        SHARED,
+        (4,),
+        config=(CACHES, *ODD_CHUNKS),
+    ),
+    Scope("three", "three requests", 3, SOME_LENGTHS, (4, 5)),
+    Scope("three alike", "three that begin alike", 3, ALTERNATING, (5,), config=(CACHES,)),
+    Scope(
+        "four",
+        "four slots",
+        4,
+        FEW_LENGTHS,
+        (5, 9),
+        config=(("max_num_seqs", 4), ("max_num_batched_tokens", 6)),
+    ),
+)
 
 
 class OpenSequence(OpenFields, Sequence, frozen=True):

@@ -1,12 +1,22 @@
-"""Questions to a solver, and obligations: claims that must have no solution."""
+"""Questions to a solver, obligations (claims that must have no solution), and proofs of rules."""
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import z3
+
+from ...model.scenario import Scenario
+
+
+class ScenarioPair(NamedTuple):
+    """The same requests in two configurations; in the second, more of them are preempted."""
+
+    few: Scenario
+    more: Scenario
+
 
 Answer = Literal["sat", "unsat", "unknown"]
 PATIENCE = 5.0  # seconds of Z3 for one claim; then the second solver gets it
@@ -66,6 +76,23 @@ class Obligation:
     sentence: str
     claim: Callable[[], list[Any]]
     guard: Callable[[], list[Any]]
+
+
+class RuleProof(NamedTuple):
+    """A question about a rule.
+
+    Attributes:
+        question: one sentence, with its answer.
+        obligations: returns the lemmas, for blocks of so many tokens (None: of any size).
+        counterexamples: by what a replay shows, a function that makes the scenario; at production
+            scale, or as small as possible.
+        block: the only block size that the lemmas are about; None for any.
+    """
+
+    question: str
+    obligations: Callable[[int | None], list[Obligation]]
+    counterexamples: Mapping[str, Callable[[], Scenario | ScenarioPair | None]] = {}
+    block: int | None = None
 
 
 @dataclass(frozen=True)

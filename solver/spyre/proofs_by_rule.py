@@ -10,8 +10,7 @@ from typing import NamedTuple
 from ...model.spyre import documented
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.peak import CHECKS
-from ..smt.obligation import Obligation
-from ..smt.proof_result import RuleProof
+from ..smt.obligation import Obligation, RuleProof
 from . import (
     admission_lemmas,
     chunk_lemmas,

@@ -13,7 +13,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import full_config
 from ...model.vllm.config import VllmConfig, read_config
 from ...model.vllm.model import VllmModel
-from ..smt.proof_result import ScenarioPair
+from ..smt.obligation import ScenarioPair
 
 Knob = Literal["max_num_seqs", "max_num_batched_tokens", "watermark"]
 KNOBS: tuple[Knob, ...] = get_args(Knob)

@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from ..smt.obligation import Obligation
-from ..smt.proof_result import RuleProof
+from ..smt.obligation import Obligation, RuleProof
 from . import admission_lemmas, budget_lemmas, progress_lemmas
 from .anomalies import KNOBS, Knob, anomaly
 

@@ -1,21 +1,311 @@
-"""vLLM's models as `solver.exploration` explores them, one for each pool.
+"""vLLM's models as `solver.exploration` explores them, one for each pool; and their scopes.
+
+Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of two
+blocks, pools that two requests fill.
 
 The free blocks are part of a state, so pools of different sizes never share a state: one
 exploration covers them all, and they are never stepped together.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ...model.vllm import scheduler
 from ...model.vllm import state as model_state
 from ...model.vllm.state import State
 from ..exploration.branching_history import BranchingHistory
 from ..exploration.models import QueueModels
-from ..exploration.undecided import Candidates, OpenFields, outlasts_token
+from ..exploration.scope import AnyItem, Loaded, MenuItem, Ranked, lengths
+from ..exploration.scope import Scope as AnyScope
+from ..exploration.undecided import OWN, Candidates, OpenFields, outlasts_token
 from ..systems import SystemSpace
 from .key import Key
-from .scopes import CHECKUP, SCOPES
+
+SMALLEST_BLOCK = 2
+SMALLEST = {
+    "block_size": SMALLEST_BLOCK,
+    "max_num_seqs": 3,
+    "max_num_batched_tokens": 4,
+    "max_model_len": 13,
+    "enable_prefix_caching": False,
+}
+EVERY_LENGTH = tuple(lengths(range(1, 8), range(1, 7)))
+SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
+FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
+
+
+def ranked(items: tuple[MenuItem, ...], priorities: tuple[int, ...]) -> tuple[Ranked, ...]:
+    """Every item with every priority."""
+    return tuple((prompt, tokens, own) for own in priorities for prompt, tokens in items)
+
+
+def loaded(
+    items: tuple[MenuItem, ...],
+    loads: tuple[tuple[int, int], ...],
+    priorities: tuple[int, ...] = (0,),
+) -> tuple[Loaded, ...]:
+    """Every item with every priority and every load: the blocks that a connector has of the prompt
+    (at most all of it), and the steps that they take."""
+    return tuple(
+        (prompt, tokens, own, min(blocks * SMALLEST_BLOCK, sum(part for _, part in prompt)), steps)
+        for own in priorities
+        for blocks, steps in loads
+        for prompt, tokens in items
+    )
+
+
+# What the first request says, in whole blocks and not, to its end and on, and what it generates;
+# and something else.
+SHARED = tuple(
+    (prompt, tokens)
+    for prompt in (
+        (("shared", 2),),
+        (("shared", 4),),
+        (("shared", 5),),
+        (("shared", 4), (OWN, 2)),
+        (("shared", 4), ("out:r0", 2)),
+        ((OWN, 5),),
+    )
+    for tokens in (1, 4)
+)
+
+
+@dataclass(frozen=True)
+class Scope(AnyScope):
+    """A scope of vLLM; its limits are those of num_blocks."""
+
+    system: ClassVar[str] = "vllm"
+    smallest: ClassVar[Mapping[str, Any]] = SMALLEST
+    menu: tuple[AnyItem, ...] = EVERY_LENGTH
+    limits: tuple[int, ...] = (3, 4, 5, 6)
+
+
+CACHES = ("enable_prefix_caching", True)
+BY_PRIORITY = ("policy", "priority")
+FIRST_CHUNK = ("reserve_full_isl", False)
+AHEAD = ("async_scheduling", True)
+STAGES = ("pipeline_parallel_size", 3)
+FAST = ("early_completions", 1)
+LOADS = ("kv_connector", True)
+# What a connector has of a prompt: nothing, at once; a block, at once; all of it, two steps later.
+EITHER = ((0, 0), (1, 0), (9, 2))
+# One of each prompt but the last, ended at once and not in turns.
+ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
+
+SCOPES = (
+    Scope("lengths", "prompts to 7, outputs to 6 tokens", 3),
+    Scope("four", "four requests for three slots", 4, SOME_LENGTHS),
+    Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("aborts", "clients that give up", 3, SOME_LENGTHS, aborts="alone"),
+    Scope(
+        "budget",
+        "a budget of three blocks",
+        3,
+        SOME_LENGTHS,
+        config=(("max_num_batched_tokens", 6),),
+    ),
+    Scope(
+        "threshold",
+        "chunks of three tokens, only the first of which must fit",
+        3,
+        SOME_LENGTHS,
+        config=(
+            FIRST_CHUNK,
+            ("long_prefill_token_threshold", 3),
+            ("max_num_batched_tokens", 6),
+        ),
+    ),
+    Scope(
+        "whole prompts",
+        "chunking off",
+        3,
+        SOME_LENGTHS,
+        config=(("enable_chunked_prefill", False), ("max_num_batched_tokens", 7)),
+    ),
+    Scope(
+        "watermark", "a block kept free", 3, SOME_LENGTHS, (4, 5, 6), config=(("watermark", 0.3),)
+    ),
+    Scope(
+        "priority",
+        "two priorities",
+        3,
+        ranked(SOME_LENGTHS, (0, 1)),
+        (3, 4, 5),
+        config=(BY_PRIORITY,),
+    ),
+    Scope(
+        "important aborts",
+        "two priorities, clients that give up, only the first chunk must fit",
+        3,
+        ranked(SOME_LENGTHS[1::3], (0, 1)),
+        (4, 5),
+        "alone",
+        (BY_PRIORITY, FIRST_CHUNK),
+    ),
+    Scope("cache", "prompts that begin alike", 3, ALTERNATING, (4, 5), config=(CACHES,)),
+    Scope(
+        "cache aborts",
+        "the same with clients that give up",
+        2,
+        SHARED,
+        (3, 4, 5),
+        "alone",
+        (CACHES,),
+    ),
+    Scope(
+        "important cache",
+        "the same with two priorities",
+        3,
+        ranked(ALTERNATING[::2], (0, 1)),
+        (4,),
+        config=(BY_PRIORITY, CACHES),
+    ),
+    Scope("ahead", "two steps in flight", 3, SOME_LENGTHS, (3, 4, 5), config=(AHEAD,)),
+    Scope(
+        "ahead aborts",
+        "the same with clients that give up",
+        2,
+        SOME_LENGTHS,
+        (3, 4),
+        "alone",
+        (AHEAD,),
+    ),
+    Scope(
+        "stages", "a pipeline of three stages", 3, SOME_LENGTHS[::2], (3, 4, 5), config=(STAGES,)
+    ),
+    Scope(
+        "fast stages",
+        "the same, and a worker that is fast",
+        3,
+        SOME_LENGTHS[::2],
+        (3, 4),
+        config=(STAGES, FAST),
+    ),
+    Scope("loads", "a connector", 3, loaded(FEW_LENGTHS, EITHER), (3, 4, 5), config=(LOADS,)),
+    Scope(
+        "loads ahead",
+        "a connector and two steps in flight",
+        3,
+        loaded(FEW_LENGTHS, EITHER[::2]),
+        (3, 4, 5),
+        config=(LOADS, AHEAD),
+    ),
+)
+
+# A chunk of three tokens ends inside a block.
+ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
+
+# What a fault has to show itself in: a few seconds each, the cheapest first.
+CHECKUP = (
+    Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 4), "alone"),
+    Scope(
+        "slots",
+        "two slots, only the first chunk must fit",
+        3,
+        SOME_LENGTHS[::2],
+        (3, 4),
+        config=(FIRST_CHUNK, ("max_num_seqs", 2)),
+    ),
+    Scope("odd chunks", "chunks of three tokens", 2, SOME_LENGTHS, (4,), config=ODD_CHUNKS),
+    Scope(
+        "whole prompts",
+        "chunking off",
+        2,
+        SOME_LENGTHS,
+        (4,),
+        config=(("enable_chunked_prefill", False), ("max_num_batched_tokens", 7)),
+    ),
+    Scope("watermark", "a block kept free", 2, SOME_LENGTHS, (3, 4), config=(("watermark", 0.3),)),
+    Scope(
+        "priority",
+        "two priorities",
+        2,
+        ranked(SOME_LENGTHS, (0, 1)),
+        (3, 4),
+        config=(BY_PRIORITY,),
+    ),
+    Scope("cache", "prompts that begin alike", 2, SHARED, (3, 5), "alone", (CACHES,)),
+    Scope(
+        "odd cache",
+        "the same, in chunks that end inside a block",
+        2,
+        SHARED,
+        (4,),
+        config=(CACHES, *ODD_CHUNKS),
+    ),
+    Scope(
+        "four",
+        "four slots",
+        4,
+        FEW_LENGTHS,
+        (5,),
+        config=(("max_num_seqs", 4), ("max_num_batched_tokens", 6)),
+    ),
+    Scope("three", "three requests", 3, SOME_LENGTHS, (4, 5)),
+    Scope(
+        "important",
+        "three of two priorities, only the first chunk must fit",
+        3,
+        ranked(SOME_LENGTHS[1::3], (0, 1)),
+        (6,),
+        config=(BY_PRIORITY, FIRST_CHUNK),
+    ),
+    Scope(
+        "important slots",
+        "the same for two slots",
+        3,
+        ranked(SOME_LENGTHS[1::3], (0, 1)),
+        (6,),
+        config=(BY_PRIORITY, FIRST_CHUNK, ("max_num_seqs", 2)),
+    ),
+    Scope("three alike", "three that begin alike", 3, ALTERNATING, (4,), config=(CACHES,)),
+    Scope(
+        "important cache",
+        "the same with two priorities",
+        3,
+        ranked(ALTERNATING[::2], (0, 1)),
+        (4,),
+        config=(BY_PRIORITY, CACHES),
+    ),
+    Scope("ahead", "two steps in flight", 2, SOME_LENGTHS, (3, 4), "alone", (AHEAD,)),
+    Scope("fast", "two, and a fast worker", 2, FEW_LENGTHS, (3,), config=(AHEAD, FAST)),
+    Scope("stages", "a pipeline of three stages", 3, FEW_LENGTHS, (3, 4), config=(STAGES,)),
+    Scope("loads", "a connector", 2, loaded(FEW_LENGTHS, EITHER), (3, 4), "alone", (LOADS,)),
+    Scope(
+        "three loads",
+        "three with a connector",
+        3,
+        loaded(FEW_LENGTHS, EITHER[::2]),
+        (4,),
+        config=(LOADS,),
+    ),
+    Scope(
+        "loads ahead",
+        "a connector and two steps in flight",
+        2,
+        loaded(FEW_LENGTHS, EITHER),
+        (3, 4),
+        "alone",
+        (LOADS, AHEAD),
+    ),
+    Scope(
+        "loads in part",
+        "a connector that has a part, only what is loaded must fit",
+        2,
+        loaded(tuple(lengths((1, 6), (1,))), EITHER[1:], (0, 1)),
+        (3,),
+        config=(LOADS, FIRST_CHUNK, BY_PRIORITY),
+    ),
+    Scope(
+        "important loads",
+        "three of two priorities with a connector",
+        3,
+        loaded(FEW_LENGTHS[2:], EITHER[::2], (0, 1)),
+        (4,),
+        config=(LOADS, BY_PRIORITY),
+    ),
+)
 
 
 class OpenSequence(OpenFields, model_state.Sequence, frozen=True):

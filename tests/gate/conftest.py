@@ -13,6 +13,7 @@ from schedproof.gate.console import output
 from schedproof.gate.judging.context import GateContext, GateOptions
 from schedproof.gate.judging.events import Event
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.targets import probe
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.spec.catalogue import load, select
 
@@ -75,7 +76,7 @@ def console(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty working folder, an empty cache, and budgets so small that a gate takes a moment."""
+    """An empty working folder, an empty cache, and so little to run that a gate takes a moment."""
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -84,7 +85,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(
         "PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     )
-    monkeypatch.setitem(PROFILES, "quick", Profile(4, 10, 20, corpus_steps=2_000))
+    monkeypatch.setattr(probe, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 4, 8, corpus_steps=200))
     return here
 
 

@@ -20,7 +20,7 @@ from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.judging.context import GateContext, GateOptions
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile, set_hypothesis_home
-from schedproof.gate.reports.ndjson import Ndjson
+from schedproof.gate.reports.options import Ndjson
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.model.scenario import Request, Scenario

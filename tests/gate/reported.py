@@ -3,11 +3,13 @@
 import re
 import shlex
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 from rich.console import Console
 
 from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
+from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.verdict import EngineRun, Finding, RuleVerdict, TargetInfo, Verdict
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
@@ -17,6 +19,7 @@ from schedproof.spec.catalogue import load, select
 from .build import Toy
 
 RULES = load("spyre")
+BY_ID = {rule.id: rule for rule in RULES}
 HOSTILE = (
     *("<script>alert(1)</script>", "]]>", "::error::x", "two\nlines", "\x1b[31mred", "\x00\uffff"),
     *("\u202egnp.exe", "../../x", "%0A::error::y", "a|b`c`*d*", "##[error]z", "[bold]:warning:"),
@@ -70,6 +73,7 @@ def found(path: str, names: Sequence[str] = HOSTILE, **changes: Any) -> Found:
     }
     command = f"schedproof replay {shlex.quote(path)} --target 'cmd:toy --fast'"
     stderr = "assert failed\n::error::of the target \x1b[31m\n"
+    values["replay"] = command
     return Found(Finding(**(values | changes)), meant, outcome.session.excerpt, command, stderr)
 
 
@@ -89,14 +93,17 @@ def verdict(names: Sequence[str] = HOSTILE, **changes: Any) -> Verdict:
         ),
         "rules": (
             RuleVerdict("ALL-R01", "held", exercised=800),
-            RuleVerdict("ALL-R03", "violated", *at, first.finding.message, exercised=9),
-            RuleVerdict("SPY-R22", "violated", *at, "broken in the same step", "ALL-R03", 5),
+            RuleVerdict("ALL-R03", "violated", *at, first.finding.message, exercised=9, fault=1),
+            RuleVerdict(
+                *("SPY-R22", "violated", *at, "broken in the same step", "ALL-R03", 5), fault=1
+            ),
             RuleVerdict(
                 *("SPY-R07", "violated", 2),
                 known.finding.scenario,
                 known.finding.message,
                 exercised=4,
                 divergence=known.finding.divergence,
+                fault=2,
             ),
             RuleVerdict("SPY-R26", "inconclusive", message="broke once, but not again"),
             RuleVerdict("SPY-R35", "not_exercised", message="A request waits <b>."),
@@ -106,7 +113,9 @@ def verdict(names: Sequence[str] = HOSTILE, **changes: Any) -> Verdict:
         "findings": (first.finding, known.finding),
         "exit_code": 1,
     }
-    return Verdict(**(values | changes))
+    values |= changes
+    values.setdefault("faults", faults_of(values["findings"], BY_ID, date(2026, 1, 31)))
+    return Verdict(**values)
 
 
 def events(names: Sequence[str] = HOSTILE, **changes: Any) -> list[Event]:

@@ -19,8 +19,7 @@ from schedproof.gate.files.scenario_file import FileError, read_scenario, scenar
 from schedproof.gate.judging.deviations import read_deviations
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.traces.recorder import recorded
-from schedproof.gate.traces.source import opened_trace
-from schedproof.gate.traces.trace_file import read_trace
+from schedproof.gate.traces.trace_file import opened_trace, read_trace
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config

@@ -168,7 +168,8 @@ def in_process(*words: str, **environment: str) -> subprocess.CompletedProcess[b
 def small_gate(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own, with a quick profile that takes a moment."""
     quick = "from schedproof.gate.cli import app; from schedproof.gate.judging import profiles; "
-    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 10, 10, 2_000); app.main()"
+    quick += "from schedproof.gate.targets import probe; probe.SCALES = ('small',); "
+    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 4, 4, 2_000); app.main()"
     return subprocess.run(
         [sys.executable, "-c", quick, *words],
         env=os.environ | environment,

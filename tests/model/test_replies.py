@@ -55,7 +55,7 @@ def test_a_refused_configuration_is_not_a_fault_of_the_scheduler():
     ],
 )
 def test_a_start_that_lacks_something_is_a_broken_target(changes):
-    with pytest.raises(TargetBroken, match="broken target: at 'start'"):
+    with pytest.raises(TargetBroken, match="ADAPTER: at 'start'"):
         read_started(STARTED | changes)
 
 

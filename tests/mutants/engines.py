@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.builtin_scenarios import seed_corpus
+from schedproof.gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
 from schedproof.gate.judging.profiles import PROFILES
 from schedproof.model.errors import InputError
 from schedproof.model.faults import ConfigRefused
@@ -27,6 +27,7 @@ from schedproof.tests.mutants.faults import Fault
 from schedproof.tests.mutants.targets import Release
 
 WITNESS_SEEDS = 4
+SHORT = 60  # steps
 SECONDS = 60.0  # of processor time, for the explorer and one fault
 Answer = tuple[str, bool, float, str]
 
@@ -45,9 +46,11 @@ def rules_for(fault: Fault, *, alone: bool) -> list[Rule]:
 
 
 def by_seeds(fault: Fault, target: Any) -> Answer:
-    """Found if the fault's rule, alone, is broken by a run of the seed corpus."""
+    """Found if the fault's rule, alone, is broken by a run that a gate begins with: one of the seed
+    corpus, or a short built-in scenario."""
     rules = [rule for rule in rules_for(fault, alone=True) if rule.id not in fault.known]
-    began, seeds = time.monotonic(), seed_corpus(fault.system, "small").values()
+    short = [one for one in by_length(fault.system).values() if longest(one) <= SHORT]
+    began, seeds = time.monotonic(), [*seed_corpus(fault.system, "small").values(), *short]
     for number, scenario in enumerate(seeds, start=1):
         meant = replace(scenario, revision=fault.revision, expect=None)
         with suppress(ConfigRefused, InputError):  # an option that the revision does not have

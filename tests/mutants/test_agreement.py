@@ -14,7 +14,7 @@ from schedproof.properties.spyre import predicates as spyre
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.undecided import OWN
 from schedproof.solver.spyre import admission_sequences, formula_lemmas, symbolic_admission
-from schedproof.solver.spyre.scopes import SCOPES, Scope
+from schedproof.solver.spyre.space import SCOPES, Scope
 from schedproof.solver.spyre.symbolic_admission import formula_named
 from schedproof.tests.mutants import agreement
 from schedproof.tests.mutants.agreement import WITHIN, Row, Says, volume_rows, within
@@ -96,6 +96,12 @@ def test_the_explorer_is_given_every_request_that_z3_asks_about():
     }
 
 
+@pytest.fixture
+def two_requests(monkeypatch):
+    """The fewest that break the limit by any formula that is asked about here."""
+    monkeypatch.setattr(agreement, "REQUESTS", 2)
+
+
 def rows(formula):
     return [*volume_rows([formula], [9])]
 
@@ -106,12 +112,14 @@ def verdicts(formula):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_requests")
 def test_without_a_fault_the_engines_agree():
     assert verdicts("2.1.0") == ("broken", "broken", False)
     assert verdicts("2.1.2") == ("holds", "proven", False)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_requests")
 def test_a_predicate_that_never_breaks_is_a_disagreement():
     """The explorer and Hypothesis judge by it, Z3 does not."""
     predicate = predicates_of("spyre")["SPY-R07"]
@@ -123,6 +131,7 @@ def test_a_predicate_that_never_breaks_is_a_disagreement():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_requests")
 def test_a_predicate_that_breaks_too_early_is_a_disagreement():
     predicate = predicates_of("spyre")["SPY-R07"]
 
@@ -136,6 +145,7 @@ def test_a_predicate_that_breaks_too_early_is_a_disagreement():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_requests")
 @pytest.mark.parametrize(
     ("formula", "encoded", "expected"),
     [
@@ -157,6 +167,7 @@ def test_an_encoding_of_another_formula_is_a_disagreement(formula, encoded, expe
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_requests")
 def test_a_reduction_that_leaves_choices_out_is_a_disagreement():
     choices = SchedulerSpace._choices
 
@@ -170,6 +181,7 @@ def test_a_reduction_that_leaves_choices_out_is_a_disagreement():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_requests")
 def test_a_rule_at_stake_nowhere_is_no_crash():
     """A witness that never occurs is a fault of the suite, not of the run."""
     predicate = predicates_of("spyre")["SPY-R07"]

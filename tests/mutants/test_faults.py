@@ -168,23 +168,22 @@ def never_exercised(revision):
     from schedproof.properties.search.run import run_search
     from schedproof.properties.search.state import Search, SearchOptions
 
-    catalogue = load("spyre")
-    rules = {rule.id for rule in catalogue if rule.checked and applies(rule, revision)}
-    rules -= {LOCKSTEP}
+    rules = [rule for rule in load("spyre") if rule.checked and applies(rule, revision)]
+    rules = [rule for rule in rules if rule.id != LOCKSTEP]
     for seed in range(SEEDS):
-        search = Search(SearchOptions(ModelTarget(), "spyre", revision, catalogue, "tight"))
+        search = Search(SearchOptions(ModelTarget(), "spyre", revision, rules, "tight"))
         assert not run_search(search, PROFILES["quick"].examples, seed, 0), search.failure
-        rules = {rule for rule in rules if not search.exercised[rule]}
+        rules = [rule for rule in rules if not search.exercised[rule.id]]
         if not rules:
             break
-    return rules
+    return [rule.id for rule in rules]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", ["sound", "2.5.2"])
 def test_every_witness_occurs_where_every_rule_holds(revision):
     with imported_anew(repaired("spyre", revision).sources()):
-        assert never_exercised(revision) == set()
+        assert never_exercised(revision) == []
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What is a failure of the suite, and that none passes in silence."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
-from schedproof.tests.mutants import engines
+from schedproof.tests.mutants import engines, runner
 from schedproof.tests.mutants.agreement import Row
 from schedproof.tests.mutants.faults import Fault, mutants_of
 from schedproof.tests.mutants.runner import (
@@ -141,13 +142,15 @@ def test_a_fault_is_found_by_its_rule():
 
 @pytest.fixture
 def little(monkeypatch):
-    """Little to sample, and one scope to explore."""
+    """Little to sample, and one small scope to explore."""
 
     def first_scope_of(system):
         space = space_of(system)
-        return space._replace(checkup=space.checkup[:1])
+        return space._replace(checkup=[replace(space.checkup[0], requests=2)])
 
     monkeypatch.setitem(PROFILES, "ci", Profile(20, 10, 10, 0))
+    monkeypatch.setattr(runner, "SEEDS", range(2))
+    monkeypatch.setattr(engines, "WITNESS_SEEDS", 2)
     monkeypatch.setattr(engines, "space_of", first_scope_of)
 
 
@@ -160,7 +163,7 @@ def test_a_fault_that_changes_nothing_is_found_by_no_engine(little):
 @pytest.mark.slow
 def test_a_fault_that_another_rule_names_is_not_found_by_sampling():
     right = next(one for one in mutants_of("spyre") if one.rule == "SPY-R13")
-    wrong = Fault(**{**vars(right), "rule": "SPY-R02"})
+    wrong = Fault(**{**vars(right), "rule": "SPY-R02", "excused": {"explorer": "not asked"}})
     assert judge(wrong, quick=False)[0].how == "named SPY-R13 first"
 
 
@@ -241,6 +244,14 @@ def test_nothing_judged_is_no_success(capsys):
 
 
 @pytest.mark.slow
+def test_a_fault_that_cannot_be_planted_is_reported_before_any_is_judged(capsys, monkeypatch):
+    monkeypatch.setattr(runner, "problems", lambda systems: ["stale"])
+    monkeypatch.setattr(runner, "results", lambda todo, jobs: pytest.fail("judged"))
+    monkeypatch.setattr("sys.argv", ["runner", "--system", "generic", "--only", "mutants"])
+    assert runner.main() == 1
+    assert capsys.readouterr().out == "stale\n"
+
+
 def test_results_come_from_processes():
     easy = next(n for n, one in enumerate(mutants_of("spyre")) if one.rule == "SPY-R14")
     [found] = results([(mutant, ("spyre", easy, True))], 1)

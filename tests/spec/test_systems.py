@@ -3,7 +3,8 @@
 import pytest
 
 from schedproof.properties.rules.registry import applies, predicates_of
-from schedproof.spec import catalogue, shared
+from schedproof.spec import catalogue
+from schedproof.spec import catalogue as shared
 from schedproof.spec.systems import SYSTEMS
 
 

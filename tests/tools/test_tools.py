@@ -7,10 +7,9 @@ import re
 import pytest
 
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
-from schedproof.gate.traces.source import Source
-from schedproof.gate.traces.trace_file import read_trace
+from schedproof.gate.traces.trace_file import Source, read_trace
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
-from schedproof.tools.follow import files_naming
+from schedproof.tools.follow import files_naming, places_naming
 from schedproof.tools.hidden_fields import accusations
 from schedproof.tools.house import ROOT, sources
 from schedproof.tools.long_trace import CONFIGS, make
@@ -48,6 +47,16 @@ def test_a_rule_is_named_from_its_sentence_to_its_proof():
     assert found["model"]
     assert found["predicate"]
     assert found["proof"]
+
+
+def test_each_place_of_a_rule_is_given_with_what_stands_there():
+    def inside(path):
+        return {what for _, what in places_naming("SPY-R32", ROOT / path)}
+
+    assert inside("model/spyre/documented.py") == {"must_interleave"}
+    assert "not_interleaved" in inside("properties/spyre/predicates/priority.py")
+    faults = inside("tests/mutants/spyre.toml")
+    assert faults == {"prefill steps are not interleaved with decode steps"}
 
 
 def test_an_id_that_begins_like_another_is_another():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from schedproof.gate.explore.explorer import memory_mb
 from schedproof.gate.processes.work_process import bounded
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
-from schedproof.solver.spyre.scopes import SCOPES
+from schedproof.solver.spyre.space import SCOPES
 from schedproof.spec.catalogue import load, select
 
 from . import spin

@@ -23,8 +23,7 @@ from schedproof.gate.files.scenario_file import read_scenario, scenario_json
 from schedproof.gate.judging.deviations import read_deviations
 from schedproof.gate.judging.own_rules import use_rules
 from schedproof.gate.traces.recorder import recorded
-from schedproof.gate.traces.source import opened_trace
-from schedproof.gate.traces.trace_file import read_trace
+from schedproof.gate.traces.trace_file import opened_trace, read_trace
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget

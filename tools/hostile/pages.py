@@ -26,7 +26,7 @@ from rich.console import Console
 from schedproof.gate.console.step_lines import one_line
 from schedproof.gate.reports.github import GitHub
 from schedproof.gate.reports.junit import JUnit
-from schedproof.gate.reports.ndjson import Ndjson
+from schedproof.gate.reports.options import Ndjson
 from schedproof.gate.reports.sarif import Sarif
 from schedproof.gate.reports.terminal import Terminal
 from schedproof.gate.web.show.page import page

@@ -33,7 +33,7 @@ from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
 from ..proofs import blocks_of, lemma_line
-from ..questions import OwnQuestions, Question
+from ..question import OwnQuestions, Question
 from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
 

@@ -1,6 +1,19 @@
-"""Checkouts of nano-vLLM, which is on no package index."""
+"""Checkouts of nano-vLLM, which is on no package index, and how they are configured."""
 
 from ..checkouts import Checkout
+from ..scales import GateScales
+
+SCALES = GateScales(
+    scales={
+        "small": {"block_size": 2, "num_blocks": 8, "max_num_seqs": 4},
+        "short": {"block_size": 16, "num_blocks": 8, "max_num_seqs": 4},
+        "tight": {"block_size": 256, "num_blocks": 8, "max_num_seqs": 4},
+    },
+    plain={},
+    features=(),
+    chunk_key="max_num_batched_tokens",
+)
+
 
 CHECKOUT = Checkout(
     name="nano-vllm",

@@ -1,7 +1,7 @@
 """Parts of a prompt that an encoder computes, as vLLM has them: placeholders of pictures.
 
-No model with an encoder is loaded: what vLLM would derive from it, its budget and the size of its
-cache, comes from the configuration.
+No model with an encoder is loaded. Budget and cache size come from the configuration, and have to
+be what vLLM derives for some model.
 """
 
 import importlib
@@ -22,6 +22,33 @@ def check(config: Mapping[str, Any]) -> None:
         raise refuse("num_lookahead_tokens", config["num_lookahead_tokens"], "0 with an encoder")
 
 
+def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
+    """Refuse a budget or a cache size that no model gives: neither is an option of vLLM.
+
+    Raises:
+        RefusedError: vLLM derives another one.
+    """
+    if not config.get(BUDGET):
+        return
+    module = importlib.import_module("vllm.v1.core.encoder_cache_manager")
+    largest = longest_input(config)
+    derived = module.compute_mm_encoder_budget(vllm_config.scheduler_config, {"image": largest})
+    for key, value in zip(KEYS, derived, strict=True):
+        if config[key] != value:
+            raise refuse(
+                key,
+                config[key],
+                f"{value}: {release} derives it (compute_mm_encoder_budget) from "
+                f"max_num_batched_tokens {config['max_num_batched_tokens']} and an input of "
+                f"{largest} tokens",
+            )
+
+
+def longest_input(config: Mapping[str, Any]) -> int:
+    """Tokens of the largest input that can be computed and kept."""
+    return int(min(config.get(BUDGET, 0), config.get(ROOM, 0)))
+
+
 def equip(scheduler: Any, config: Mapping[str, Any]) -> None:
     """Give a scheduler the encoder of the configuration."""
     if not config.get(BUDGET):
@@ -35,7 +62,7 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
     """The encoder inputs of a request, as vLLM has them; raises RefusedError for one that no step
     can compute, which vLLM's input processor refuses where it knows the model."""
     inputs = importlib.import_module("vllm.multimodal.inputs")
-    specs, longest = [], min(config.get(BUDGET, 0), config.get(ROOM, 0))
+    specs, longest = [], longest_input(config)
     for segment in request.inputs:
         if segment.length > longest:
             raise RefusedError(

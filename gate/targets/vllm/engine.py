@@ -12,16 +12,15 @@ from typing import Any
 
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import encoder, in_flight
+from . import encoder, in_flight, start_up
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
+from .observation import SchedulerView
 from .offline import block_hasher
-from .release import Release, cached_config, configure
-from .view import SchedulerView
+from .release import NULL_BLOCK, Release, cached_config, configure
 
 AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the one before it is computed
-NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
 
@@ -32,7 +31,7 @@ class Engine(SchedulerView):
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
         encoder.check(config)
         in_flight.check(config)
-        vllm_config = configure(release, config)
+        vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         pool = (config["block_size"], self.usable_blocks)
         super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
@@ -194,12 +193,7 @@ def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: in
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
-    spec = interface.FullAttentionSpec(
-        block_size=block_size,
-        num_kv_heads=1,
-        head_size=32,
-        dtype=importlib.import_module("torch").float32,
-    )
+    spec = start_up.attention(block_size)
     group = interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
     vllm_config.cache_config.num_gpu_blocks = num_blocks
     return chosen(

@@ -17,8 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from .observation import Decided, look_at, look_before, observe, observed_fields
-from .view import SchedulerView
+from .observation import Decided, SchedulerView, look_at, look_before, observe, observed_fields
 
 TRACE = "SCHEDPROOF_TRACE"
 LIMIT = "SCHEDPROOF_TRACE_MIB"  # where the record ends

@@ -12,14 +12,18 @@ from typing import Any
 
 from .. import scheduler_class
 from ..protocol_checks import RefusedError, refuse
+from ..release_adapter import StartUp, checked_start
+from . import start_up
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
+from .encoder import check_derived
 from .offline import engine_config, prepare_environment, version_of
 
 # What vLLM calls a key of the scenario format where it has another name for it.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
-# The pool is not an option: it is given to the scheduler, as the engine core gives it.
+NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
+# The pool is an option with another meaning: its blocks, the null block among them.
 # Two keys describe the drafter, which is one option of vLLM, and two the connector. What an encoder
 # has, vLLM works out of a model.
 NOT_OPTIONS = frozenset(
@@ -33,6 +37,8 @@ OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
     "long_prefill_token_threshold",
 )
+# What an adapter raises that a release has moved something away from.
+PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 # What a release does that knows nothing of the option.
 WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
 
@@ -88,9 +94,15 @@ def _plain_cpu() -> Any:
     return type("PlainCpu", (interface.Platform,), body)()
 
 
-def configure(release: Release, config: Mapping[str, Any]) -> Any:
-    """vLLM's form of a configuration; raises RefusedError where this release cannot honour it."""
-    options = {}
+def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp]:
+    """vLLM's form of a configuration, and whether a server starts so.
+
+    Raises:
+        RefusedError: this release cannot honour it, or does not start with it.
+    """
+    options: dict[str, Any] = {}
+    if config["num_blocks"] is not None:
+        options["num_gpu_blocks_override"] = config["num_blocks"] + NULL_BLOCK
     for key, value in config.items():
         name = VLLM_NAMES.get(key, key)
         if name in release.options:
@@ -105,7 +117,28 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
-    return vllm_config
+    try:
+        planned = _planning(drafter(config), policy, **options)
+    except PARTS_MISSING as error:
+        return vllm_config, StartUp(None, f"{release}: {start_up.CHECK} cannot be run: {error}")
+
+    def check() -> None:
+        check_derived(release, config, vllm_config)
+        if planned is not None:
+            blocks, length = config["num_blocks"], config["max_model_len"]
+            raise RefusedError(
+                f"$.config.num_blocks is {json.dumps(blocks)}; {release} does not start with "
+                f"max_model_len {length} ({start_up.CHECK}: {planned})"
+            )
+
+    return vllm_config, checked_start(f"{release} {start_up.CHECK}", check)
+
+
+@functools.lru_cache(maxsize=64)
+def _planning(drafts: tuple[str, int] | None, policy: str | None, **options: Any) -> str | None:
+    """Why vLLM does not start with these options; None if it does."""
+    vllm_config = cached_config(drafts, policy, **options)
+    return start_up.refusal(vllm_config, start_up.attention(vllm_config.cache_config.block_size))
 
 
 @functools.lru_cache(maxsize=64)

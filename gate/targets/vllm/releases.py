@@ -1,7 +1,56 @@
-"""Releases and checkouts of vLLM, and how their process is set up."""
+"""Releases and checkouts of vLLM: their process, and the configurations they are judged in."""
 
 from ..checkouts import Checkout
+from ..scales import POOL, Configuration, GateScales
 from ..supported_releases import Package
+
+ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
+
+SCALES = GateScales(
+    scales={
+        "small": {"block_size": 2, "max_num_seqs": 4, "max_model_len": 16},
+        "short": {"block_size": 16, "max_num_seqs": 4, "max_model_len": 64},
+        "tight": {"block_size": 16, "max_num_seqs": 4, "max_model_len": 256},
+    },
+    plain={"enable_prefix_caching": False, "num_blocks": None},
+    features=(
+        {"enable_prefix_caching": True},
+        POOL,
+        {"enable_chunked_prefill": False},
+        {"policy": "priority"},
+        {"watermark": 0.1, **POOL},
+        {"reserve_full_isl": False},
+        {"long_prefill_token_threshold": 4},
+        {"num_speculative_tokens": 2},
+        {"num_lookahead_tokens": 2, "num_speculative_tokens": 2},
+        {"async_scheduling": True},
+        {"pipeline_parallel_size": 2},
+        {"early_completions": 1, "pipeline_parallel_size": 2},
+        # A class that always decides ahead takes them so only.
+        {"pipeline_parallel_size": 2, "async_scheduling": True},
+        {"early_completions": 1, "async_scheduling": True},
+        {"kv_connector": True},
+        {"kv_load_failure_policy": "fail", "kv_connector": True},
+        {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
+    ),
+    chunk_key="max_num_batched_tokens",
+    configurations=(
+        Configuration("one step at a time", {"async_scheduling": False}),
+        Configuration("drafts", {"num_speculative_tokens": 2}),
+        Configuration("asynchronous", ASYNC),
+        Configuration("asynchronous, fast worker", {**ASYNC, "early_completions": 2}),
+        Configuration("pipeline of three", {"pipeline_parallel_size": 3}),
+        Configuration("asynchronous, pipeline of three", {**ASYNC, "pipeline_parallel_size": 3}),
+        Configuration("connector", CONNECTOR),
+        Configuration("connector, asynchronous", {**CONNECTOR, **ASYNC}),
+        Configuration(
+            "connector, asynchronous, policy fail",
+            {**CONNECTOR, **ASYNC, "kv_load_failure_policy": "fail"},
+        ),
+        Configuration("encoder", {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 8}),
+    ),
+)
+
 
 EXAMINED = ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")
 

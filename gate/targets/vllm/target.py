@@ -56,7 +56,8 @@ class VllmTarget(HostedTarget):
         release = load_release()
         engine = Engine(release, config)
         title = scheduler_class.title("vllm", release.version)
-        return Hosted(engine, *title, observed_fields(engine), defaults(release))
+        observes = observed_fields(engine)
+        return Hosted(engine, *title, observes, defaults(release), engine.start_up)
 
     def admit(self, engine: Engine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""

@@ -11,8 +11,7 @@ from ....model.systems import full_config, resolve_revision
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
-from ....properties.explanations.explain import explain
-from ....properties.explanations.projections import Projected, projections
+from ....properties.explanations.explain import Projected, explain, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load

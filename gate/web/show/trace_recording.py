@@ -11,8 +11,7 @@ from ....model.scenario import Request, Scenario
 from ....properties.rules.registry import LOCKSTEP
 from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
-from ...traces.source import Source
-from ...traces.trace_file import read_trace
+from ...traces.trace_file import Source, read_trace
 from .following import Follower
 from .recording import Run, ended, reported
 

@@ -28,8 +28,7 @@ from ...explore.explorer import Ended, memory_mb
 from ...explore.report import Reporter
 from ...files.scenario_file import file_name, scenario_json
 from ...files.writing import write
-from ...targets.limits import STEP_LIMIT, replay_options
-from ...targets.target_spec import MODEL
+from ...targets.target_spec import MODEL, STEP_LIMIT, replay_options
 from ..base.page import render_page
 from ..base.words import measures, progress, queues
 

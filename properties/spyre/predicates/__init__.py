@@ -1,6 +1,6 @@
 """Predicates of Spyre, one file per topic."""
 
-from ...rules.defaults import default_is
+from ...rules.predicate import default_is
 from . import admission, decode, pausing, prefill, prefix, priority, volume
 
 PREDICATES = {

@@ -53,7 +53,10 @@ def whole_prompt_known(history: RunHistory, step: Step) -> bool:
 
 
 def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
-    """A chunk that is cached as a whole is skipped (SPY-R54)."""
+    """A chunk that is cached as a whole is skipped (SPY-R54).
+
+    `scheduled` does not count cached tokens, so such a chunk would show none.
+    """
     for one in history.prefill_members(step):
         if step.scheduled[one.id] == 0:
             return f"{one.id} runs a chunk all of whose tokens are cached"

@@ -1,6 +1,6 @@
 """Predicates of vLLM V1, one file per topic."""
 
-from ...rules.defaults import default_is
+from ...rules.predicate import default_is
 from . import admission, blocks, budget, encoder, in_flight, loads, preemption, queues
 
 PREDICATES = {

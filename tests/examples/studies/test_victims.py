@@ -12,7 +12,7 @@ from schedproof.examples.studies.workloads import ENGINE, WORKLOADS, workload
 from schedproof.model.scenario import Request
 from schedproof.model.vllm.config import VllmConfig
 from schedproof.model.vllm.model import VllmModel
-from schedproof.model.vllm.plan import Plan
+from schedproof.model.vllm.queue import Plan
 
 BLOCK = 16
 COLD = next(one for one in POLICIES if one.name == "cold")

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
-from schedproof.gate.traces.source import Source
-from schedproof.gate.traces.trace_file import read_trace
+from schedproof.gate.traces.trace_file import Source, read_trace
 from schedproof.tests.mutants.faults import mutants_of
 from schedproof.tests.mutants.planting import planted
 

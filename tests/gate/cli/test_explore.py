@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.cli import explore as explore_command
-from schedproof.gate.explore.choice import chosen_scopes, read_limits
+from schedproof.gate.explore.explorer import chosen_scopes, read_limits
 from schedproof.gate.explore.report import _limits
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.solver.spyre.scopes import SCOPES
+from schedproof.solver.spyre.space import SCOPES
 from schedproof.spec.systems import SYSTEMS
 
 ONE = ["--scope", "lengths", "--requests", "1", "--limits", "12"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from schedproof.gate.cli.init import texts
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.starting.files import texts
 from schedproof.spec.systems import SYSTEMS
 
 from ...command_line import runner

@@ -36,7 +36,7 @@ def verdict(**changes):
 
 def reported(console, judged):
     made = console()
-    ChangeReporter(made, load("vllm"))(Judged(judged))
+    ChangeReporter(made, load("vllm"), False)(Judged(judged))
     return printed(made)
 
 
@@ -45,7 +45,7 @@ def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
     assert len(lines) == 3
     assert lines[1] == "the base breaks as well: ALL-R05"
     assert lines[2] == (
-        "Mine (vllm 0.28.0) against vllm 0.28.0: breaks no rule that the base keeps, in what ran "
+        "Mine (vllm 0.28.0) against vllm 0.28.0: no fault that the base does not have, in what ran "
         "(seed 0)"
     )
 
@@ -57,7 +57,7 @@ def test_what_it_repairs_and_decides_otherwise_is_a_line_each_with_its_command(c
     assert "REPAIRS ALL-R05 " in text
     assert ": schedproof replay r.json\n" in text
     assert "DIFFERS decision: preempted (4 runs): schedproof replay d.json\n" in text
-    assert "repairs 1, 1 kind of difference (seed 0)" in text
+    assert "repairs 1 rule, 1 kind of difference (seed 0)" in text
 
 
 def test_the_base_of_a_class_is_the_class_of_the_release_from_which_it_is_derived():

@@ -16,7 +16,7 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.scope import lengths
-from schedproof.solver.spyre.scopes import SHARED, Scope
+from schedproof.solver.spyre.space import SHARED, Scope
 from schedproof.spec.catalogue import load as load_catalogue
 from schedproof.spec.catalogue import select
 

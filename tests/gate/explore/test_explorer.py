@@ -22,7 +22,7 @@ from schedproof.gate.explore.explorer import (
 )
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.exploration.scope import lengths
-from schedproof.solver.spyre.scopes import SCOPES, Scope
+from schedproof.solver.spyre.space import SCOPES, Scope
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("spyre") if rule.checked]

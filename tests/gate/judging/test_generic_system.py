@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import schedproof
+from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.model.errors import InputError
@@ -76,7 +77,9 @@ class Lifo(ModelTarget):
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
+    """An empty folder and a third of the usual runs, which exercise what is asserted."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROFILES, "quick", Profile(20, 20, 20, 2_000))
 
 
 @pytest.fixture

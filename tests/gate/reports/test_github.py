@@ -12,7 +12,7 @@ from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.events import Began, Judged, Notice, Progress
 from schedproof.gate.reports.github import GitHub
-from schedproof.gate.reports.ndjson import FoundLine, Ndjson
+from schedproof.gate.reports.options import FoundLine, Ndjson
 from schedproof.gate.reports.terminal import Pace, Terminal
 
 from .. import reported
@@ -28,7 +28,7 @@ def annotated(console, summary, **changes):
     return reported.printed(console).splitlines()
 
 
-def test_each_finding_is_annotated(console, tmp_path, snapshot):
+def test_each_fault_is_annotated(console, tmp_path, snapshot):
     assert annotated(console(), tmp_path / "summary.md") == snapshot
 
 
@@ -85,7 +85,7 @@ def test_a_file_is_named_from_the_workspace(console, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "project")
     made = console()
     reporter = GitHub(made, reported.RULES, None, tmp_path, TOKEN)
-    reporter(reported.found("out/a,b.json"))
+    reporter(Judged(reported.verdict(findings=(reported.found("out/a,b.json").finding,))))
     reporter.close()
     assert "::error file=project/out/a%2Cb.json,line=1," in reported.printed(made)
 
@@ -108,7 +108,7 @@ def test_a_gate_without_findings_says_only_why_it_says_nothing(
         reporter(event)
     reporter.close()
     assert reported.heard(reported.printed(made).splitlines(), TOKEN) == commands
-    assert "0 findings" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert "0 faults" in (tmp_path / "summary.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

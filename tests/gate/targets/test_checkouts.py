@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.targets import checkouts
-from schedproof.gate.targets.checkout_metadata import metadata_folder
-from schedproof.gate.targets.checkouts import ADAPTERS, known_checkouts
+from schedproof.gate.targets.checkouts import ADAPTERS, known_checkouts, metadata_folder
 from schedproof.gate.targets.nano_vllm.releases import CHECKOUT as NANO
 from schedproof.gate.targets.supported_releases import Release, packages
 from schedproof.gate.targets.target_spec import parse_target

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from schedproof.gate.targets import release_index, releases, wheels
-from schedproof.gate.targets.release_index import releases_of
+from schedproof.gate.targets import releases, wheels
+from schedproof.gate.targets.releases import releases_of
 from schedproof.gate.targets.supported_releases import ReleaseError, packages
 
 from .wheel_files import make_wheel
@@ -14,7 +14,7 @@ from .wheel_files import make_wheel
 def answers(monkeypatch, code, out, err=""):
     done = SimpleNamespace(returncode=code, stdout=out, stderr=err)
     fake = SimpleNamespace(run=lambda *_, **__: done)
-    monkeypatch.setattr(release_index, "subprocess", fake)
+    monkeypatch.setattr(releases, "subprocess", fake)
 
 
 def test_of_vllm_the_index_is_asked_and_what_cannot_be_judged_left_out(monkeypatch):
@@ -25,7 +25,7 @@ def test_of_vllm_the_index_is_asked_and_what_cannot_be_judged_left_out(monkeypat
 
 
 def test_of_others_those_that_are_supported(monkeypatch):
-    monkeypatch.setattr(release_index, "subprocess", None)
+    monkeypatch.setattr(releases, "subprocess", None)
     there = releases_of("sendnn-inference")
     assert there[0] == "sendnn-inference==2.0.0"
     assert there[-1] == "sendnn-inference==2.6.3"

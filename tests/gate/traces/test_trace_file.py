@@ -18,8 +18,7 @@ from schedproof.gate.traces.run_events import (
     Stepped,
     Stopped,
 )
-from schedproof.gate.traces.source import Source, opened_trace
-from schedproof.gate.traces.trace_file import MAX_LINE, read_trace
+from schedproof.gate.traces.trace_file import MAX_LINE, Source, opened_trace, read_trace
 
 from ..trace_build import Line, bent, recorded, scenario, text, without_output_lens
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.pool import Pool, blocks_for
-from schedproof.model.prefix import prefix
+from schedproof.model.pool import Pool, blocks_for, prefix
 from schedproof.model.spyre import documented
 from schedproof.model.spyre.documented import DOCUMENTED, usable_blocks
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2

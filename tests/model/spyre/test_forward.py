@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from schedproof.model.members import without
-from schedproof.model.pool import Pool
-from schedproof.model.prefix import prefix
+from schedproof.model.pool import Pool, prefix
 from schedproof.model.spyre import forward
 from schedproof.model.spyre.forward import Forward
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2

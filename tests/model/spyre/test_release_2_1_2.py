@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.pool import Pool
-from schedproof.model.prefix import prefix
+from schedproof.model.pool import Pool, prefix
 from schedproof.model.spyre import documented, release_2_1_2
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.state import State

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedproof.model.pool import Pool, blocks_for
-from schedproof.model.prefix import prefix
+from schedproof.model.pool import Pool, blocks_for, prefix
 from schedproof.model.spyre import forward, scheduler
 from schedproof.model.spyre.documented import chunk_count
 from schedproof.model.spyre.forward import Forward

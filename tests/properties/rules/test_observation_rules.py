@@ -10,8 +10,8 @@ from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.rules.defaults import default_is
-from schedproof.properties.rules.observation_rules import shown_wrongly, something_shown
+from schedproof.properties.rules.common import shown_wrongly, something_shown
+from schedproof.properties.rules.predicate import default_is
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
@@ -61,15 +61,16 @@ def test_a_request_shows_what_it_holds(seen, says):
         ("decode", {"a": 1}, None),
         ("prefill", {"b": 5}, None),
         ("mixed", {"a": 1, "b": 5}, None),
-        ("prefill", {"a": 1}, "a goes on to generate, and the step is named a prefill"),
-        ("decode", {"b": 1}, "b has emitted no token yet, and the step is named a decode"),
-        ("prefill", {"a": 1, "b": 5}, "a goes on to generate, and the step is named a prefill"),
-        ("mixed", {"a": 1}, "the step is named mixed, and is a decode alone"),
-        ("mixed", {"b": 5}, "the step is named mixed, and is a prefill alone"),
+        ("prefill", {"a": 1}, "a goes on to generate: say decode"),
+        ("decode", {"b": 1}, "b has emitted no token yet: say prefill"),
+        ("prefill", {"a": 1, "b": 5}, "a goes on to generate: say mixed"),
+        ("mixed", {"a": 1}, "all that it does is decode: say decode"),
+        ("mixed", {"b": 5}, "all that it does is prefill: say prefill"),
     ],
 )
 def test_a_step_is_named_after_what_its_requests_do(kind, scheduled, says):
-    assert shown_wrongly(history(), Step(kind=kind, scheduled=scheduled)) == says
+    message = shown_wrongly(history(), Step(kind=kind, scheduled=scheduled))
+    assert message == (says and f"kind is {kind} in step 1, but {says}")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_a_preempted_request_that_computes_again_what_it_lost_does_not_decode():
     before = history()
     before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
     seen = Step(kind="decode", scheduled={"a": 2}, prefix_hit={"a": 4})
-    says = "a computes again what it lost, and the step is named a decode"
+    says = "kind is decode in step 2, but a computes 2 lost tokens: say prefill"
     assert shown_wrongly(before, seen) == says
     assert shown_wrongly(before, msgspec.structs.replace(seen, kind="prefill")) is None
     assert shown_wrongly(before, msgspec.structs.replace(seen, kind="mixed")) is not None

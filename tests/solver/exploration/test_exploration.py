@@ -11,11 +11,17 @@ from schedproof.model.systems import full_config, make_model, resolve_revision
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions, scenario_of
 from schedproof.solver.exploration.models import Stepped
-from schedproof.solver.exploration.scheduler_space import SchedulerSpace, alike
+from schedproof.solver.exploration.scheduler_space import (
+    WASTE_IN_LINE,
+    SchedulerSpace,
+    Wait,
+    alike,
+    never_ends,
+    waits_too_long,
+)
 from schedproof.solver.exploration.scope import lengths, menu_of
 from schedproof.solver.exploration.undecided import OWN, RequestMenu
-from schedproof.solver.exploration.waiting import WASTE_IN_LINE, Wait, never_ends, waits_too_long
-from schedproof.solver.spyre.scopes import SCOPES
+from schedproof.solver.spyre.space import SCOPES
 from schedproof.solver.systems import explored_systems, proofs_of, space_of
 from schedproof.spec.catalogue import load, select
 

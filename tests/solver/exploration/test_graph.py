@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
+from schedproof.gate.explore.explorer import chosen_rules, chosen_scopes
 from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay

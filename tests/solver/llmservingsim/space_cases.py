@@ -2,8 +2,7 @@
 
 from schedproof.model.llmservingsim import documented, head, kv_cache, scheduler
 from schedproof.solver.exploration.scope import lengths
-from schedproof.solver.llmservingsim.scopes import SHARED, Scope
-from schedproof.solver.llmservingsim.space import LlmServingSimModels
+from schedproof.solver.llmservingsim.space import SHARED, LlmServingSimModels, Scope
 
 from ..space_cases import Cases, Fault, always, of_the_explorer, one_block_more, rows, scope_named
 

@@ -5,8 +5,7 @@ from schedproof.model.nano_vllm.state import Sequence
 from schedproof.solver.exploration.canonical_names import CanonicalNames
 from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.nano_vllm import space
-from schedproof.solver.nano_vllm.scopes import IN_CHUNKS, SHARED, Scope
-from schedproof.solver.nano_vllm.space import NanoModels
+from schedproof.solver.nano_vllm.space import IN_CHUNKS, SHARED, NanoModels, Scope
 
 from ..space_cases import (
     Cases,

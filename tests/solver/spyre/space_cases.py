@@ -5,8 +5,7 @@ from dataclasses import replace
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.spyre import space
-from schedproof.solver.spyre.scopes import SHARED, Scope
-from schedproof.solver.spyre.space import Key, SpyreModels
+from schedproof.solver.spyre.space import SHARED, Key, Scope, SpyreModels
 from schedproof.spec.systems import SYSTEMS
 
 from ..space_cases import Cases, Wrong, always, of_the_explorer

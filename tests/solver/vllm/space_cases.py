@@ -4,17 +4,17 @@ from schedproof.model.vllm import connector, in_flight, kv_cache, queue, schedul
 from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.vllm import key
 from schedproof.solver.vllm.key import Key
-from schedproof.solver.vllm.scopes import (
+from schedproof.solver.vllm.space import (
     AHEAD,
     EITHER,
     LOADS,
     SHARED,
     STAGES,
     Scope,
+    VllmModels,
     loaded,
     ranked,
 )
-from schedproof.solver.vllm.space import VllmModels
 
 from ..space_cases import (
     Cases,

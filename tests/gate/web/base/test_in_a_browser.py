@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
+from schedproof.gate.explore.explorer import chosen_rules, chosen_scopes
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.web.base.page import render_page
 from schedproof.gate.web.states.data import page_data

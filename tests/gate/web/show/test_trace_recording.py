@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from schedproof.gate.traces.source import opened_trace
+from schedproof.gate.traces.trace_file import opened_trace
 from schedproof.gate.web.show.page import plain
 from schedproof.gate.web.show.recording import recorded as made
 from schedproof.gate.web.show.trace_recording import recorded_trace

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
+from schedproof.gate.explore.explorer import chosen_rules, chosen_scopes
 from schedproof.gate.files.scenario_file import scenario_of
 from schedproof.gate.web.states import data as drawing
 from schedproof.gate.web.states.data import page_data, shown_run

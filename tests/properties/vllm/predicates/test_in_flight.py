@@ -10,7 +10,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules import common
-from schedproof.properties.rules import observation_rules as shown
+from schedproof.properties.rules import common as shown
 from schedproof.properties.vllm.history import in_flight as flights
 from schedproof.properties.vllm.history.run import Coming, VllmState
 from schedproof.properties.vllm.predicates import blocks, budget, in_flight, preemption, queues
@@ -139,7 +139,9 @@ def test_a_first_token_on_its_way_makes_a_request_that_decodes():
     one = request("a", 6, 6, 0, tokens_in_flight=1)
     history = before(one, running="a", **AHEAD)
     step = ran({"a": 1}, "a", prefilling=(), computed={"a": 7}, blocks={"a": (1, 2)})
-    assert shown.shown_wrongly(history, step) == ("the step is named mixed, and is a decode alone")
+    assert shown.shown_wrongly(history, step) == (
+        "kind is mixed in step 0, but all that it does is decode: say decode"
+    )
 
 
 def test_a_block_is_found_when_its_last_token_is_known():

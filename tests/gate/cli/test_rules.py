@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from schedproof.gate.reports import catalogue as catalogue_rules
+from schedproof.gate.cli import rules as catalogue_rules
 from schedproof.model.systems import revisions_of
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.systems import explored_systems, proofs_of, space_of

@@ -1,0 +1,203 @@
+"""Findings by cause: what a maintainer would repair with one change is one fault.
+
+Nobody can read a cause off a run. These count as one, each of which one change usually repairs:
+
+- the same scenario breaks several rules, or a step does;
+- the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
+  knows the same of both;
+- a rule breaks in a run in which another one has broken before, and needs no further feature;
+- what was shrunk needs the same features, and the first step that differs from the model's differs
+  in the same fields.
+
+A finding that needs another feature than the rule before it is a fault that may be a consequence.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...properties.checking.failure_signature import shape
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import AT_THE_DOOR, FOLLOW_NOTHING, LOCKSTEP, NEVER_CRASHES
+from ...spec.catalogue import Rule
+from .verdict import Fault, Finding
+
+# What a user of the engine sees, the worst first.
+MEANS = {
+    "crash": "the engine stops: the scheduler raises, and every request that it holds is lost",
+    "hang": "the engine stands still: the scheduler does not answer, and no request goes on",
+    "request": "a request is lost, doubled, or goes on after its end: its client waits for ever, "
+    "or gets what is not its own",
+    "blocks": "blocks of the cache are lost or read by the wrong request: the engine runs out of "
+    "memory, or answers with another request's tokens",
+    "tokens": "a client gets too many or too few tokens, or the wrong reason why they end",
+    "wait": "requests wait longer than they need to, or for ever",
+    "door": "a request is refused that could run",
+    "limit": "the scheduler goes beyond a bound, or does otherwise than its documents say",
+    "decision": "the scheduler decides otherwise than its documents say",
+    "adapter": "nothing: the adapter describes a step wrongly, and rules that read it say nothing",
+}
+KINDS = {
+    NEVER_CRASHES: "crash",
+    "ALL-R02": "hang",
+    "ALL-R03": "request",
+    "ALL-R04": "tokens",
+    "ALL-R08": "blocks",
+    "ALL-R09": "blocks",
+    "ALL-R11": "blocks",
+    AT_THE_DOOR: "door",
+}
+BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
+ACCEPTED_FOR = datetime.timedelta(days=90)
+
+
+def faults_of(
+    findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date
+) -> tuple[Fault, ...]:
+    """The faults, what is worst for a user of the engine first, known divergences last; `rules` by
+    id. `today`: an entry that accepts a fault ends so many days later."""
+    groups: list[list[Finding]] = []
+    for finding in findings:
+        alike = [group for group in groups if any(_one_cause(finding, one) for one in group)]
+        groups = [group for group in groups if group not in alike]
+        groups.append([one for group in alike for one in group] + [finding])
+    order = list(findings)
+    whole = [sorted(group, key=lambda one: _root_first(one, order)) for group in groups]
+    whole.sort(key=lambda group: _worst_first(group, rules, order))
+    return tuple(
+        _fault(number, group, whole, rules, today) for number, group in enumerate(whole, 1)
+    )
+
+
+def _one_cause(one: Finding, other: Finding) -> bool:
+    """One change is likely to repair both."""
+    if one.by_adapter != other.by_adapter:
+        # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
+        rule = other.rule if one.by_adapter else one.rule
+        follows = any(_comes_after(*pair) for pair in ((one, other), (other, one)))
+        return follows and not rule.startswith(FOLLOW_NOTHING)
+    if _content(one) == _content(other):
+        return True
+    if one.rule == other.rule:
+        return _is_one_failure(one, other)
+    if one.rule in _with(other) or other.rule in _with(one):
+        return True
+    for later, earlier in ((one, other), (other, one)):
+        if _comes_after(later, earlier) and _needs_no_more(later, earlier):
+            return True
+    return bool(one.differs) and one.differs == other.differs and _same_needs(one, other)
+
+
+def _is_one_failure(one: Finding, other: Finding) -> bool:
+    """Of the same rule; two crashes are one if they say the same, and two differences from the
+    model if they are in the same fields."""
+    if one.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(one) != _shape(other):
+        return False
+    if one.divergence and one.divergence == other.divergence:
+        return True
+    return _needs_no_more(one, other) or _needs_no_more(other, one)
+
+
+def _with(finding: Finding) -> frozenset[str]:
+    """What breaks in its last step; whatever breaks differs from the model: lockstep says nothing
+    about the cause."""
+    return finding.rules - {LOCKSTEP}
+
+
+def _comes_after(later: Finding, earlier: Finding) -> bool:
+    """The first was found in a run in which what the second is about had broken before."""
+    return bool({*later.behind} & _with(earlier))
+
+
+def _content(finding: Finding) -> str:
+    """The part of its file's name that configuration and requests make."""
+    return Path(finding.scenario).stem.rpartition("-")[2]
+
+
+def _shape(finding: Finding) -> str:
+    return shape(Broken(finding.rule, finding.step, finding.message), ())
+
+
+def _needs_no_more(one: Finding, other: Finding) -> bool:
+    """The first needs no feature that the other does not need, as far as that is known."""
+    return one.needs is None or other.needs is None or {*one.needs} <= {*other.needs}
+
+
+def _same_needs(one: Finding, other: Finding) -> bool:
+    """Both need the same features, of which there are some."""
+    return one.needs is not None and one.needs != () and {*one.needs} == {*(other.needs or ())}
+
+
+def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int]:
+    return bool(finding.behind), bool(finding.others_first), order.index(finding)
+
+
+def kind_of(finding: Finding, rules: Mapping[str, Rule]) -> str:
+    """What kind of thing goes wrong, as in `MEANS`."""
+    if finding.by_adapter:
+        return "adapter"
+    return KINDS.get(finding.rule) or BY_RULE_KIND[rules[finding.rule].kind]
+
+
+def _worst(group: Sequence[Finding], rules: Mapping[str, Rule]) -> str:
+    if any(finding.by_adapter for finding in group):
+        return "adapter"
+    return min((kind_of(finding, rules) for finding in group), key=list(MEANS).index)
+
+
+def _worst_first(
+    group: Sequence[Finding], rules: Mapping[str, Rule], order: Sequence[Finding]
+) -> tuple[bool, int, int]:
+    known = all(finding.divergence for finding in group)
+    return known, list(MEANS).index(_worst(group, rules)), order.index(group[0])
+
+
+def _fault(
+    number: int,
+    group: Sequence[Finding],
+    whole: Sequence[Sequence[Finding]],
+    rules: Mapping[str, Rule],
+    today: datetime.date,
+) -> Fault:
+    root, *others = group
+    broken = dict.fromkeys(
+        [*root.consequences, *(r for o in others for r in (o.rule, *o.consequences))]
+    )
+    before = next(
+        (
+            place
+            for place, other in enumerate(whole, 1)
+            if place != number
+            and any(_comes_after(root, one) and _needs_no_more(one, root) for one in other)
+        ),
+        None,
+    )
+    kind = _worst(group, rules)
+    return Fault(
+        number=number,
+        kind=kind,
+        means=MEANS[kind],
+        rule=root.rule,
+        step=root.step,
+        message=root.message,
+        scenario=root.scenario,
+        replay=root.replay,
+        accept="" if kind == "adapter" else _entry(root, today + ACCEPTED_FOR),
+        follows=tuple(rule for rule in broken if rule != root.rule),
+        scenarios=tuple(dict.fromkeys(one.scenario for one in group)),
+        scales=tuple(dict.fromkeys(one.scale for one in group)),
+        needs=root.needs or (),
+        behind=before,
+        divergence=root.divergence,
+        shrunk=not root.others_first,
+        decided=root.decided,
+    )
+
+
+def _entry(finding: Finding, until: datetime.date) -> str:
+    """What goes into a file of deviations."""
+    return (
+        f'[[known]]\nrule = "{finding.rule}"\nscenario = {json.dumps(finding.scenario)}\n'
+        f'reason = "why it has to stay"\nuntil = {until}\n'
+    )

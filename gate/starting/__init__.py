@@ -1,1 +1,0 @@
-"""What a newcomer starts with: the files of `schedproof init`."""

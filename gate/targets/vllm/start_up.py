@@ -1,0 +1,71 @@
+"""What a release of vLLM checks before it serves: its own planning of the KV cache.
+
+The engine core itself is not started, since it would load a model. Its method that plans the cache
+runs as it is, around an executor whose workers have plenty of memory and nothing to load.
+"""
+
+import functools
+import importlib
+import re
+from typing import Any
+
+CHECK = "get_kv_cache_configs"
+PLENTY = 1 << 40  # bytes on each worker: only `num_gpu_blocks_override` bounds the pool
+LONGEST = re.compile(r"[^.]*estimated maximum model length is \d+")
+
+
+class _Executor:
+    """Workers that have memory for the KV cache and do nothing."""
+
+    def __init__(self, specs: list[dict[str, Any]]) -> None:
+        self._specs = specs
+
+    def get_kv_cache_specs(self) -> list[dict[str, Any]]:
+        return self._specs
+
+    def determine_available_memory(self) -> list[int]:
+        return [PLENTY] * len(self._specs)
+
+    def get_supported_kv_cache_layouts(self) -> list[list[str]]:
+        return [["LBNHC"]] * len(self._specs)  # from 0.33: that of every attention backend
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_args, **_options: None
+
+
+class _EngineCore:
+    """As much of an engine core as planning the KV cache reads."""
+
+    def __init__(self, specs: list[dict[str, Any]]) -> None:
+        self.model_executor = _Executor(specs)
+        self.available_gpu_memory_for_kv_cache = -1
+
+    def collective_rpc(self, *_args: Any, **_options: Any) -> None:
+        """Tell no worker."""
+
+
+def refusal(vllm_config: Any, spec: Any) -> str | None:
+    """Return why the release does not start with this configuration, in its own words, or None.
+
+    `spec` is the KV cache of a layer; each stage of a pipeline has one such layer.
+    """
+    stages = vllm_config.parallel_config.pipeline_parallel_size
+    specs = [{f"layer {stage}": spec} for stage in range(stages)]
+    core = importlib.import_module("vllm.v1.engine.core").EngineCore
+    try:
+        core._initialize_kv_caches(_EngineCore(specs), vllm_config)
+    except (ValueError, NotImplementedError) as error:
+        words = " ".join(str(error).split())
+        longest = LONGEST.search(words)
+        return longest[0].strip() if longest else words.partition(". ")[0]
+    return None
+
+
+@functools.cache
+def attention(block_size: int) -> Any:
+    """A layer of full attention, as small as can be."""
+    interface = importlib.import_module("vllm.v1.kv_cache_interface")
+    float32 = importlib.import_module("torch").float32
+    return interface.FullAttentionSpec(
+        block_size=block_size, num_kv_heads=1, head_size=32, dtype=float32
+    )

@@ -1,0 +1,93 @@
+"""What only an adapter can have done is no verdict about the scheduler: exit code 3."""
+
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.judging.judge import judge
+from schedproof.gate.targets import jsonl
+
+from ..build import Toy, entry
+
+
+class CallsAllDecode(Toy):
+    """Names each step a decode."""
+
+    def bend(self, step):
+        if step["kind"] == "prefill":
+            step["kind"] = "decode"
+
+
+class AlsoLoses(CallsAllDecode):
+    """Loses who waits, too."""
+
+    def bend(self, step):
+        super().bend(step)
+        if len(step["running"]) > 1:
+            step["waiting"] = ["ghost"]
+
+
+def test_a_wrong_kind_is_the_adapters_and_says_what_to_say(gate):
+    verdict = judge(gate(CallsAllDecode(), "ALL-R13 ALL-R03", examples=20))
+    judged = entry(verdict, "ALL-R13")
+    assert judged.status == "inconclusive"
+    words = "ADAPTER: kind is decode in step 0, but r2 has emitted no token yet: say prefill"
+    assert judged.message == words
+    [fault] = verdict.faults
+    assert (fault.kind, fault.accept, verdict.exit_code) == ("adapter", "", 3)
+    assert Path(fault.scenario).exists()
+
+
+def test_what_the_scheduler_does_is_found_behind_it(gate):
+    verdict = judge(gate(AlsoLoses(), "ALL-R13 ALL-R03", examples=20))
+    assert {one.kind for one in verdict.faults} == {"adapter", "request"}
+    assert entry(verdict, "ALL-R03").status == "violated"
+    assert (entry(verdict, "ALL-R13").status, verdict.exit_code) == ("inconclusive", 1)
+
+
+class OtherNames:
+    """An adapter whose parameters have names of their own."""
+
+    def start(self, name, which, options):
+        return {"ok": True, "name": name, "version": which, "observes": [*options]}
+
+    def add(self, req):
+        return {"ok": True, "id": req["id"]}
+
+    def abort(self, who, while_it_runs=False):
+        return {"ok": True, "who": who, "inside": while_it_runs}
+
+    def step(self):
+        raise TypeError("unsupported operand")
+
+
+def test_the_names_of_parameters_are_the_adapters_own():
+    target = OtherNames()
+    assert jsonl.answer(target, b'{"op": "add", "request": {"id": "r0"}}')["id"] == "r0"
+    aborted = jsonl.answer(target, b'{"op": "abort", "id": "r0", "inside": true}')
+    assert (aborted["who"], aborted["inside"]) == ("r0", True)
+    started = b'{"op": "start", "revision": "1", "system": "vllm", "config": {"a": 1}}'
+    assert jsonl.answer(target, started)["name"] == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"op": "stop"}', "OtherNames has no stop; valid: a method stop(self)"),
+        (b'{"op": "add", "request": {}}', "valid: a method add(self, request)"),
+    ],
+)
+def test_a_method_that_cannot_be_called_is_the_adapters_fault(line, says):
+    class TwoParameters(OtherNames):
+        def add(self, req, more):
+            return {"ok": True}
+
+    target = OtherNames() if b"stop" in line else TwoParameters()
+    reply = jsonl.answer(target, line)
+    assert reply["error"] == "protocol"
+    assert says in reply["message"]
+
+
+def test_a_type_error_inside_a_method_is_a_crash_of_the_scheduler():
+    reply = jsonl.answer(OtherNames(), b'{"op": "step"}')
+    assert (reply["error"], reply["message"]) == ("crashed", "TypeError: unsupported operand")

@@ -1,0 +1,120 @@
+"""Findings by cause: what belongs together, what comes first, and what is said of it."""
+
+from datetime import date
+from typing import Any
+
+from schedproof.gate.judging.faults import faults_of
+from schedproof.gate.judging.verdict import Fault, Finding
+from schedproof.spec.catalogue import load
+
+RULES = {rule.id: rule for rule in load("vllm")}
+
+
+def finding(rule: str, **changes: Any) -> Finding:
+    """A finding that was shrunk, and needs nothing."""
+    values: dict[str, Any] = {
+        "rule": rule,
+        "engine": "hypothesis",
+        "scale": "small",
+        "scenario": f"out/{rule}-{abs(hash((rule, *changes.items()))):010x}.json",
+        "step": 3,
+        "message": "r0 and 2 blocks",
+        "requests": 1,
+        "consequences": (),
+        "found_after": 1.0,
+        "shrunk_in": 1.0,
+        "needs": (),
+    }
+    return Finding(**(values | changes))
+
+
+def faults(*findings: Finding) -> tuple[Fault, ...]:
+    return faults_of(findings, RULES, date(2026, 1, 31))
+
+
+def together(*findings: Finding) -> list[list[str]]:
+    return [[one.rule, *one.follows] for one in faults(*findings)]
+
+
+def test_rules_that_break_in_one_scenario_are_one_fault():
+    one = finding("ALL-R10", scenario="out/ALL-R10-0123456789.json", needs=("num_blocks",))
+    other = finding("ALL-R06", scenario="out/ALL-R06-0123456789.json", needs=None)
+    assert together(one, other) == [["ALL-R10", "ALL-R06"]]
+
+
+def test_rules_that_break_in_one_step_are_one_fault():
+    first = finding("ALL-R05", consequences=("ALL-R10",))
+    assert together(first, finding("ALL-R10", scale="tight")) == [["ALL-R05", "ALL-R10"]]
+
+
+def test_that_a_step_differs_from_the_models_joins_nothing():
+    one, other = (finding(rule, consequences=("ALL-R07",)) for rule in ("V1-R09", "V1-R05"))
+    assert len(faults(one, other)) == 2
+
+
+def test_a_rule_at_two_scales_is_one_fault_if_one_needs_no_more_than_the_other():
+    small, tight = finding("V1-R09"), finding("V1-R09", scale="tight", needs=("abort",))
+    [fault] = faults(tight, small)
+    assert fault.scales == ("tight", "small")
+    assert fault.scenarios == (tight.scenario, small.scenario)
+    other = finding("V1-R09", scale="tight", needs=("policy priority",))
+    assert len(faults(finding("V1-R09", needs=("abort",)), other)) == 2
+
+
+def test_two_crashes_are_one_fault_if_they_say_the_same():
+    crash = finding("ALL-R01", message="KeyError: 3")
+    assert len(faults(crash, finding("ALL-R01", scale="tight", message="KeyError: 17"))) == 1
+    assert len(faults(crash, finding("ALL-R01", scale="tight", message="IndexError: 3"))) == 2
+
+
+def test_what_breaks_behind_a_rule_and_needs_no_more_follows_from_it():
+    leak = finding("ALL-R09", needs=("num_blocks",))
+    stall = finding("ALL-R10", needs=("num_blocks",), behind=("ALL-R09",))
+    assert together(stall, leak) == [["ALL-R09", "ALL-R10"]]
+
+
+def test_what_breaks_behind_a_rule_and_needs_more_is_a_fault_of_its_own():
+    leak = finding("ALL-R09", needs=("num_blocks",))
+    lost = finding("ALL-R03", needs=("abort", "num_blocks"), behind=("ALL-R09",))
+    first, second = faults(leak, lost)
+    assert (first.rule, first.behind) == ("ALL-R03", 2)
+    assert (second.rule, second.behind) == ("ALL-R09", None)
+
+
+def test_one_decision_that_breaks_two_rules_is_one_fault():
+    needs = ("long_prefill_token_threshold",)
+    one = finding("V1-R11", needs=needs, differs="scheduled")
+    assert len(faults(one, finding("V1-R04", needs=needs, differs="scheduled"))) == 1
+    assert len(faults(one, finding("V1-R04", needs=needs, differs="waiting"))) == 2
+    plain = [finding(rule, differs="scheduled") for rule in ("V1-R11", "V1-R04")]
+    assert len(faults(*plain)) == 2  # what needs nothing may have any cause
+
+
+def test_what_is_worst_for_a_user_comes_first_and_what_is_known_last():
+    known = finding("ALL-R01", divergence="0.28.0: it crashes")
+    rules = ["V1-R09", "ALL-R12", "ALL-R05", "ALL-R04", "ALL-R09", "ALL-R03", "ALL-R02"]
+    needs = {rule: (rule,) for rule in rules}
+    found = [finding(rule, needs=needs[rule], message=rule) for rule in rules]
+    ordered = [one.rule for one in faults(known, *found)]
+    worst = ["ALL-R02", "ALL-R03", "ALL-R09", "ALL-R04", "ALL-R05", "ALL-R12", "V1-R09"]
+    assert ordered == [*worst, "ALL-R01"]
+
+
+def test_a_fault_says_what_its_user_sees_and_how_to_accept_it():
+    [fault] = faults(finding("ALL-R09", scenario="out/ALL-R09-0123456789.json"))
+    assert fault.means.startswith("blocks of the cache are lost")
+    assert fault.accept.splitlines() == [
+        "[[known]]",
+        'rule = "ALL-R09"',
+        'scenario = "out/ALL-R09-0123456789.json"',
+        'reason = "why it has to stay"',
+        "until = 2026-05-01",
+    ]
+
+
+def test_what_was_not_shrunk_says_so_and_joins_what_it_may_follow_from():
+    first = finding("ALL-R09", needs=("num_blocks",))
+    later = finding("ALL-R10", needs=None, others_first=3, behind=("ALL-R09",))
+    assert together(first, later) == [["ALL-R09", "ALL-R10"]]
+    [alone] = faults(finding("ALL-R10", needs=None, others_first=3))
+    assert not alone.shrunk
