@@ -16,6 +16,7 @@ from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
 from ...model.scenario import Scenario
 from ...model.target import Target
+from ...properties.checking.difference import Difference
 from ...properties.checking.recording import Recorded, Recorder, RecordError
 from ...properties.checking.replay import replay
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
@@ -175,14 +176,16 @@ def _difference(
     pair = gate.base.pair
     pair.coverage.refused.clear()
     pair.sides[0].target = Recorded(record.answers)
+    difference: Difference | None = None
+    earlier: Difference | None = None
     try:
         outcome = replay(pair, scenario, ())
     except RecordError as error:
         raise FileError(f"{file}: line {line}: {error}") from None
     except (ConfigRefused, InputError):
-        refused = [one.difference for one in pair.coverage.refused.values()]
-        totals["refused"] += not refused
-        difference, earlier = (refused or [None])[0], None
+        for refused in pair.coverage.refused.values():
+            difference = refused.difference
+        totals["refused"] += difference is None
     else:
         totals.update(outcome.counts)
         difference = pair.difference

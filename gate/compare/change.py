@@ -25,7 +25,10 @@ from ..targets.supported_releases import parse_release
 from ..targets.target_spec import TargetSpec, parse_target, replay_options
 from .keeping import keep_differences
 
-MOST = 12  # kinds of decision that are shown
+MOST = 12  # kinds of decision that are shrunk and written down
+SHOWN = 5  # of them that are printed
+WHOLE = 2  # faults that are printed with their scenarios
+FEW = 3  # runs in which only the base breaks a rule, before the change is said to repair it
 ATTEMPTS = 60  # to shrink a scenario that a change repairs
 
 
@@ -112,14 +115,16 @@ def _decisions(gate: GateContext) -> list[Change]:
 
 
 def _repaired(gate: GateContext) -> list[Change]:
-    """Rules that only the base breaks; not those that the change breaks elsewhere."""
+    """Rules that only the base breaks, in several runs; not those that the change breaks elsewhere.
+    In a run or two it may only have happened not to meet the fault."""
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
     found = {rule for one in gate.results.findings for rule in (one.rule, *one.consequences)}
     changes = []
     for rule, noted in sorted(base.compared.repaired.items()):
-        if rule in found or base.compared.shared[rule] or gate.results.broken_off:
+        runs = base.compared.kept[rule]
+        if rule in found or base.compared.shared[rule] or gate.results.broken_off or runs < FEW:
             continue
         scenario = _smallest(gate, rule, noted)
         broken = base.broken_by_base(scenario).get(rule)
@@ -129,7 +134,7 @@ def _repaired(gate: GateContext) -> list[Change]:
         words = replay_options(options.base.spec, [rule], options.step_limit)
         replay = f"schedproof replay {path}{words}"
         message = output.unicode_text(broken.message)
-        changes.append(Change(rule, str(path), broken.step, message, replay))
+        changes.append(Change(rule, str(path), broken.step, message, replay, runs))
     return changes
 
 
@@ -157,18 +162,21 @@ class ChangeReporter(Terminal):
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
         for fault in verdict.faults:
-            event = self._found.get(fault.scenario)
+            event = self._found.get(fault.scenario) if len(verdict.faults) <= WHOLE else None
             print_broken(self._console, fault, event, by_id[fault.rule])
         for change in verdict.repaired:
             self._line("REPAIRS", "green", f"{change.what} {by_id[change.what].title}", change)
-        for change in verdict.decisions:
-            self._line("DIFFERS", "yellow", f"{change.what} ({plural(change.runs, 'run')})", change)
+        for change in verdict.decisions[:SHOWN]:
+            self._line("DIFFERS", "yellow", change.what, change)
+        if len(verdict.decisions) > SHOWN:
+            more = plural(len(verdict.decisions) - SHOWN, "more kind")
+            self._dim(f"and {more} of difference: --json names them")
         for line in summary_lines(verdict):
-            self._console.print(one_line(line), style="dim", markup=False)
+            self._dim(line)
         self._console.print(one_line(conclusion(verdict)), style="bold", markup=False)
 
     def _line(self, word: str, style: str, what: str, change: Change) -> None:
-        text = escape(one_line(f"{what}: {change.replay}"))
+        text = escape(one_line(f"{what} ({plural(change.runs, 'run')}): {change.replay}"))
         self._console.print(f"[{style}]{word}[/{style}] {text}", soft_wrap=True)
 
 
@@ -184,10 +192,9 @@ def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule
         f"{escape(one_line(fault.message))}",
         soft_wrap=True,
     )
-    lines = [f"means: {fault.means}"]
-    if fault.follows:
-        lines.append(f"with it: {', '.join(fault.follows)}")
+    lines = [f"with it: {', '.join(fault.follows)}"] if fault.follows and event else []
     if event is not None:
+        lines.insert(0, f"means: {fault.means}")
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     for line in (*lines, f"replay: {fault.replay}"):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Request, Scenario
-from ...properties.checking.difference import HANG, HARMLESS, Difference
+from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import RANKS, Both, Pair
 from ...properties.checking.replay import replay
 from ...properties.checking.translation import translated
@@ -53,7 +53,7 @@ def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iter
     assert gate.base is not None
     compared = gate.base.compared
     noted = [*compared.differences.values(), *_refused(gate)]
-    noted.sort(key=lambda one: (_rank(one), size(one.scenario)))
+    noted.sort(key=_gravest_first)
     for one in noted[:most]:
         assert one.difference is not None
         seen = compared.seen[one.difference.shape] or 1
@@ -64,9 +64,9 @@ def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iter
         yield written(gate, kept._replace(seen=seen))
 
 
-def _rank(noted: Noted) -> tuple[int, bool]:
+def _gravest_first(noted: Noted) -> tuple[int, tuple[int, int]]:
     assert noted.difference is not None
-    return RANKS.index(noted.difference.kind), noted.difference.kind in HARMLESS
+    return RANKS.index(noted.difference.kind), size(noted.scenario)
 
 
 def _refused(gate: GateContext) -> list[Noted]:

@@ -54,13 +54,15 @@ class Compared:
 
     Attributes:
         differences: by shape; `seen` counts the runs of each.
-        repaired: by rule, a run in which the base breaks it and the change does not.
+        repaired: by rule, a run in which the base breaks it and the change does not; `kept` counts
+            these runs.
         shared: by rule that both break in the same scenario, the runs.
     """
 
     differences: dict[str, Noted] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
     repaired: dict[str, Noted] = field(default_factory=dict)
+    kept: Counter[str] = field(default_factory=Counter)
     shared: Counter[str] = field(default_factory=Counter)
     coverage: Coverage = field(default_factory=Coverage)
 
@@ -72,6 +74,7 @@ class Compared:
             keep_smaller(self.repaired, rule, noted)
         self.seen.update(other.seen)
         self.shared.update(other.shared)
+        self.kept.update(other.kept)
         self.coverage.add(other.coverage)
 
 
@@ -158,4 +161,5 @@ class Base:
             return
         broken = self._broken if same_run else set()
         for rule in self.broken_by_base(scenario).keys() - broken:
+            self.compared.kept[rule] += 1
             keep_smaller(self.compared.repaired, rule, Noted(scenario, engine, scale))

@@ -23,6 +23,7 @@ from ...properties.rules.registry import (
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
 from ..targets.factory import opened
+from ..targets.pipe import PipeTarget
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
@@ -287,6 +288,9 @@ def opened_gate(
         if options.base is None:
             yield OpenedGate(*there[0])
             return
+        for one in there:  # both load at once
+            if isinstance(one.target, PipeTarget):
+                one.target.begin()
         sides = [
             Side(one.target, *terms, stderr=one.stderr)
             for one, terms in zip(there, options.base.terms, strict=True)

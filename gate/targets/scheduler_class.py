@@ -28,9 +28,14 @@ def say_at_once(load: Callable[[], object]) -> None:
     Raises:
         SystemExit: there is no such class, or it is no scheduler of this release.
     """
-    if VARIABLE in os.environ:
+    if is_chosen():
         with contextlib.redirect_stdout(sys.stderr):
             load()
+
+
+def is_chosen() -> bool:
+    """The user has named a class: it, or the one from which it is derived, is driven as it is."""
+    return VARIABLE in os.environ
 
 
 @functools.cache

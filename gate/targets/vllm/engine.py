@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
 from . import encoder, in_flight, start_up
@@ -157,7 +158,7 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
             raise refuse("async_scheduling", False, valid)
         return release.scheduler_class
     ahead = getattr(importlib.import_module("vllm.v1.core.sched.async_scheduler"), AHEAD)
-    if issubclass(ahead, release.scheduler_class):
+    if issubclass(ahead, release.scheduler_class) and not scheduler_class.is_chosen():
         return ahead
     if not issubclass(release.scheduler_class, ahead):
         valid = f"false ({release.scheduler_class.__name__} is no {AHEAD})"
