@@ -164,13 +164,10 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
     """What the catalogue knows of this release and rule; nothing where a release is held to what
-    it does itself, nothing of a scheduler that is not published, and nothing where its base keeps
-    the rule. What is known of a release is known of a class in it, too."""
-    system = gate.options.system
-    if gate.options.spec.scheduler:
-        name, _, version = version.partition(" ")
-    if gate.base is not None:
+    it does itself, and nothing of a scheduler that is not published."""
+    if gate.base is not None:  # which keeps the rule
         return None
+    system = gate.options.system
     if name not in (*SYSTEMS[system].schedulers, model_name(system)):
         return None
     if SYSTEMS[system].decides_as.get(version, version) == gate.options.revision:
