@@ -59,7 +59,6 @@ def _system(
 
 
 def register_builtin() -> None:
-    """Register the built-in systems, the default one first."""
     register(
         _system(
             *("spyre", "Spyre", *SPYRE),

@@ -18,7 +18,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """
 
     def _replace(self, **changes: Any) -> Self:
-        """The record with other values in some fields."""
         return replace(self, **changes)
 
 
@@ -35,12 +34,10 @@ QUEUES = ("waiting", "running", "paused")
 
 
 def without(queue: Iterable[Member], request_id: str) -> tuple[Member, ...]:
-    """The queue without one request."""
     return tuple([one for one in queue if one.id != request_id])
 
 
 def find(queue: Iterable[Member], request_id: str) -> Member | None:
-    """The request of this id, if it is there."""
     for one in queue:
         if one.id == request_id:
             return one

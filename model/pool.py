@@ -107,7 +107,6 @@ def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
 
 
 def forget(pool: Pool, content: Content, block: int) -> Pool:
-    """The pool in which this block is not found by this content."""
     return pool._replace(cached=_without(pool.cached, content, block))
 
 

@@ -84,7 +84,6 @@ def _start_up(said: Any) -> StartUp | None:
 
 
 def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
-    """By key of the target's own, its values."""
     valid = "valid: an object that gives each key a list of values"
     if not isinstance(declared, Mapping):
         raise AdapterFault("start", f"{CHOICES} is {_text(declared)}; {valid}", "")
@@ -147,7 +146,6 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
-    """Promised fields that a step lacks."""
     if observes <= seen.keys() and all(value is not None for value in seen.values()):
         return []  # nearly always, and soon told
     return [name for name in observes - NULLABLE if seen.get(name) is None]

@@ -93,7 +93,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return asked
 
     def without_connector(self) -> "Request":
-        """The request as it is without a connector."""
         return msgspec.structs.replace(self, **TO_CONNECTOR)
 
 

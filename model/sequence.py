@@ -51,7 +51,6 @@ class Sequence(Record, frozen=True):
 
     @property
     def decodes(self) -> bool:
-        """Just its last token is to be computed."""
         return self.generated > 0 and self.num_uncomputed_tokens == 1
 
     @property
@@ -62,5 +61,4 @@ class Sequence(Record, frozen=True):
         return (*self.content, (f"out:{self.id}", self.generated))
 
     def rewound(self) -> Self:
-        """The sequence with nothing computed and nothing held."""
         return self._replace(computed=0, prefix_hit=0, blocks=(), published=0)

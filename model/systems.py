@@ -159,7 +159,6 @@ def with_formula(system: str, model: Model, formula: str) -> Model:
 
 
 def knows_formula(formula: str) -> bool:
-    """Whether a registered system has a formula of this name."""
     for system in SYSTEMS:
         change = reference(system).with_formula
         if change is not None and change(make_model(system, revisions_of(system)[0], {}), formula):

@@ -137,7 +137,6 @@ class ModelTarget:
         return self._before is not None and bool(self._before == self._state)
 
     def stop(self) -> Reply:
-        """Forget everything."""
         self._model = None
         return {"ok": True}
 

@@ -117,7 +117,6 @@ class Rule:
 
     @property
     def checked(self) -> bool:
-        """The rule has a predicate."""
         return not self.planned and not self.unchecked
 
     def divergence_of(self, version: str) -> Divergence | None:
@@ -251,7 +250,6 @@ def _rules_of(file: Readable, name: str) -> tuple[Rule, ...]:
 
 
 def _own(revisions: Sequence[str], system: str) -> tuple[str, ...]:
-    """The revisions as the system itself names them, those of others left out."""
     return tuple(
         name.removeprefix(f"{system}/")
         for name in revisions
@@ -266,7 +264,6 @@ def _rule(table: _RuleTable) -> Rule:
 
 
 def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> CatalogueError:
-    """Add the value, and the keys that are valid, to msgspec's words."""
     problem, _, place = str(error).partition(" - at `$")
     path = place.strip(".`")
     for step in re.findall(r"\w+", path):
@@ -281,7 +278,6 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
 
 
 def _faults(table: _RuleTable, path: str) -> Iterator[str]:
-    """Yield what is wrong with a rule whose keys and types are right."""
     if not _ID.fullmatch(table.id):
         form = "a system, '-R' or '-P' and two digits, or '-I' and one, as in 'SPY-R09'"
         yield _fault(f"{path}.id", table.id, form)

@@ -48,7 +48,7 @@ class System:
             and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None where it cannot be explored.
         proofs: by rule id, `solver.smt.obligation.RuleProof`; None where nothing is proven.
-        contracts: by name, `solver.contract.Contract`, for `check contracts`; None for none.
+        contracts: by name, `solver.systems.Contract`, for `check contracts`; None for none.
         questions: `gate.search.question.OwnQuestions`, which `search` decides beside the proofs;
             None for none.
         neutral: by configuration key, the value that makes the key mean nothing, for comparisons
@@ -130,7 +130,6 @@ def add_rules(rules: Sequence[OwnRule]) -> None:
 
 
 def remove_rules() -> None:
-    """Forget what was added."""
     _own.clear()
 
 

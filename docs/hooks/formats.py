@@ -20,7 +20,7 @@ from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.judging import deviations, events, verdict
 from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
-from schedproof.model import observation, scenario
+from schedproof.model import observation, replies, scenario
 from schedproof.model.systems import full_config, revisions_of
 
 STRUCTS: dict[str, type[msgspec.Struct]] = {
@@ -34,6 +34,8 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "EngineRun": verdict.EngineRun,
     "RuleVerdict": verdict.RuleVerdict,
     "Finding": verdict.Finding,
+    "StartUp": replies.StartUp,
+    "Refusal": verdict.Refusal,
     "Fault": verdict.Fault,
     "Deviation": deviations.Judged,
     "Entry": deviations.Entry,

@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ...gate.console import output
-from ...gate.console.exit_codes import CONFORMS
+from ...gate.console import CONFORMS, output
 from ...gate.console.option_checks import check_file
 from ...gate.files.scenario_file import read_scenario
 from ...gate.files.writing import write

@@ -215,7 +215,6 @@ def _header(path: Path) -> Header:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of the ledger, which is released however this process ends."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(path.name + ".lock"), blocking=False)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ...model.scenario import Scenario
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from ..console.output import say
 from ..files.scenario_file import write_scenario
 from .items import Failure, Shrinking
@@ -94,7 +94,6 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
 
 
 def _named(question: Shrinking, finding: Failure) -> Scenario:
-    """Return the scenario as a corpus has it."""
     name = f"{finding.rule} on {question.target}"
     origin = {
         "rule": finding.rule,

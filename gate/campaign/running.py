@@ -114,7 +114,7 @@ def _sample(item: Sample) -> Result:
             *(target, kind.system, kind.revision, rules, kind.scale, frozenset({KNOWN})),
             fixed=kind.fixed,
         )
-        search = Search(options, Hooks(new, watch))
+        search = Search(options, Hooks(lambda: new, watch))
         broke = run_search(search, left, seed, 0)
         exercised.update(search.exercised)
         refused += search.refused.total()
@@ -138,7 +138,6 @@ def _sample(item: Sample) -> Result:
 
 
 def failure_of(scenario: Scenario, broken: Broken) -> Failure:
-    """Return the failure as a ledger has it."""
     own = shape(broken, [request.id for request in scenario.requests])
     return Failure(rule=broken.rule, shape=own, message=broken.message, scenario=scenario)
 
@@ -185,7 +184,6 @@ def _replay(
     own: str,
     last_step: int | None = None,
 ) -> list[Broken]:
-    """Return the rules that a replay breaks first, if the first of them breaks in this shape."""
     try:
         broken = replay(target, scenario, rules, last_step=last_step).broken
     except (InputError, ConfigRefused):
@@ -196,6 +194,5 @@ def _replay(
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of those that it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system

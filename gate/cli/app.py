@@ -12,8 +12,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
 from ...properties.rules.predicate import RuleFault
 from ...spec.catalogue import CatalogueError
-from ..console import interrupts, output
-from ..console.exit_codes import INCONCLUSIVE, USAGE
+from ..console import INCONCLUSIVE, USAGE, interrupts, output
 from ..files.scenario_file import FileError
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import UnknownTargetError

@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 
 from ...model.errors import InputError
-from ..console import output
-from ..console.exit_codes import INCONCLUSIVE
+from ..console import INCONCLUSIVE, output
 from ..console.option_checks import at_least, check_places
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from ...model.errors import InputError
 from ...spec.catalogue import Rule, load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, USAGE, output
 from ..console.option_checks import at_least, check_file
 from ..corpus import adding as corpus_adding
 from ..corpus import checks as corpus_checks
@@ -62,7 +61,10 @@ def add(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Keep failures, made small, each once; or witnesses, with the rule that they are about."""
+    """Keep failures, made small, each once; or witnesses, with the rule that they are about.
+
+    A file that cannot be added is named, and the others are added all the same (exit code 2).
+    """
     if expect not in EXPECTATIONS:
         raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
     ids = rule_ids(rule)
@@ -84,8 +86,14 @@ def add(
             today=today,
             say=_sayer(console),
         )
-        for file in files:
-            corpus_adding.add_file(adding, file)
+        left_out = corpus_adding.add_files(adding, files)
+    for why in left_out.values():
+        output.fail(why)
+    if left_out and len(files) > 1:
+        names = ", ".join(str(file) for file in left_out)
+        output.fail(f"{len(left_out)} of {len(files)} files left out: {names}")
+    if left_out:
+        raise typer.Exit(USAGE)
 
 
 @app.command(cls=Command, context_settings=SETTINGS)
@@ -148,7 +156,6 @@ def list_entries(
 
 
 def _list_builtin(json_file: Path | None) -> None:
-    """The built-in scenarios: what a user can name in place of a file."""
     if json_file is not None:
         raise InputError("--json", f"{json_file}: not with --builtin; valid: one of the two")
     for text in builtin_lines():
@@ -287,7 +294,6 @@ def _check_place(corpus: Path) -> None:
 
 
 def _date(found: str | None) -> str:
-    """The date given, or today's."""
     if found is None:
         return datetime.date.today().isoformat()
     try:
@@ -297,5 +303,4 @@ def _date(found: str | None) -> str:
 
 
 def _sayer(console: Console) -> corpus_adding.Say:
-    """A function that prints a line of text that others wrote, without markup."""
     return lambda line: output.say(console, output.one_line(line))

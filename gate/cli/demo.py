@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import output
-from ..console.exit_codes import INCONCLUSIVE, WORDS
+from ..console import INCONCLUSIVE, WORDS, output
 from ..console.option_checks import check_places
 from .app import app, run
 

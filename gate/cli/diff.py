@@ -211,7 +211,6 @@ def _options(begun: Begun, a: TargetSpec, b: TargetSpec, setting: Setting) -> Ga
 
 
 def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
-    """A target, and what the file has of another."""
     header, records = read_baseline(file)
     setting = setting_of_baseline(spec, header.system, header.revision)
     begun = begun._replace(profile=header.profile, seed=header.seed)
@@ -248,7 +247,6 @@ def _say_terms(begun: Begun, setting: Setting) -> None:
 
 
 def _save(begun: Begun, spec: TargetSpec, setting: Setting, file: Path) -> int:
-    """One target, written down."""
     with begun.opened(spec) as now:
         recording = Recording(
             now.target, spec.text, setting.system, setting.revision, setting.fixed, begun.profile

@@ -7,8 +7,7 @@ import typer
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.systems import check_system, resolve_revision
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS
+from ..console import BROKEN, CONFORMS, output
 from ..console.option_checks import at_least, option
 from ..targets.doctor import examine
 from ..targets.factory import opened

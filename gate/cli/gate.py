@@ -19,8 +19,7 @@ from ...model.systems import check_system
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..compare.change import ChangeReporter, base_of, base_options, changes_of
-from ..console import output
-from ..console.exit_codes import BROKEN, USAGE
+from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries

@@ -68,7 +68,6 @@ def texts(system: str, revision: str) -> dict[str, str]:
     )
 
     def rendered(*names: str, **values: object) -> str:
-        """The first of these templates that exists."""
         return environment.select_template([f"{name}.jinja" for name in names]).render(**values)
 
     own = [rule.id for rule in load(system) if rule.checked and not rule.id.startswith("ALL-")]
@@ -89,7 +88,6 @@ def texts(system: str, revision: str) -> dict[str, str]:
 
 
 def _of_the_model(system: str, revision: str) -> dict[str, object]:
-    """What an adapter around the reference model names: its fields and its configuration."""
     observes = make_model(system, revision, {}).observes
     usual = full_config(system, revision, {})
     keys = {key: json.dumps(usual.get(key)) for key in config_keys(system, revision)}

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from ...model.errors import InputError
-from ..console import output
-from ..console.exit_codes import INCONCLUSIVE
+from ..console import INCONCLUSIVE, output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_unicode, option
 from ..files.writing import write

@@ -122,7 +122,6 @@ def _given(project: Project, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _system(context: typer.Context) -> str | None:
-    """The system of the project's target."""
     there = context.default_map or {}
     said: str | None = there.get("system")
     return said or _own_system(there.get("target", ""))

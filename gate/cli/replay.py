@@ -21,8 +21,7 @@ from ...spec.catalogue import CatalogueError, Rule, load, select
 from ..compare.change import base_of
 from ..compare.keeping import Kept
 from ..compare.report import print_difference
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.builtin_scenarios import scenario_named

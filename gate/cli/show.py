@@ -10,8 +10,7 @@ import typer
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS
+from ..console import BROKEN, CONFORMS, output
 from ..console.option_checks import check_file, check_unicode
 from ..corpus.builtin_scenarios import scenario_named
 from ..files.reading import check_regular

@@ -7,8 +7,7 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
-from ..console import interrupts
-from ..console.exit_codes import INCONCLUSIVE, USAGE
+from ..console import INCONCLUSIVE, USAGE, interrupts
 
 
 def main() -> None:
@@ -65,7 +64,6 @@ def _end_with(code: Any) -> None:
 
 
 def _internal(error: Exception) -> str:
-    """What went wrong in schedproof itself, and where, for a report of the fault."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     words = " ".join(str(error).split()) or "no message"
     where = f"{os.path.basename(place.filename)}:{place.lineno}, in {place.name}"
@@ -79,5 +77,4 @@ def _said(message: str, code: int) -> int:
 
 
 def _silence() -> None:
-    """What is still buffered has nowhere to go."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

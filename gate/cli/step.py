@@ -10,8 +10,7 @@ from ...model.errors import InputError
 from ...model.systems import check_system, config_keys, full_config, resolve_revision
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import CONFORMS
+from ..console import CONFORMS, output
 from ..console.option_checks import between, option
 from ..corpus.builtin_scenarios import scenario_named
 from ..targets.factory import opened

@@ -30,8 +30,6 @@ Line = TypeVar("Line", bound=msgspec.Struct)
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """Of any file of this kind."""
-
     format: str
 
 
@@ -80,7 +78,6 @@ class Writer:
         self.records += 1
 
     def line(self, value: Any) -> None:
-        """One more line, of any kind."""
         with told(self._path):
             self._file.write(msgspec.json.encode(value) + b"\n")
 

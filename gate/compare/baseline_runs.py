@@ -22,8 +22,7 @@ from ...properties.checking.replay import replay
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
-from ..console import interrupts, output
-from ..console.exit_codes import CONFORMS
+from ..console import CONFORMS, interrupts, output
 from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
 from ..files.scenario_file import FileError, scenario_json
 from ..judging.base import Noted
@@ -112,7 +111,6 @@ def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Sce
 
 
 def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
-    """The scenarios of a search on this target, each once."""
     found: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:

@@ -11,8 +11,7 @@ from ...model.faults import TargetFault
 from ...properties.checking.difference import CRASH, HANG
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
-from ..console import output
-from ..console.exit_codes import INCONCLUSIVE
+from ..console import INCONCLUSIVE, output
 from ..console.output import one_line
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted

@@ -51,7 +51,6 @@ class DiffReporter:
         self._console.print(output.one_line(text), style="dim", markup=False)
 
     def close(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 
@@ -117,7 +116,6 @@ class Lines:
         self._console = console
 
     def __call__(self, line: str) -> None:
-        """One line."""
         output.say(self._console, output.one_line(line))
 
 
@@ -174,7 +172,6 @@ def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str
 
 
 def conclusion(verdict: DiffVerdict) -> str:
-    """The result in one line."""
     what = f"{verdict.a.spec} and {verdict.b.spec}"
     count = len(verdict.differences)
     if count:

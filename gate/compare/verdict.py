@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from ..judging.verdict import EngineRun, TargetInfo
 
 FORMAT = "schedproof/diff@1"

@@ -1,1 +1,4 @@
-"""Terminal output: lines, steps as text, exit codes, and checks of option values."""
+"""How commands talk to a terminal, and the exit codes of every command."""
+
+CONFORMS, BROKEN, USAGE, INCONCLUSIVE = 0, 1, 2, 3
+WORDS = ("nothing is wrong", "a rule is broken", "wrong input", "inconclusive")

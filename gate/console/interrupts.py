@@ -32,7 +32,6 @@ def press(*_: object) -> None:
 
 
 def was_pressed() -> bool:
-    """A signal came, or the time is over."""
     return _ever_pressed
 
 

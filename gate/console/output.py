@@ -40,7 +40,6 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        """Exit as inconclusive when the reader has closed the pipe: no rule is broken."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(3)
 
@@ -132,7 +131,6 @@ def print_details(text: str, console: Console | None = None) -> None:
 
 
 def scenario_config(scenario: Scenario) -> str:
-    """The configuration of a scenario for a reader."""
     revision = resolve_revision(scenario.system, scenario.revision)
     return config_line(scenario.system, revision, scenario.config)
 
@@ -155,7 +153,6 @@ def _in_words(key: str, value: Any) -> list[str]:
 
 
 def request_lines(scenario: Scenario) -> list[str]:
-    """A line for each of the first requests."""
     lines = []
     for request in scenario.requests[:SHOWN_REQUESTS]:
         early = request.tokens_to_emit < request.max_tokens
@@ -196,7 +193,6 @@ def load_words(request: Request) -> str:
 
 
 def _named(request: Request) -> str:
-    """Its id, in quotes where a line that begins with it could be taken for something else."""
     return request.id if request.id[:1].isalnum() else repr(request.id)
 
 
@@ -214,7 +210,6 @@ def as_json(value: Any) -> bytes:
 
 
 def json_line(value: Any) -> bytes:
-    """JSON in one line."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -235,7 +230,6 @@ def unicode_text(text: str) -> str:
 
 
 def fail(message: str) -> None:
-    """One line on stderr."""
     to_stderr(f"schedproof: {one_line(message)}")
 
 

@@ -118,7 +118,6 @@ class StepLines:
         self._alike: list[News] = []  # the first and the last of them
 
     def __call__(self, number: int, step: Step) -> None:
-        """The next step."""
         news = step_news(number, step, self._last, self._config)
         self._last = step
         if self._fold and news.alike:
@@ -128,7 +127,6 @@ class StepLines:
         self._say(step_text(news))
 
     def close(self) -> None:
-        """Say what was held back."""
         if self._alike:
             first, last = self._alike[0], self._alike[-1]
             self._say(folded_text(first, last) if first is not last else step_text(first))
@@ -141,7 +139,6 @@ def step_line(number: int, step: Step, last: Step | None, config: Mapping[str, A
 
 
 def step_text(news: News) -> Text:
-    """One step for a reader, with colours."""
     step = news.step
     return _text([(f"step {news.number:>5} {_members(step)}", STYLES.get(step.kind, ""))], news)
 

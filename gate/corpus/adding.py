@@ -43,6 +43,17 @@ class Adding:
     say: Say
 
 
+def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
+    """Add each file, and go on behind one that cannot be added; by file, why it is left out."""
+    left_out = {}
+    for file in files:
+        try:
+            add_file(adding, file)
+        except (FileError, InputError) as error:
+            left_out[file] = str(error)
+    return left_out
+
+
 def add_file(adding: Adding, file: Path) -> None:
     """Replay a scenario, make it small, and keep it, unless a smaller one of the same failure is
     there.
@@ -132,14 +143,13 @@ def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -
         outcome = replay(target, scenario, rules)
     except (InputError, ConfigRefused) as error:
         raise FileError(f"{file}: {error}") from None
-    if len(outcome.session.rejected) == len(scenario.requests):
+    if len(outcome.session.rejected) == len(scenario.requests) and not outcome.broken:
         name, why = next(iter(outcome.session.rejected.items()))
         raise FileError(f"{file}: the target refuses every request at the door: {name}: {why}")
     return outcome
 
 
 def in_words(scenario: Scenario) -> str:
-    """How large a scenario is."""
     requests, numbers = size(scenario)
     return f"{requests} request{'s' * (requests != 1)}, {numbers:,} tokens and steps"
 
@@ -147,7 +157,6 @@ def in_words(scenario: Scenario) -> str:
 def _failure(
     adding: Adding, file: Path, scenario: Scenario, outcome: Outcome
 ) -> tuple[Scenario, Origin, str]:
-    """A scenario that breaks a rule, made small: what it expects, its origin, and what it took."""
     first = outcome.broken[0]
     how = "as it is"
     if not adding.as_it_is:
@@ -169,7 +178,6 @@ def _failure(
 def _witness(
     adding: Adding, file: Path, scenario: Scenario, outcome: Outcome
 ) -> tuple[Scenario, Origin, str]:
-    """A scenario that breaks nothing, about a rule that is exercised in it."""
     if adding.expected == "violates":
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
@@ -222,7 +230,6 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
 
 
 def expectation(scenario: Scenario) -> str:
-    """What a scenario expects, in words."""
     expect = scenario.expect
     if expect is not None and expect.violates:
         return f"expects that {', '.join(expect.violates)} breaks"

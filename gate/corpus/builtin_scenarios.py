@@ -74,7 +74,6 @@ def longest(scenario: Scenario) -> int:
 
 
 def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
-    """The scenario files of a folder whose names begin so."""
     if not folder.is_dir():
         return {}
     files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}

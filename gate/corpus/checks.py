@@ -10,8 +10,7 @@ from rich.console import Console
 from ...model.target import ModelTarget, Target
 from ...properties.shrinking.shrink import size
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
 from .adding import expectation
@@ -43,7 +42,8 @@ def run_entries(running: Running, there: Sequence[Entry]) -> int:
     counts = dict.fromkeys(STYLES, 0)
     for entry in there:
         rules = rules_for(entry.scenario, running.rules)
-        judged = judge(running.target, entry.scenario, entry.rule, rules)
+        found_on = entry.origin.found_on
+        judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
         counts[judged.status] += 1
         why = f": {output.one_line(judged.why)}" if judged.why else ""
         style = STYLES[judged.status]
@@ -59,7 +59,6 @@ def run_entries(running: Running, there: Sequence[Entry]) -> int:
 
 
 def _explained(running: Running, entry: Entry, judged: Judged) -> None:
-    """The failure, and how to replay it."""
     if judged.outcome is None or judged.broken is None:
         command = f"schedproof replay {shlex.quote(str(entry.path))}{running.options}"
         output.say(running.console, f"  replay:   {command}")
@@ -93,7 +92,6 @@ def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
 
 
 def _problems_of(entry: Entry, target: Target) -> list[str]:
-    """What is wrong with one entry."""
     path, scenario = entry.path, entry.scenario
     catalogue = {rule.id for rule in load(scenario.system)}
     named = [("$.origin.rule", entry.rule)]
@@ -142,7 +140,6 @@ def prune(there: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) ->
 
 
 def _preferred(entry: Entry) -> tuple[tuple[int, int], bool, str]:
-    """The smaller first, then the one that has its own name."""
     misnamed = entry.path.name != file_name(entry.scenario, entry.rule)
     return size(entry.scenario), misnamed, entry.path.name
 

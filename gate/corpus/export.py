@@ -156,7 +156,6 @@ class RepositoryTest:
         return _arguments(config)
 
     def requests(self) -> Iterator[str]:
-        """Return each request as arguments."""
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
@@ -192,7 +191,6 @@ def test_name(entry: Entry) -> str:
 
 
 def about(entry: Entry) -> str:
-    """Return one line about an entry, for a docstring."""
     title = next(rule.title for rule in load(entry.scenario.system) if rule.id == entry.rule)
     found = f"; found on {entry.found_on}" if entry.found_on else ""
     line = one_line(f"{entry.rule} {title}{found}")
@@ -255,7 +253,6 @@ def _replayed(scenario: Scenario, rule: str, revision: str) -> tuple[Outcome | N
 
 
 def _rows(steps: Sequence[Step]) -> list[str]:
-    """Return the rows that say more than that the decode before them goes on."""
     rows: list[str] = []
     following: dict[str, Any] | None = None
     for number, step in enumerate(steps, 1):

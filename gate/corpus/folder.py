@@ -60,7 +60,6 @@ class Entry(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """The id of the rule that it is about."""
         return self.origin.rule
 
     @property
@@ -70,7 +69,6 @@ class Entry(NamedTuple):
 
     @property
     def found_on(self) -> str:
-        """The target that it was found on, in words."""
         return str(self.origin.found_on)
 
     @property
@@ -172,8 +170,6 @@ _OWN_KEYS = frozenset(Origin.__struct_fields__)
 
 
 class _Holder(msgspec.Struct, frozen=True):
-    """Gives errors the path that they have in the file."""
-
     origin: Origin
 
 
@@ -220,5 +216,4 @@ def row(entry: Entry) -> dict[str, str | int]:
 
 
 def counted(number: int) -> str:
-    """A number of entries, in words."""
     return f"{number} entr{'y' if number == 1 else 'ies'}"

@@ -16,10 +16,10 @@ from typing import Any
 
 from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
-from ..files.code_version import code_version
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import told, write
+from ..processes.executors import code_version
 
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
@@ -89,7 +89,6 @@ def _digest(data: bytes) -> bytes:
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse what an exploration does not consist of."""
         if (module, name) in HARMLESS:
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
@@ -110,5 +109,4 @@ def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
 
 
 def version_of_code() -> bytes:
-    """A digest of the code: what explores, and what is explored."""
     return code_version("spec", "model", "properties", "solver").encode() + b"\n"

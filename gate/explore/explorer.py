@@ -271,7 +271,6 @@ def _work(
 
 
 def memory_mb() -> int:
-    """The most memory that this process has taken up to now."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most // (1024 if sys.platform != "darwin" else 1024 * 1024)
 

@@ -11,8 +11,7 @@ from rich.markup import escape
 from ...solver.exploration.exploration import Counterexample, ExplorationResult, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
 from ..files.writing import write
 from ..targets.target_spec import model_spec, replay_options
@@ -59,7 +58,6 @@ class Reporter:
         )
 
     def __call__(self, event: Event) -> None:
-        """Take up one event."""
         if isinstance(event, Progress):
             self._progress[event.options] = event
             self._show_progress()
@@ -73,7 +71,6 @@ class Reporter:
             self._end(event)
 
     def close(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 
@@ -115,7 +112,6 @@ class Reporter:
 
     @property
     def broken(self) -> bool:
-        """A rule is broken, and a replay has confirmed it."""
         return any(rule.broken for rule in self._so_far.values())
 
     def _leave_out(self, why: str, part: ExploreOptions) -> None:
@@ -156,7 +152,6 @@ class Reporter:
             self._confirm(counterexample, result.options)
 
     def _confirm(self, counterexample: Counterexample, options: ExploreOptions) -> None:
-        """Nothing counts that does not break the rule on the model, step by step."""
         so_far = self._so_far[counterexample.rule]
         broken = confirmed(counterexample, self._rules, options.formula)
         so_far.doubtful += len(counterexample.limits) - len(broken)
@@ -174,7 +169,6 @@ class Reporter:
             so_far.broken.setdefault(_scope(options), set()).update(broken)
 
     def _verdict(self, rule: Rule) -> tuple[str, str]:
-        """The word for a rule, and where."""
         so_far = self._so_far[rule.id]
         if so_far.broken:
             where = "; ".join(

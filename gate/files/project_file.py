@@ -46,7 +46,6 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def given(self) -> dict[str, Any]:
-        """The keys that have a value."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found | ({"exclude": [*self.exclude]} if self.exclude else {})
 

@@ -86,7 +86,6 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
 
 
 def file_name(scenario: Scenario, rule: str) -> str:
-    """The name of a scenario's file: the rule, and a digest of what is run."""
     runs = [
         [one.for_target(), one.arrival, one.abort_at, one.abort_inside] for one in scenario.requests
     ]
@@ -111,7 +110,6 @@ def _load(path: Path) -> Any:
 
 
 def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object in which each key is given once, and keys and texts are Unicode."""
     read = unique_keys(pairs)
     for text in (*read, *_texts([*read.values()])):
         if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -120,7 +118,6 @@ def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """A text, or those in a list."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -176,7 +173,6 @@ def _check_keys(data: dict[str, Any]) -> None:
 
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
-    """The request without what the format's defaults say anyway."""
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
     defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}

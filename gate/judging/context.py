@@ -28,7 +28,7 @@ from ..targets.probe import ProbeRequest
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
 from .base import Base, BaseOptions, Compared
-from .deviations import Deviations, State
+from .deviations import Deviations, New, State
 from .events import Report
 from .profiles import PROFILES, Profile
 
@@ -86,7 +86,6 @@ class GateOptions:
 
     @property
     def profile(self) -> Profile:
-        """The budgets."""
         return PROFILES[self.profile_name]
 
     @property
@@ -155,8 +154,6 @@ class GateResults:
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
-        """There is a finding, and the first is all that was asked for; or there are as many
-        differences from the base as were asked for."""
         if options.base is not None and len(self.compared.differences) >= options.base.enough:
             return True
         return options.first_only and bool(self.findings)
@@ -205,10 +202,15 @@ class GateContext:
         if self.base is not None:
             self.results.compared = self.base.compared
 
-    def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Of the rules that a step breaks, those that neither a deviation nor the base explains."""
-        new = self.deviations.new(broken, scenario)
-        return self.base.new(new, scenario) if self.base is not None and new else new
+    def in_run(self) -> New:
+        """What tells the failures of one run that neither a deviation nor the base explains."""
+        known = self.deviations.in_run()
+
+        def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
+            left = known(broken, scenario)
+            return self.base.new(left, scenario) if self.base is not None and left else left
+
+        return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
         """Note what a run has shown beside the base."""
@@ -226,12 +228,10 @@ class GateContext:
 
     @property
     def has_enough(self) -> bool:
-        """What was to be found is found."""
         return self.results.enough_for(self.options)
 
     @property
     def probe_request(self) -> ProbeRequest:
-        """The target with what it is held to."""
         asked = self.options
         return ProbeRequest(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
 
@@ -244,8 +244,6 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     revision = decides_as[version]
 
     class ShrinkModel(ModelTarget):
-        """Decides as the release."""
-
         def start(self, system: str, _: str, config: Mapping[str, Any]) -> Reply:
             return super().start(system, revision, config)
 

@@ -11,18 +11,20 @@
     reason = "our queue is ordered by deadline"
 
 With `scenario` (a path from the file's folder) the scenario is replayed in each gate: every failure
-of its shape is known, and the entry fails the gate once the scenario does not break the rule any
-more. With `version` every failure of the rule is known in a target that says it is this version.
+of its shape is known, with what follows from it in that scenario, and the entry fails the gate once
+the scenario does not break the rule any more. With `version` every failure of the rule is known in
+a target that says it is this version; an entry that a gate does not meet is no failure.
 A rule that the scheduler breaks by design is not judged, and each report says so.
 """
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+from packaging.version import InvalidVersion, Version
 
 from ...model.errors import InputError
 from ...model.scenario import Scenario
@@ -34,7 +36,9 @@ from ..files.scenario_file import FileError, read_scenario
 from .rule_choice import excluded
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
-State = Literal["known", "passes", "unused", "expired"]
+State = Literal["known", "not_met", "passes", "unused", "expired"]
+# Of the rules that a step breaks, those that are new; called with each such step of one run.
+New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -60,7 +64,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What a gate says of one entry; every state but "known" fails the gate."""
+    """What a gate says of one entry."""
 
     rule: str
     state: State
@@ -69,6 +73,11 @@ class Judged(msgspec.Struct, frozen=True):
     says: str
     scenario: str | None = None
     version: str | None = None
+
+    @property
+    def fails(self) -> bool:
+        """The entry is out of date."""
+        return self.state not in ("known", "not_met")
 
 
 @dataclass
@@ -80,6 +89,7 @@ class Deviations:
         scenarios: by the entry's number, what it replays.
         covered: what is known, a rule or the shape of a failure, and the entry that says so.
         beside: by the entry's number, the shapes of all that its scenario breaks in one step.
+        follows: by the entry's number, the rules that its scenario breaks after that step.
         met: by the entry's number, how it fared where that is settled.
     """
 
@@ -89,48 +99,81 @@ class Deviations:
     scenarios: Mapping[int, Scenario] = field(default_factory=dict)
     covered: dict[str, int] = field(default_factory=dict)
     beside: dict[int, frozenset[str]] = field(default_factory=dict)
+    follows: dict[int, frozenset[str]] = field(default_factory=dict)
     met: dict[int, tuple[State, str]] = field(default_factory=dict)
 
-    def begin(self, version: str) -> None:
+    def begin(self, name: str, version: str) -> None:
         """Settle what needs no run, for a target that says it is this version."""
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
                 self.met[number] = "expired", f"was to end by {entry.until}"
-            elif entry.version == version:
+            elif entry.version is None:
+                continue
+            elif is_version(entry.version, name, version):
                 self.covered.setdefault(entry.rule, number)
-            elif entry.version is not None:
-                self.met[number] = "unused", f"the target says it is {version}"
+            else:
+                self.met[number] = "unused", f"{name} calls itself {version!r}: write that"
 
-    def replayed(self, number: int, broken: Sequence[Broken]) -> None:
-        """The first broken rules of the replay of an entry's scenario."""
-        entry = self.entries[number]
-        shapes = [shape(one, _names(self.scenarios[number])) for one in broken]
-        if broken and broken[0].rule == entry.rule:
-            self.covered.setdefault(shapes[0], number)
-            self.beside[number] = frozenset(shapes)
-            self.met[number] = "known", f"step {broken[0].step}: {broken[0].message}"
-        elif broken:
-            self.met[number] = "passes", f"{broken[0].rule} breaks before it, {broken[0].message}"
+    def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
+        """What the replay of an entry's scenario breaks, step by step, to the end of the run."""
+        entry, names = self.entries[number], _names(self.scenarios[number])
+        for index, broken in enumerate(steps):
+            own = next((one for one in broken if one.rule == entry.rule), None)
+            if own is None:
+                continue
+            self.covered.setdefault(shape(own, names), number)
+            self.beside[number] = frozenset(shape(one, names) for one in broken)
+            self.follows[number] = frozenset(
+                one.rule for later in steps[index + 1 :] for one in later
+            )
+            self.met[number] = "known", f"step {own.step}: {own.message}"
+            return
+        if steps:
+            first = steps[0][0]
+            says = f"{first.rule} breaks in step {first.step}, and {entry.rule} does not"
+            self.met[number] = "passes", f"{says}: {first.message}"
         else:
             self.met[number] = "passes", "the scenario does not break the rule any more"
+
+    def replayed_all(self) -> None:
+        """Say which entries need not be there: those that follow from another one."""
+        for number, rules in self.follows.items():
+            cause = self.entries[number]
+            for other, entry in enumerate(self.entries):
+                same = self.scenarios.get(other) == self.scenarios.get(number)
+                if same and entry.rule in rules and self.met.get(other, ("",))[0] == "known":
+                    says = f"{self.met[other][1]}; it follows from {cause.rule} (known), and needs "
+                    self.met[other] = "known", f"{says}no entry"
 
     def refused(self, number: int, why: str) -> None:
         """The target does not take the entry's scenario."""
         self.met[number] = "unused", f"the target refuses the scenario: {why}"
 
-    def new(self, broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
-        """Of the rules that a step breaks those that are not known; known ones are noted.
+    def in_run(self) -> New:
+        """What tells the failures of one run that are new from those that are known; those are
+        noted.
 
-        Beside a known failure those are known that broke beside it in the entry's own scenario.
+        Beside a known failure what broke beside it in the entry's own scenario is known, and after
+        it what broke after it there.
         """
-        names, known = _names(scenario), set[str]()
-        shapes = [shape(one, names) for one in broken]
-        for one, own in zip(broken, shapes, strict=True):
-            number = self.covered.get(one.rule, self.covered.get(own))
-            if number is not None:
-                self.met.setdefault(number, ("known", one.message))
-                known |= {own} | self.beside.get(number, frozenset())
-        return [one for one, own in zip(broken, shapes, strict=True) if own not in known]
+        follows: set[str] = set()
+
+        def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
+            names, known = _names(scenario), set[str]()
+            shapes = [shape(one, names) for one in broken]
+            for one, own in zip(broken, shapes, strict=True):
+                number = self.covered.get(one.rule, self.covered.get(own))
+                if number is not None:
+                    self.met.setdefault(number, ("known", one.message))
+                    known |= {own} | self.beside.get(number, frozenset())
+                    follows.update(self.follows.get(number, ()))
+            return [
+                one
+                for one, own in zip(broken, shapes, strict=True)
+                if own not in known and one.rule not in follows
+            ]
+
+        return new
 
     def of_rule(self, rule: str) -> Entry | None:
         """An entry by which a failure of the rule was known in this gate."""
@@ -158,12 +201,23 @@ def _names(scenario: Scenario) -> list[str]:
 
 def _never_met(exercised: int) -> tuple[State, str]:
     if exercised == 0:
-        return "unused", "the rule was never exercised"
-    return (
-        "passes",
-        f"nothing broke the rule in {exercised} steps in which it was exercised; if it only takes "
-        "longer to find, name a scenario in the place of the version",
-    )
+        return "not_met", "the rule was never exercised"
+    return "not_met", f"nothing broke the rule in {exercised} steps in which it was exercised"
+
+
+def is_version(given: str, name: str, version: str) -> bool:
+    """A target of this name and version is the one that an entry gives: by the version itself, such
+    as 0.33 for 0.33.0, or with the name before it."""
+    if given == version:
+        return True
+    *title, number = given.split()
+    *own_title, own_number = version.split() or [""]
+    if title and " ".join(title) not in (name, " ".join(own_title)):
+        return False
+    try:
+        return Version(number) == Version(own_number)
+    except InvalidVersion:
+        return number == own_number
 
 
 def read_deviations(
@@ -209,7 +263,6 @@ def read_deviations(
 def _by_design(
     path: Path, entries: Sequence[ByDesign], catalogue: Sequence[Rule]
 ) -> dict[str, str]:
-    """By rule id, the reason."""
     reasons: dict[str, str] = {}
     for number, entry in enumerate(entries):
         try:

@@ -109,12 +109,11 @@ def _search_of(gate: GateContext, options: SearchOptions, before: Progress) -> S
         # What Hypothesis shrinks is a run that the gate has judged already.
         gate.ended(scenario, "hypothesis", options.scale, judge=search.failure is None)
 
-    search = Search(options, Hooks(gate.new, partial(_watch, gate, before), ended))
+    search = Search(options, Hooks(gate.in_run, partial(_watch, gate, before), ended))
     return search
 
 
 def _watch(gate: GateContext, before: Progress, search: Search) -> None:
-    """Report how far the engine is: where it was before this search, and the search itself."""
     interrupts.check()
     hangs = search.failure is not None and search.failure[1][0].rule == NEVER_HANGS
     if hangs or gate.results.hung:

@@ -5,6 +5,7 @@ import re
 import shlex
 import sysconfig
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import write_scenario
 from . import verdict
 from .context import GateContext
+from .deviations import New
 from .events import Found, Progress
 
 # What a shrink model tries in the time that a real release takes for a single trial.
@@ -46,7 +48,7 @@ def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
         TargetBroken: it does not; the scenario is written down all the same.
     """
     rules = gate.rules_beyond(place.known)
-    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.new)
+    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.results.unconfirmed.add(first.rule)
@@ -155,11 +157,25 @@ def _decided(rule: str, details: str) -> str | None:
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """Rules that the same run breaks before this one, of which it may be a consequence."""
-    if not place.known:
+    """The known rules that the same run breaks before this one, of which it may be a consequence;
+    a difference from the model, which would end the run, is none."""
+    if not place.known and not gate.deviations.covered:
         return ()
-    whole = replay(gate.target, scenario, gate.options.rules, last_step=first.step)
-    return tuple(one.rule for one in whole.broken if one.rule in place.known)
+    others = [one for one in gate.options.rules if one.id not in (LOCKSTEP, first.rule)]
+    steps: list[list[Broken]] = []
+    replay(gate.target, scenario, others, last_step=first.step, new=collected_in(steps))
+    return tuple(dict.fromkeys(one.rule for broken in steps for one in broken))
+
+
+def collected_in(steps: list[list[Broken]]) -> New:
+    """Collect what each step breaks, and go on with the run where that is possible."""
+
+    def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
+        if broken:
+            steps.append([*broken])
+        return []
+
+    return new
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
@@ -210,7 +226,7 @@ def shrink_and_keep(
         if any(candidate.config.get(key) != found.config.get(key) for key in gate.options.fixed):
             return None
         try:
-            ended = replay(target, candidate, rules, last_step=first.step, new=gate.new)
+            ended = replay(target, candidate, rules, last_step=first.step, new=gate.in_run())
         except ConfigRefused:  # plainer, but not for this target
             return None
         steps += ended.steps

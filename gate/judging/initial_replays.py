@@ -14,6 +14,7 @@ from ...model.systems import full_config, make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.translation import with_fixed
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
@@ -21,7 +22,7 @@ from . import verdict
 from .context import GateContext
 from .deviations import Deviations
 from .events import Notice, Progress
-from .findings import Place, confirm, keep, shrink_and_keep
+from .findings import Place, collected_in, confirm, keep, shrink_and_keep
 
 # A long scenario is shrunk less far: so many steps are run at most.
 SHRINK_STEPS = 20_000
@@ -89,7 +90,6 @@ def replay_builtin(gate: GateContext) -> None:
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
-    """Nothing changes in its configuration by what is fixed."""
     asked = gate.options
     try:
         config = full_config(asked.system, asked.revision, scenario.config)
@@ -168,7 +168,7 @@ def _to_its_end(
             # What its model refuses the revision has no rule for, though the release may take it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
-            outcome = replay(gate.target, meant, rules, new=gate.new)
+            outcome = replay(gate.target, meant, rules, new=gate.in_run())
         except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
@@ -193,7 +193,7 @@ def replay_deviations(gate: GateContext) -> None:
         if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.options.revision, expect=None)
-        outcome = replay(gate.target, meant, gate.options.rules, new=gate.new)
+        outcome = replay(gate.target, meant, gate.options.rules, new=gate.in_run())
         if outcome.broken:
             place = Place("deviations", "given")
             again = confirm(gate, place, meant, outcome.broken[0])
@@ -216,10 +216,12 @@ def settle(
             continue
         try:
             meant = replace(scenario, revision=revision, expect=None)
-            outcome = replay(target, meant, rules)
+            broken: list[list[Broken]] = []
+            outcome = replay(target, meant, rules, new=collected_in(broken))
         except (ConfigRefused, InputError) as refusal:
             deviations.refused(number, str(refusal))
             continue
-        deviations.replayed(number, outcome.broken)
+        deviations.replayed(number, broken)
         outcomes.append(outcome)
+    deviations.replayed_all()
     return outcomes

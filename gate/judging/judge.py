@@ -106,7 +106,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
         gate.base.pair.coverage.refused.clear()
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
-    gate.deviations.begin(started.version)
+    gate.deviations.begin(started.name, started.version)
     return target
 
 
@@ -120,7 +120,6 @@ def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
 
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
-    """The seed corpus of each scale, then the built-in scenarios at production scale."""
     seeds = [Stage("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
     return [*seeds, Stage("builtin", "production")]
 
@@ -143,7 +142,6 @@ def _conclude(
     observes: frozenset[str],
     more: Mapping[str, Any],
 ) -> verdict.Verdict:
-    """The verdict, reported."""
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
         gate.deviations.met.setdefault(number, status)
@@ -246,7 +244,6 @@ def _verdict_of(
 
 
 def _enders(cut: Counter[str]) -> str:
-    """The rules that ended runs, the most frequent first."""
     return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
@@ -282,5 +279,4 @@ def _words(finding: verdict.Finding) -> str:
 
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:
-    """Lockstep would compare a model with itself."""
     return rule.id == LOCKSTEP and not rule.beside and type(gate.target) is ModelTarget

@@ -79,7 +79,6 @@ def use_rules(path: Path | None) -> None:
 
 
 def _read(path: Path) -> list[Any]:
-    """What the file has as RULES."""
     if path.suffix != ".py" or not path.is_file():
         problem = "no such file" if not path.exists() else "no Python file"
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
@@ -143,7 +142,6 @@ def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bo
 
 
 def _line_in(path: Path, error: BaseException) -> int | None:
-    """The last line of the file that the error went through."""
     line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(path):

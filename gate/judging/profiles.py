@@ -1,7 +1,7 @@
 """How much a gate does."""
 
 import os
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..targets.releases import cache_folder
 
@@ -12,9 +12,6 @@ def set_hypothesis_home() -> None:
 
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
         set_hypothesis_home_dir(cache_folder() / "hypothesis")
-
-
-ProfileName = Literal["quick", "ci", "nightly"]
 
 
 class Profile(NamedTuple):

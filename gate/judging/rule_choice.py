@@ -103,12 +103,10 @@ def _can_be_judged(rule: Rule, revision: str, target: TargetSpec) -> bool:
 
 
 def _is_itself(rule: Rule, target: TargetSpec) -> bool:
-    """Lockstep would compare the model with itself."""
     return rule.id == LOCKSTEP and target.is_plain_model and not rule.beside
 
 
 def _compared_with(lockstep: str, system: str, rules: Sequence[Rule]) -> Sequence[Rule]:
-    """The rules with lockstep as the user asks for it, or without."""
     if lockstep == NO_LOCKSTEP:
         return [rule for rule in rules if rule.id != LOCKSTEP]
     with option("--lockstep"):

@@ -67,7 +67,6 @@ def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozen
 
 
 def _run_here(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
-    """Run one after the other, as long as the target answers."""
     broken = {}
     for stage in stages:
         broken[stage] = stage.run(gate)
@@ -77,8 +76,6 @@ def _run_here(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozens
 
 
 class _Task(NamedTuple):
-    """What a process needs to run one stage."""
-
     options: GateOptions
     deviations: Deviations
     version: str
@@ -96,14 +93,11 @@ class _Ended(NamedTuple):
 
 @dataclass
 class _Worker:
-    """A process that runs one stage, and what it has reported."""
-
     at_work: WorkProcess
     found: list[Found] = field(default_factory=list)
     ended: _Ended | None = None
 
     def is_last(self, options: GateOptions) -> bool:
-        """Whether later stages do not count: the target hung in this one, or it found enough."""
         results = None if self.ended is None else self.ended.results
         return results is not None and (results.hung or results.enough_for(options))
 
@@ -140,7 +134,6 @@ def _start(gate: GateContext, stage: Stage) -> _Worker:
 
 
 def _receive(gate: GateContext, worker: _Worker) -> None:
-    """Take one message: an event, which is reported, or the end of the stage."""
     try:
         message = worker.at_work.pipe.recv()
     except EOFError:
@@ -158,7 +151,6 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
 def _leave_later(
     stages: Sequence[Stage], workers: Mapping[Stage, _Worker], options: GateOptions
 ) -> None:
-    """End the stages after the first one that is the last, and drop what they found."""
     started = [workers[stage] for stage in stages if stage in workers]
     first = next(number for number, worker in enumerate(started) if worker.is_last(options))
     for worker in started[first + 1 :]:
@@ -185,7 +177,6 @@ def _add_in_order(
 
 
 def _run_stage(pipe: Connection, packed: bytes) -> None:
-    """Run one stage on a target of its own."""
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     use_rules(task.options.own_rules)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...model.replies import StartUp
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
@@ -241,7 +241,7 @@ def exit_code(
         return BROKEN
     if interrupted or "inconclusive" in statuses or not {"held", "known"} & {*statuses}:
         return INCONCLUSIVE
-    if any(one.state != "known" for one in deviations):
+    if any(one.fails for one in deviations):
         return BROKEN
     if any(rule.id in named and rule.status not in ("held", "known") for rule in rules):
         return INCONCLUSIVE

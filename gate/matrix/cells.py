@@ -138,7 +138,6 @@ def kept(cell: Cell, folder: Path) -> Verdict | None:
 
 
 def judge(cell: Cell) -> GateRun:
-    """Run the gate of a cell, in a process that ends with this one."""
     began = time.monotonic()
     words = [
         word

@@ -142,6 +142,5 @@ def _entry(judged: Judged) -> Entry:
 
 
 def _place(judged: Judged) -> tuple[str, str, str]:
-    """Return the name, the version and the configuration."""
     name, _, version = judged.cell.target.partition("==")
     return name, version, judged.cell.configuration.name

@@ -76,7 +76,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The target ends with the session."""
     if JUDGEMENT in config.stash:
         config.stash[JUDGEMENT].close()
 

@@ -50,11 +50,9 @@ class _Item(pytest.Item):
 
     @property
     def judgement(self) -> Judgement:
-        """What answers."""
         return self.config.stash[JUDGEMENT]
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where it stands, and what it is."""
         return self.path, None, f"{self.name} {self.title}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -67,7 +65,6 @@ class _Item(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def answered(self) -> Any:
-        """The gate's answer to all rules that this session tests."""
         items = self.session.items
         answer = self.judgement.answer(
             frozenset(one.name for one in items if isinstance(one, RuleItem))
@@ -112,7 +109,7 @@ class DeviationsItem(_Item):
         old = [
             f"{one.state}: {one.rule} ({one.scenario or one.version}): {output.one_line(one.says)}"
             for one in verdict.deviations
-            if one.state != "known"
+            if one.fails
         ]
         if old:
             raise Failed("\n".join(old))
@@ -140,7 +137,7 @@ class ScenarioItem(_Item):
             raise FileError(f"{self.file}: {error}") from None
         expected = scenario.expect is not None and scenario.expect.violates
         if outcome.broken and not expected:
-            ended = run_replay(target, meant, setting.rules, new=known.new)
+            ended = run_replay(target, meant, setting.rules, new=known.in_run())
             if not ended.broken:
                 pytest.xfail("known")
             raise Failed(self._failure(meant, ended))

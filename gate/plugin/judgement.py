@@ -156,7 +156,6 @@ class Judgement:
 
     @property
     def _imports(self) -> tuple[str, ...]:
-        """Where pytest looks for modules."""
         root = self._config.rootpath
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
@@ -167,16 +166,14 @@ class Judgement:
         if known.entries:
             config = full_config(setting.system, setting.revision, scenario.config)
             started = Session(target, setting.system, setting.revision, config, ()).started
-            known.begin(started.version)
+            known.begin(started.name, started.version)
             settle(known, target, setting.revision, setting.rules)
         return known
 
     def close(self) -> None:
-        """End the target."""
         self._target.close()
 
     def _shared(self, rules: frozenset[str]) -> Answer:
-        """The first worker that needs the answer asks for it, the others wait."""
         basetemp = self._config.getoption("basetemp")
         if not (hasattr(self._config, "workerinput") and basetemp):
             return self._judged(rules)
@@ -224,7 +221,6 @@ class Judgement:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[Path]:
-    """The file that workers share, while no other worker has it."""
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock", mode=0o600):
         yield folder / "answer.json"

@@ -22,12 +22,15 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ...model.errors import InputError
-from ..files.code_version import code_version
 from .watchdog import end_with_parent
 from .work_process import block_sigint
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
 
 AHEAD = 2  # tasks per worker that are handed out, so that none waits for the next
 DEATHS = 5  # of a task's worker, after which the task is given up
@@ -265,3 +268,14 @@ def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
         yield ended.get(timeout=seconds)
         while True:
             yield ended.get_nowait()
+
+
+@cache
+def code_version(*layers: str) -> str:
+    """Return a digest of the Python and TOML files of these layers, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for layer in layers:
+        for path in sorted((PACKAGE / layer).rglob("*.*")):
+            if path.suffix in (".py", ".toml"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()

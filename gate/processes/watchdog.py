@@ -170,7 +170,6 @@ def main() -> None:
 
 
 def _child_pipe() -> int:
-    """Return a pipe that becomes readable when a child ends."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -207,7 +206,6 @@ def _kill_all(leader: int) -> None:
 
 
 def _descendants() -> list[int]:
-    """Return the ids of this process's descendants, if the system lists them in /proc."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

@@ -51,7 +51,6 @@ class GitHub:
         self._silent = False
 
     def __call__(self, event: Event) -> None:
-        """Print what there is to annotate."""
         if isinstance(event, Began):
             if self._summary is None:
                 say(self._console, "GITHUB_STEP_SUMMARY is not set: annotations only")
@@ -105,7 +104,6 @@ class GitHub:
         self._console.print(line, markup=False, highlight=False)
 
     def _path(self, scenario: str) -> str:
-        """The path of a scenario as the runner finds it: from the workspace, where it is below."""
         whole = Path(os.path.abspath(scenario))
         if whole.is_relative_to(self._workspace):
             return whole.relative_to(self._workspace).as_posix()
@@ -145,7 +143,6 @@ class GitHub:
 
 
 def _data(text: str) -> str:
-    """A message, as the runner's commands escape it."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -154,5 +151,4 @@ def _property(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    """A line of text in which nothing has a meaning."""
     return PUNCTUATION.sub(r"\\\1", one_line(text))

@@ -39,7 +39,6 @@ class JUnit:
         self._found: list[Found] = []
 
     def __call__(self, event: Event) -> None:
-        """Remember why rules broke, and wait for the verdict."""
         if isinstance(event, Found):
             self._found.append(event)
         elif isinstance(event, Judged):
@@ -98,7 +97,6 @@ class JUnit:
             what.text = self._explanation(entry)
 
     def _explanation(self, entry: RuleVerdict) -> str:
-        """Of the rule itself, or of the one that broke first in the same step."""
         own = self._explanations.get(entry.consequence_of or entry.id)
         return own or one_line(f"scenario: {entry.scenario}")
 

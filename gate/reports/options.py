@@ -43,7 +43,6 @@ class Ndjson:
         self._file: BinaryIO | None = None
 
     def __call__(self, event: Event) -> None:
-        """Write one event, at once."""
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
         try:
             if self._file is None:
@@ -53,7 +52,6 @@ class Ndjson:
             raise FileError(f"{self._path}: cannot be written to ({error.strerror})") from None
 
     def close(self) -> None:
-        """Let the file go."""
         if self._file is not None:
             self._file.close()
 
@@ -70,7 +68,6 @@ class ReportOptions(NamedTuple):
     verbose: bool = True
 
     def files(self) -> dict[str, Path]:
-        """The files that are written, by option."""
         named = {
             "--json": self.json,
             "--junit": self.junit,
@@ -91,7 +88,6 @@ class VerdictFile:
         self._path = path
 
     def __call__(self, event: Event) -> None:
-        """Wait for the verdict."""
         if isinstance(event, Judged):
             write(self._path, as_json(event.verdict))
 
@@ -107,7 +103,6 @@ class FanOutReporter:
         self.failed: list[FileError] = []
 
     def __call__(self, event: Event) -> None:
-        """Pass one event on."""
         for reporter in tuple(self._reporters):
             try:
                 reporter(event)

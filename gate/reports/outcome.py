@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
-from ..console.exit_codes import INCONCLUSIVE
+from ..console import INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line
 from ..judging.events import Found
@@ -38,7 +38,7 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
     return {
         f"deviation of {one.rule} ({one.scenario or one.version})": f"{one.state}: {one.says}"
         for one in verdict.deviations
-        if one.state != "known"
+        if one.fails
     }
 
 
@@ -53,7 +53,7 @@ def because(entry: RuleVerdict) -> str:
 
 def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
     """All that is known of a finding, or of the fault that begins with it, a printable line
-    each."""
+    each; what breaks before it may be its cause."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
@@ -64,7 +64,10 @@ def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]
         lines.append(start_line(finding.start_up))
     if finding.divergence:
         lines.append(f"known:    {finding.divergence}")
-    if fault is not None:
+    if fault is not None and fault.scenario == finding.scenario:
+        if before := [rule for rule in finding.behind if rule not in fault.follows]:
+            of_fault = f" (fault {fault.behind})" if fault.behind else ""
+            lines.append(f"behind:   {', '.join(before)} {breaks(before)} before it{of_fault}")
         lines += _of_the_fault(fault)
     return [one_line(line) for line in lines]
 
@@ -79,8 +82,6 @@ def _of_the_fault(fault: Fault) -> list[str]:
     if fault.follows:
         lines.append(f"follows:  {', '.join(fault.follows)} {breaks(fault.follows)}, too")
     lines += [f"also in:  {path}" for path in fault.scenarios[1:]]
-    if fault.behind:
-        lines.append(f"behind:   found in a run of fault {fault.behind}: may be its consequence")
     if fault.accept:
         lines.append("to accept it until a date, in the file of --deviations:")
         lines += [f"  {line}" for line in fault.accept.splitlines()]

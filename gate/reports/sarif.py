@@ -34,7 +34,6 @@ class Sarif:
         self._found: dict[Finding, Found] = {}
 
     def __call__(self, event: Event) -> None:
-        """Remember what was found, and wait for the verdict."""
         if isinstance(event, Found):
             self._found[event.finding] = event
         elif isinstance(event, Judged):
@@ -142,7 +141,6 @@ def _message(fault: Fault, finding: Finding) -> str:
 
 
 def _location(scenario: str) -> dict[str, Any]:
-    """The file as a URI: relative to this folder where it is below it."""
     path = Path(scenario)
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
@@ -151,7 +149,6 @@ def _location(scenario: str) -> dict[str, Any]:
 
 
 def _fingerprint(found: Found) -> str:
-    """A text that is equal for failures that differ in numbers and names only."""
     finding = found.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     words = shape(broken, [request.id for request in found.scenario.requests])

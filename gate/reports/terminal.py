@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from ...spec.catalogue import Rule
-from ..console.exit_codes import CONFORMS
+from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
 from ..judging.verdict import NOT_SHOWN, EngineRun, Fault, Refusal, RuleVerdict, Verdict
@@ -89,7 +89,6 @@ class Terminal:
         self._status = console.status("", spinner="line") if console.is_terminal else None
 
     def __call__(self, event: Event) -> None:
-        """Print one event."""
         if isinstance(event, Began):
             scales = ", ".join(event.scales)
             self._dim(f"target {event.target.name} {event.target.version}, scales {scales}")
@@ -106,7 +105,6 @@ class Terminal:
             print_verdict(self._console, event.verdict, self._rules, self._verbose)
 
     def close(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 
@@ -156,6 +154,11 @@ def print_verdict(
     print_rules(console, entries, rules)
     for what, why in out_of_date(verdict).items():
         console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
+    for entry in verdict.deviations:
+        if entry.state == "not_met":
+            where = entry.scenario or entry.version
+            line = f"deviation of {entry.rule} ({where}): {entry.says}"
+            console.print(f"[yellow]{'not met':<14}[/yellow] {escape(one_line(line))}")
     for engine in verdict.engines:
         console.print(engine_line(engine))
     for refusal in verdict.refusals:
@@ -193,7 +196,6 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
 
 
 def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """One line a rule, and how many have none."""
     by_id = {rule.id: rule for rule in rules}
     planned = [entry for entry in entries if entry.status == "planned"]
     unchecked = [entry for entry in entries if by_id[entry.id].unchecked]
@@ -223,7 +225,6 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
 
 
 def engine_line(engine: EngineRun) -> str:
-    """What an engine did at a scale."""
     refused = f", {engine.refused_configs} configurations refused" * bool(engine.refused_configs)
     rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
         engine.rejected_requests
@@ -243,7 +244,6 @@ def refusal_line(refusal: Refusal) -> str:
 
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
-    """The result in one line."""
     dated = len(out_of_date(verdict))
     parts = [how_many(verdict.faults)] * bool(verdict.faults)
     parts.append(counts(verdict.rules, rules))

@@ -19,10 +19,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ...model.errors import InputError
-from ...solver.contract import MAX_MEMBERS, Contract
-from ...solver.systems import contracts
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ...solver.systems import MAX_MEMBERS, Contract, contracts
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..judging.profiles import set_hypothesis_home
 from ..processes.work_process import Unanswered, bounded
 

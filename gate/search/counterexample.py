@@ -17,8 +17,7 @@ from ...properties.rules.predicate import Broken
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
-from ..console import output
-from ..console.exit_codes import BROKEN, INCONCLUSIVE
+from ..console import BROKEN, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
 from ..targets.factory import opened
 from ..targets.target_spec import model_spec, parse_target, replay_options
@@ -86,7 +85,6 @@ def show(
 def _at_most(
     target: Target, scenario: Scenario, rule: Rule, most: Callable[[Step], int]
 ) -> Outcome:
-    """The run up to the step that breaks the rule and has most of it."""
     reached: dict[int, int] = {}
     broken: set[int] = set()
 

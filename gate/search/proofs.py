@@ -16,8 +16,7 @@ from ...properties.rules.registry import applies
 from ...solver.smt.obligation import Discharged, ScenarioPair, discharge
 from ...solver.systems import proofs_of
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
 from ..processes.work_process import Unanswered, bounded
 
@@ -26,7 +25,6 @@ NAMES = 46  # columns for the name of a lemma
 
 
 def lemma_line(lemma: Discharged) -> str:
-    """Return how a lemma ended, in one line."""
     seconds = f"{lemma.seconds:5.2f} s"
     return f"{lemma.status:10} {lemma.name:{NAMES}} {seconds}  {lemma.by:4}  {lemma.sentence}"
 
@@ -134,7 +132,6 @@ def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> 
 
 
 def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
-    """Two runs that differ in one key of the configuration, and how often each preempts."""
     [key] = [name for name, value in pair.few.config.items() if pair.more.config[name] != value]
     counts = []
     for scenario in pair:
@@ -147,6 +144,5 @@ def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
 
 
 def _preemptions(scenario: Scenario) -> int:
-    """How often a request is preempted, by the account of the requests' client."""
     outcome = run_replay(ModelTarget(), scenario, ())
     return sum(one.preemptions for one in outcome.session.monitor.history.requests.values())

@@ -17,8 +17,7 @@ from ...solver.exploration.exploration import ExploreOptions
 from ...solver.systems import proofs_of
 from ...spec.catalogue import Rule, load, select
 from ...spec.systems import SYSTEMS, part
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..explore.explorer import MEMORY_MB, Budget, chosen_rules, chosen_scopes
 from ..explore.report import run_exploration
 from ..judging.context import GateOptions
@@ -159,7 +158,6 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
 
 
 def _check_proof_options(question: Question) -> None:
-    """What lemmas prove depends on the size of a block alone."""
     for option, given in (
         ("--revision", question.revision),
         ("--maximize", question.maximize),

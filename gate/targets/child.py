@@ -39,7 +39,6 @@ class Tail:
                     self._kept = (self._kept + data)[-STDERR_KEPT:]
 
     def clear(self) -> None:
-        """Forget what there was."""
         with self._lock:
             self._kept = b""
 
@@ -87,7 +86,6 @@ class Child:
 
     @property
     def process_id(self) -> int:
-        """The process id of the target, the leader of its group."""
         return self._process.leader
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
@@ -133,7 +131,6 @@ class Child:
         return bytes(received[:end])
 
     def _wait(self, ready: select.poll) -> None:
-        """Until there is something to read or room to write."""
         while (left := self._deadline - time.monotonic()) > 0:
             if ready.poll(math.ceil(min(left, LOOK_AROUND) * 1000)):
                 return

@@ -260,7 +260,6 @@ def signatures(module: str) -> Remarks:
 
 
 def _half(target: Target, scenario: Scenario) -> None:
-    """Leave the scenario in the middle."""
     for _, _ in zip(range(2), _replies(target, scenario), strict=False):
         pass
 
@@ -282,7 +281,6 @@ def _steps(target: Target, scenario: Scenario) -> list[Step]:
 
 
 def _replies(target: Target, scenario: Scenario) -> Iterator[Mapping[str, Any]]:
-    """What the steps of the scenario are answered with, to the end or for MAX_STEPS."""
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     live: set[str] = set()
     for number in range(MAX_STEPS):

@@ -134,7 +134,6 @@ def _stdout_to_stderr() -> Iterator[None]:
 def _command(
     spec: TargetSpec, imports: Sequence[str], *, offline: bool, report: Callable[[str], None]
 ) -> tuple[Sequence[str], Mapping[str, str] | None]:
-    """The command that starts the target, and its environment where that is not ours."""
     if spec.kind == "command":
         return spec.command, None
     release = spec.release

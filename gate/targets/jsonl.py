@@ -103,7 +103,6 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
 
 
 def crashed(error: BaseException) -> Reply:
-    """The reply that reports an exception of the target."""
     return {
         "ok": False,
         "error": "crashed",
@@ -113,12 +112,10 @@ def crashed(error: BaseException) -> Reply:
 
 
 def _unicode(text: str) -> str:
-    """A text that every reader of JSON takes: half a surrogate pair is none."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _parse(line: bytes) -> tuple[str, dict[str, Any]]:
-    """Split a line into the operation and its arguments, both checked."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:

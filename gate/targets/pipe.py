@@ -70,7 +70,6 @@ class PipeTarget:
 
     @property
     def process_id(self) -> int | None:
-        """Of the process, where there is one."""
         return None if self._child is None else self._child.process_id
 
     def begin(self) -> None:
@@ -101,7 +100,6 @@ class PipeTarget:
         return self._ask({"op": "abort", "id": id, **when}, self._step_limit)
 
     def step(self) -> Reply:
-        """One scheduling decision and its completion."""
         return self._ask({"op": "step"}, self._step_limit)
 
     def stop(self) -> Reply:

@@ -155,10 +155,7 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
-    """Return the keys of the features that the target refuses, with the values that it accepts.
-
-    A feature that is listed again beside another one is refused if both are.
-    """
+    # A feature that is listed again beside another one is refused if both are.
     base = plainest.base
     refused, instead = dict[str, str](), dict[str, Any]()
     taken: set[str] = set()

@@ -41,17 +41,14 @@ SHARE = Kind(
 
 
 def or_null(kind: Kind) -> Kind:
-    """A kind that null belongs to as well."""
     return Kind(lambda value: value is None or kind.accepts(value), f"{kind.valid}, or null")
 
 
 def one_of(*words: str) -> Kind:
-    """One of these words."""
     return Kind(lambda value: value in words, " or ".join(json.dumps(word) for word in words))
 
 
 def check_system(system: str, supported: str) -> None:
-    """Refuse a system that the target does not host."""
     if system != supported:
         raise RefusedError(f'$.system is {json.dumps(system)}; valid is "{supported}"')
 

@@ -125,7 +125,6 @@ class HostedTarget:
         return {"ok": True, "step": seen}
 
     def stop(self) -> Reply:
-        """Forget the scheduler."""
         self._engine = None
         self._inside, self._aborted = [], []
         return {"ok": True}

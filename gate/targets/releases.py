@@ -183,8 +183,6 @@ def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str
 
 @dataclass(frozen=True)
 class _Part:
-    """A folder of the cache: the environment, or the unpacked tree of one package version."""
-
     folder: Path
     title: str
     size: str
@@ -195,7 +193,6 @@ class _Part:
         return self.folder.is_dir() and not self.damage(self.folder)
 
     def why_missing(self) -> str:
-        """Its title, and what is wrong with it where it lies there."""
         if not self.folder.exists():
             return self.title
         return f"{self.title} ({self.damage(self.folder)} is not as it was installed)"
@@ -210,7 +207,6 @@ def _parts(cache: Path, release: Release) -> list[_Part]:
 
 
 def _packages() -> list[str]:
-    """The pins of the lock file, NAME==VERSION."""
     lines = PACKAGES.read_text(encoding="utf-8").splitlines()
     return [line.split()[0] for line in lines if re.match(r"[\w-]+==", line)]
 
@@ -283,8 +279,6 @@ def _lock(path: Path, report: Report) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Workshop:
-    """What is at hand under the lock: a folder for downloads, and pip."""
-
     downloads: Path
     python: Path
     lock: int
@@ -348,7 +342,6 @@ def _build_environment(workshop: _Workshop, folder: Path) -> None:
 
 
 def _install_torch(workshop: _Workshop, python: Path) -> None:
-    """A CPU build or none: what the default index offers to Linux is a CUDA build."""
     ways = [[f"torch=={TORCH}+cpu"], [f"torch=={TORCH}", f"--index-url={CPU_INDEX}"]]
     if sys.platform == "darwin":
         ways = [[f"torch=={TORCH}"]]

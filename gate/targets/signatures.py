@@ -34,7 +34,6 @@ def compared(module_name: str) -> Compared | None:
 
 
 def _signature(name: str) -> str:
-    """The signature of the function, or why it has none."""
     module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)

@@ -48,7 +48,6 @@ class Package:
     cache_variable: str = ""
 
     def is_accepted_unexamined(self, version: str) -> bool:
-        """Whether a version may be like those that were examined."""
         if self.since is None:
             return False
         try:
@@ -83,22 +82,18 @@ class Release:
 
     @property
     def package(self) -> Package:
-        """The package that it is a release of."""
         return packages()[self.name]
 
     @property
     def system(self) -> str:
-        """The system that it is a release of."""
         return self.package.system
 
     @property
     def revision(self) -> str:
-        """The revision of the model that it is compared with."""
         return self.package.revision_of(self.version)
 
     @property
     def is_examined(self) -> bool:
-        """Whether the adapter was tried on it."""
         return self.version in self.package.versions
 
     @property
@@ -114,7 +109,6 @@ class Release:
 
 
 def packages() -> dict[str, Package]:
-    """Return the packages of all registered systems, by name."""
     return {package.name: package for name in SYSTEMS for package in part(name, "releases") or ()}
 
 

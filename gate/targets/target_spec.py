@@ -185,7 +185,6 @@ def _scheduler(text: str, words: str) -> str:
 
 
 def _words(text: str, command: str) -> tuple[str, ...]:
-    """The command line in words."""
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:

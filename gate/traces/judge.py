@@ -200,7 +200,6 @@ class TraceJudge:
     def _compared(
         self, run: TraceRun, explainer: Explainer, step: Step, number: int
     ) -> list[Broken]:
-        """Lockstep with the model of the revision that the run is held to, where it has one."""
         match = explainer.match_of(run.begun.revision)
         if match is None or all(rule.id != LOCKSTEP for rule in run.checked):
             return []

@@ -134,7 +134,6 @@ def _names(pid: int, run: Recorded) -> Iterator[TrackEvent]:
 
 
 def _step(pid: int, news: News) -> Iterator[TrackEvent]:
-    """The step itself, and a jump of the tkv in it."""
     step, number = news.step, news.number
     args = {"step": number, "scheduled": step.scheduled, **news.fields}
     if news.volume is not None:
@@ -146,7 +145,6 @@ def _step(pid: int, news: News) -> Iterator[TrackEvent]:
 
 
 def _phases(pid: int, tid: int, name: str, run: Recorded) -> Iterator[TrackEvent]:
-    """What a request does from its arrival to its end."""
     for phase in phases(name, run):
         steps = run.steps[phase.first : phase.last + 1]
         tokens = sum(step.scheduled.get(name, 0) for step in steps)
@@ -204,7 +202,6 @@ def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
 
 
 def _counters(pid: int, run: Recorded) -> Iterator[TrackEvent]:
-    """Sizes of the batch and of the pool, where they change."""
     last: dict[str, int] = {}
     for number, step in enumerate(run.steps):
         for name, value in _counted(step, "max_batch_tkv" in run.config):

@@ -66,28 +66,23 @@ class Recorder:
         self._file = file
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Begin anew."""
         self._write({"op": "start", "system": system, "revision": revision, "config": {**config}})
         return self._replied("start", self._target.start(system, revision, config))
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """A request arrives."""
         self._write({"op": "add", "request": {**request}})
         return self._replied("add", self._target.add(request))
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """A client gives a request up."""
         self._write({"op": "abort", "id": id} | ({"inside": True} if inside else {}))
         args = (id, True) if inside else (id,)
         return self._replied("abort", self._target.abort(*args))
 
     def step(self) -> Reply:
-        """One step."""
         self._write({"op": "step"})
         return self._replied("step", self._target.step())
 
     def stop(self) -> Reply:
-        """The run is over."""
         self._write({"op": "stop"})
         return self._replied("stop", self._target.stop())
 

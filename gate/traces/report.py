@@ -9,8 +9,7 @@ from rich.markup import escape
 from ...properties.explanations.lockstep import Departure, Explainer, Match
 from ...properties.history.request_history import RequestHistory
 from ...spec.catalogue import load
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS
+from ..console import BROKEN, CONFORMS, output
 from ..console.step_lines import step_line
 from ..reports import terminal
 from .judge import TraceRun
@@ -33,7 +32,6 @@ class TraceReporter:
         self._status = console.status("") if console.is_terminal else None
 
     def broke(self, run: TraceRun) -> None:
-        """A run has broken a rule."""
         if self._left == 0:
             return
         self._left -= 1
@@ -60,20 +58,17 @@ class TraceReporter:
             print_explanation(self._console, run, explainer)
 
     def notice(self, text: str) -> None:
-        """Something worth a line."""
         self.quiet()
         self._console.print(_one(text), style="dim", markup=False)
 
     @contextmanager
     def progress(self, events: Iterator[Event]) -> Iterator[Iterator[Event]]:
-        """Pass the events on, and count them on a terminal."""
         try:
             yield events if self._status is None else self._counted(events)
         finally:
             self.quiet()
 
     def quiet(self) -> None:
-        """Take the progress line away."""
         if self._status is not None:
             self._status.stop()
 
@@ -161,7 +156,6 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
 
 
 def _follows_its_model(run: TraceRun, explainer: Explainer) -> bool:
-    """The model of the revision that the run is held to takes it whole."""
     match = explainer.match_of(run.begun.revision)
     return match is not None and match.departed is None
 

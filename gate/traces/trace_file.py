@@ -141,8 +141,6 @@ def read_trace(
 
 
 class _Reading:
-    """Pairs of lines, and what of a run is needed to understand the next one."""
-
     def __init__(self, source: Source, system: str | None, revision: str | None) -> None:
         self._name = source.name
         self._lines = source.lines
@@ -178,7 +176,6 @@ class _Reading:
         return self._happened(number, operation, request, reply)
 
     def _line(self) -> bytes | Cut | None:
-        """The next line that is not blank."""
         while True:
             try:
                 line = self._lines.readline(MAX_LINE + 1)
@@ -198,7 +195,6 @@ class _Reading:
                 return line
 
     def _object(self, line: bytes) -> dict[str, Any] | Cut:
-        """A line as JSON. Only the last line of all may lack its end."""
         try:
             return _read_line(line)
         except ValueError as error:
@@ -310,7 +306,6 @@ class _Reading:
         return Added(number, request, request.output_len is None)
 
     def _step(self, reply: dict[str, Any]) -> Step:
-        """The step that a line observes: most need no second look."""
         seen = reply.get("step")
         assert self._promised is not None
         if type(seen) is dict and len(reply) == 2 and seen.keys() <= FIELDS:
@@ -373,7 +368,6 @@ def _read_line(line: bytes) -> dict[str, Any]:
 
 
 def _keys(value: dict[str, Any]) -> int:
-    """Keys of an object and of those in it, two levels deep: no line of a trace has more."""
     count = len(value)
     for inner in value.values():
         if type(inner) is dict:

@@ -10,7 +10,7 @@ import msgspec
 from ...model.replies import Started
 from ...properties.rules.registry import LOCKSTEP, applies
 from ...spec.catalogue import Rule
-from ..console.exit_codes import BROKEN, INCONCLUSIVE
+from ..console import BROKEN, INCONCLUSIVE
 from ..judging import verdict
 from ..judging.verdict import RuleVerdict
 
@@ -59,7 +59,6 @@ class Judged:
     first: dict[str, First] = field(default_factory=dict)
 
     def began(self, started: Started) -> None:
-        """Another run."""
         self.runs += 1
         self.shows |= started.shows
         self.others |= started[:2] != self.started[:2]

@@ -32,7 +32,6 @@ class LlmServingSimModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def options(self) -> dict[str, bool]:
-        """Further fields of the step observation, and whether this configuration shows them."""
         bounded = self.config.num_blocks is not None
         return {
             "prefix_hit": self.config.enable_prefix_caching,
@@ -60,7 +59,6 @@ class LlmServingSimModel(ReferenceModel[State]):
         return None
 
     def arrive(self, state: State, request: Request) -> State:
-        """The request joins the waiting queue."""
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:

@@ -68,7 +68,6 @@ class NanoModel(ReferenceModel[State]):
         return None
 
     def arrive(self, state: State, request: Request) -> State:
-        """The request joins the waiting queue."""
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:

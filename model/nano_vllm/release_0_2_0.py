@@ -11,7 +11,6 @@ from .state import Plan, State
 
 
 def schedule(config: NanoConfig, state: State) -> Plan:
-    """Prefill first, as in the deck."""
     plan = prefill(config, state)
     return plan if plan.scheduled else decode(config, state)
 

@@ -219,7 +219,6 @@ class Lanes:
         return over
 
     def keep(self, places: NDArray[np.bool_]) -> None:
-        """Leave out the other lanes."""
         self.asked = np.ascontiguousarray(self.asked[:, :, places])
         self.computed = np.ascontiguousarray(self.computed[:, places])
         self.lane = np.ascontiguousarray(self.lane[:, places])
@@ -289,5 +288,4 @@ def _within(tokens: Row, block_size: int) -> Row:
 
 
 def _rectangle(longest: Row, filled: Row, block_size: int) -> Row:
-    """The tkv of a batch: its longest member sets the width, the fullest last block the end."""
     return (blocks_for(longest, block_size) - 1) * block_size + filled

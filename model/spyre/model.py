@@ -45,7 +45,6 @@ class SpyreModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def options(self) -> dict[str, bool]:
-        """Further fields of the step observation, and whether this configuration shows them."""
         return {
             "paused": "paused" in self.revision.shows,
             "prefix_hit": self.config.prefix_caching,
@@ -68,7 +67,6 @@ class SpyreModel(ReferenceModel[State]):
         return None
 
     def arrive(self, state: State, request: Request) -> State:
-        """The request joins the waiting queue."""
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:

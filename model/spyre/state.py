@@ -52,7 +52,6 @@ class State(Record, frozen=True):
 
     @property
     def prefilling(self) -> Sequence | None:
-        """The request between its first and its last chunk, if there is one."""
         for request in self.running:
             if request.computed < request.prompt:
                 return request

@@ -97,7 +97,6 @@ class ByFormula:
     def __call__(
         self, members: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int
     ) -> bool:
-        """Whether the newcomer may join."""
         return accepts(self.formula(tkv, members, newcomer, block_size), limit)
 
 
@@ -148,7 +147,6 @@ def round_up(tokens: Tokens, block_size: Tokens) -> Tokens:
 def newcomer_unpadded(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Its own length at its end."""
     return prompt + remaining
 
 
@@ -201,7 +199,6 @@ def newcomer_common_base(
 def member_own_tkv(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From its own tkv before the newcomer joins, and one block more."""
     return member.tkv + member.remaining + block
 
 
@@ -215,7 +212,6 @@ def member_realigned(
 def member_max_tkv(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From the batch's tkv, and one block more."""
     return tkv + member.remaining + block
 
 
@@ -246,7 +242,6 @@ def member_1_10_0(
 def member_2_0_1(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From the wider of batch and prompt, and one block more."""
     return base + member.remaining + block
 
 

@@ -116,7 +116,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def ends_on_failed_loads(self) -> bool:
-        """A request whose load has failed is not computed: it ends."""
         return self.kv_load_failure_policy == "fail"
 
     # Inputs that an encoder computes.

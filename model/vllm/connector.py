@@ -200,7 +200,6 @@ def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
 
 
 def steps_on(config: VllmConfig, state: State) -> State:
-    """The state after a step of all loads."""
     if not state.parked and not state.leaving:
         return state
     state = _without(config, state, [one.id for one in state.leaving if one.loading == 0])

@@ -170,7 +170,6 @@ def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
 
 
 def needed(holders: Iterable[Sequence]) -> set[Segment]:
-    """The outputs that these requests need."""
     return {segment for one in holders if one.needs for segment in _segments(one, one.needs)}
 
 

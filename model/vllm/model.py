@@ -34,7 +34,6 @@ class VllmModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def options(self) -> dict[str, bool]:
-        """Further fields of the step observation, and whether this configuration shows them."""
         return {
             "prefix_hit": self.config.enable_prefix_caching,
             "free_blocks": self.config.num_blocks is not None,
@@ -77,7 +76,6 @@ class VllmModel(ReferenceModel[State]):
         return None
 
     def arrive(self, state: State, request: Request) -> State:
-        """The request joins the waiting queue."""
         accepted = request.accepted if self.config.drafts else ()
         inputs = encoder.inputs_of(request) if request.encoder_inputs else ()
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)

@@ -44,7 +44,6 @@ def importance(one: Sequence) -> tuple[int, int]:
 def enqueued(
     config: VllmConfig, waiting: tuple[Sequence, ...], newcomer: Sequence
 ) -> tuple[Sequence, ...]:
-    """The queue with a request that has just arrived."""
     if config.policy == "priority":
         return tuple(sorted((*waiting, newcomer), key=importance))
     return (*waiting, newcomer)

@@ -197,7 +197,6 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
 
 
 def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
-    """A request enters the waiting queue."""
     newcomer = newcomer._replace(arrival=state.arrived)
     return state._replace(
         waiting=queue.enqueued(config, state.waiting, newcomer), arrived=state.arrived + 1

@@ -74,7 +74,6 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def decodes(self) -> bool:
-        """Just its last token is to be computed."""
         return self.generated + self.promised > 0 and self.num_uncomputed_tokens == 1
 
 

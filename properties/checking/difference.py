@@ -100,7 +100,6 @@ def of_answers(
 
 
 def class_of(one: Differing) -> str:
-    """The class of a field that differs."""
     if one.field in PADDING_FIELDS:
         return PADDING
     if one.field in BOOKKEEPING_FIELDS:

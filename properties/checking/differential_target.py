@@ -201,7 +201,6 @@ class Pair:
         return first
 
     def stop(self) -> Reply:
-        """Both stop."""
         first, *_ = [side.target.stop() for side in self.sides]
         return first
 
@@ -220,7 +219,6 @@ class Pair:
         self._note(of_answers(kind, self._step, message, self._requests, details))
 
     def _unable_to_abort(self, args: tuple[bool, ...]) -> str:
-        """Which of them cannot, by their answers to an abort of an unknown id."""
         replies = self._both("abort", lambda side: (side.target.abort, NO_REQUEST, *args))
         refusals = {
             name: read_ok("abort", reply)
@@ -272,7 +270,6 @@ class Pair:
 
 
 def _without_probe(step: Step) -> Step:
-    """The step without the abort of an unknown id, of which a target may report what it likes."""
     if NO_REQUEST not in (step.finished or {}):
         return step
     finished = {name: why for name, why in (step.finished or {}).items() if name != NO_REQUEST}
@@ -287,7 +284,6 @@ class _Seen:
         self._paused: frozenset[str] = frozenset()
 
     def events(self, step: Step) -> Counter[str]:
-        """What happened in this step."""
         hit = frozenset(name for name, tokens in (step.prefix_hit or {}).items() if tokens)
         paused = frozenset(step.paused or ())
         ends = Counter((step.finished or {}).values())

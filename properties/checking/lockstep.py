@@ -38,7 +38,6 @@ NAMED = frozenset({"blocks", "slot_blocks"})
 
 
 def shown(step: Step, observes: frozenset[str]) -> Step:
-    """The step with these fields only."""
     return replace(step, **dict.fromkeys(FIELDS - REQUIRED - observes))
 
 
@@ -61,12 +60,10 @@ class Differing(NamedTuple):
 
     @property
     def first_shown(self) -> str:
-        """The first value for a reader."""
         return _shown(self.first)
 
     @property
     def second_shown(self) -> str:
-        """The second value for a reader."""
         return _shown(self.second)
 
 

@@ -53,7 +53,6 @@ class Monitor:
         self.history.accept(request, open_ended=open_ended)
 
     def refused(self, request: Request, words: str) -> list[Broken]:
-        """The target refused a request at the door, in these words."""
         if not self._must_be_accepted(request):
             return []
         message = (
@@ -63,7 +62,6 @@ class Monitor:
         return self._fault(AT_THE_DOOR, message)
 
     def _must_be_accepted(self, request: Request) -> bool:
-        """A request can run, and no other is there whose load could be a reason."""
         can_run = bounds_of(self.history.system).can_run
         asked = AT_THE_DOOR in self._rules and not self.history.live
         config = self.history.config
@@ -72,7 +70,6 @@ class Monitor:
         return can_run(config, request.prompt_len, request.max_tokens)
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """The target took an abort."""
         self.history.abort(request_id, inside)
 
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:

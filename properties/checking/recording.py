@@ -30,20 +30,16 @@ class Recorder:
         self.answers: list[Answer] = []
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Begin a new recording."""
         self.answers = []
         return self._note("start", self._target.start, system, revision, config)
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """As the target."""
         return self._note("add", self._target.add, request)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """As the target."""
         return self._note("abort", self._target.abort, id, *((True,) if inside else ()))
 
     def step(self) -> Reply:
-        """As the target."""
         return self._note("step", self._target.step)
 
     def stop(self) -> Reply:
@@ -122,7 +118,6 @@ class Recorded:
         return reply
 
     def stop(self) -> Reply:
-        """Nothing is left to do."""
         return {"ok": True}
 
     def _checked(self, op: str) -> Reply:

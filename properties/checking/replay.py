@@ -172,7 +172,6 @@ def _differences(number: int, expected: dict[str, Any] | None, step: Step) -> li
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it: lists for tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 

@@ -178,7 +178,6 @@ class Session:
 
     @property
     def unfinished(self) -> bool:
-        """An accepted request is unfinished."""
         return bool(self.monitor.history.live)
 
     @property
@@ -207,7 +206,6 @@ class Session:
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
-        """The model beside the target, where the rule asks for it and the target is not it."""
         asked = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
         if asked is None or (type(self._target) is ModelTarget and not asked.beside):
             return None

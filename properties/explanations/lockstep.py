@@ -55,7 +55,6 @@ class Match:
     departed: Departure | None = None
 
     def accept(self, request: Request) -> None:
-        """The target took the request."""
         if self.departed is not None:
             return
         refusal = self.model.refusal(request)
@@ -155,11 +154,9 @@ class Explainer:
 
     @property
     def over(self) -> bool:
-        """No model matches any more."""
         return all(one.departed is not None for one in self.matches)
 
     def match_of(self, revision: str) -> Match | None:
-        """The match of a revision, where it has the configuration."""
         return next((one for one in self.matches if one.revision == revision), None)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
@@ -179,7 +176,6 @@ class Explainer:
             match.abort(request_id, inside, open_time=open_time)
 
     def observe(self, step: Step) -> None:
-        """The next step of the run."""
         finished = step.finished or {}
         ends = [name for name, why in finished.items() if why == "eos" and name in self._open]
         for match in self.matches:
@@ -197,7 +193,6 @@ def differing(seen: Step, expected: Step) -> list[str]:
 
 
 def distinct(branches: Sequence[Branch]) -> list[Branch]:
-    """Every branch once, the first ones in front."""
     if len(branches) == 1:
         return list(branches)
     kept: list[Branch] = []

@@ -23,7 +23,6 @@ def too_few_blocks(history: RunHistory, step: Step) -> str | None:
 
 
 def one_takes_another_block(history: RunHistory, step: Step) -> bool:
-    """A request that goes on has a block more than before."""
     before = (history.last.blocks or {}) if history.last is not None else {}
     return any(
         name in before and len(blocks) > len(before[name])
@@ -60,7 +59,6 @@ def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
 
 
 def pool_is_taken(history: RunHistory, step: Step) -> bool:
-    """Every block of the pool is held."""
     return bool(_held(step) == history.config["num_blocks"])
 
 
@@ -83,7 +81,6 @@ def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
 
 
 def one_is_computed_in_part(history: RunHistory, step: Step) -> bool:
-    """A step leaves a prompt computed in part."""
     return any(computed < one.prompt for one, computed in _computing(history, step))
 
 
@@ -146,7 +143,6 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
 
 
 def budget_used_up(history: RunHistory, step: Step) -> bool:
-    """A step uses the whole budget."""
     return bool(sum(step.scheduled.values()) == history.config["max_num_batched_tokens"])
 
 
@@ -204,7 +200,6 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def one_starts_before_another(history: RunHistory, step: Step) -> bool:
-    """Of two requests that have not started one starts in this step, and the other does not."""
     if history.config["order"] != "fcfs":
         return False
     new = [one.id in step.scheduled for one in history.live.values() if not _begun(one)]

@@ -77,7 +77,6 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def caches(config: Config) -> bool:
-    """The configuration has a prefix cache."""
     return bool(config["enable_prefix_caching"])
 
 

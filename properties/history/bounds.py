@@ -25,7 +25,6 @@ def fits_pool(config: Config, tokens: int) -> bool:
 
 
 def fits_pool_and_budget(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether all of it fits the pool and, where prompts are not cut, the budget."""
     whole = prompt + max_tokens
     cut = config["enable_chunked_prefill"] or whole <= config["max_num_batched_tokens"]
     return bool(cut) and fits_pool(config, whole)
@@ -82,6 +81,5 @@ def one_after_the_other(config: Config, work: int, requests: int) -> int:
 
 
 def bounds_of(system: str) -> Bounds:
-    """The bounds of a registered system."""
     found: Bounds = part(system, "bounds")
     return found

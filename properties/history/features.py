@@ -33,7 +33,6 @@ class Features:
     never_preempts = False
 
     def initial(self) -> Any:
-        """Return the state of a run before its first step."""
         return None
 
     # Requests
@@ -65,7 +64,6 @@ class Features:
         return 1
 
     def completing(self, history: Run, step: Step) -> Container[str]:
-        """Return the requests of the decision that completes in this step."""
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
@@ -96,7 +94,6 @@ class Features:
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:
-        """Return whether a request may end with an error before its first token."""
         return False
 
     def idle_steps(self, history: Run) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, Self
 
 from ...model.scenario import Request, Segment
 
@@ -49,7 +49,7 @@ class RequestHistory:
     over: int | None = None
 
     @classmethod
-    def of(cls, request: Request, arrival: int, open_ended: bool) -> "RequestHistory":
+    def of(cls, request: Request, arrival: int, open_ended: bool) -> Self:
         """Return the history of a request that has just been accepted.
 
         `open_ended`: how much it generates is not known yet.
@@ -62,11 +62,16 @@ class RequestHistory:
             request.prompt,
             arrival=arrival,
             priority=request.priority,
+            **cls.own_fields(request),
         )
+
+    @staticmethod
+    def own_fields(request: Request) -> dict[str, Any]:
+        """Return the fields of a system's own that the request sets."""
+        return {}
 
     @property
     def started(self) -> bool:
-        """Some of its prompt is computed."""
         return self.computed > 0
 
     @property
@@ -102,7 +107,7 @@ class RequestHistory:
     @property
     def num_tokens(self) -> int:
         """Tokens known so far: the prompt, what was generated, and what is in flight."""
-        return self.prompt + self.emitted
+        return self.prompt + self.emitted + self.tokens_in_flight
 
     @property
     def may_change_after_end(self) -> bool:
@@ -117,7 +122,6 @@ class RequestHistory:
         self.preemptions += 1
 
     def __copy__(self) -> "RequestHistory":
-        """Return an independent copy: runs that branch copy every request in every step."""
         kind = type(self)
         values = _values.get(kind)
         if values is None:

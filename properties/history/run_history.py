@@ -32,7 +32,6 @@ class Ended:
     cached: set[str] = field(default_factory=set)
 
     def add(self, name: str) -> None:
-        """A request has ended."""
         self.listed.append(name)
 
     def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
@@ -66,7 +65,6 @@ class Kin(Generic[R]):
         self._families.setdefault(_beginning(one), {})[one.id] = one
 
     def remove(self, one: R) -> None:
-        """Forget a request."""
         family = self._families[_beginning(one)]
         if family.get(one.id) is one:
             del family[one.id]
@@ -200,7 +198,6 @@ class RunHistory(Generic[R]):
         return (self._sorted_phases or self._sort_phases())[2]
 
     def running(self) -> list[R]:
-        """Unfinished requests that have started and are not paused."""
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
@@ -209,7 +206,6 @@ class RunHistory(Generic[R]):
 
     @property
     def arrived(self) -> int:
-        """Requests that were accepted so far."""
         return len(self.requests) + self.forgotten
 
     @property
@@ -218,7 +214,6 @@ class RunHistory(Generic[R]):
         return bounds_of(self.system).together(self.config, self.work, self.arrived)
 
     def observe(self, step: Step) -> None:
-        """Book a step after it was judged."""
         changes = self.cache_changes(step)
         if self.shadow is not None and changes is not None:
             self.shadow.book(step, changes)
@@ -309,7 +304,6 @@ class RunHistory(Generic[R]):
         return found
 
     def _sort_members(self, step: Step) -> None:
-        """Prefill and decode members of the step, sorted out once for all predicates."""
         prefills: list[R] = []
         decodes: list[R] = []
         for name in step.scheduled:
@@ -320,7 +314,6 @@ class RunHistory(Generic[R]):
         self._sorted_members = (prefills, decodes)
 
     def _sort_phases(self) -> tuple[list[R], list[R], list[R]]:
-        """Unstarted, ongoing and decoding requests, sorted out once between two changes."""
         unstarted: list[R] = []
         ongoing: list[R] = []
         decoding: list[R] = []
@@ -337,7 +330,6 @@ class RunHistory(Generic[R]):
         return self._sorted_phases
 
     def _endings(self) -> dict[str, str]:
-        """The requests with no token left, each with the reason of its end."""
         return {
             request.id: "length" if request.output_len == request.max_tokens else "eos"
             for request in self.live.values()
@@ -345,7 +337,6 @@ class RunHistory(Generic[R]):
         }
 
     def _changed(self) -> None:
-        """What was sorted out does not hold any more."""
         self._sorted_phases = None
         self._members_of = None
         self.answers.clear()
@@ -360,7 +351,6 @@ class RunHistory(Generic[R]):
                 self._ended.add(name)
 
     def _forget(self, step: Step) -> None:
-        """Forget the requests that no rule asks for any more."""
         cached = caches(self.config)
         if cached and self.shadow is None:
             return

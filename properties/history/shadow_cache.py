@@ -130,7 +130,6 @@ class ShadowCache:
         return Changes(accesses, written, unseen, meets, conflict)
 
     def book(self, step: Step, changes: Changes) -> None:
-        """The step has happened."""
         if self.caches:
             self._keep(changes)
         else:
@@ -179,7 +178,6 @@ class ShadowCache:
             self._seen_at[number] = self._step
 
     def _leaves(self, entry: Entry | None) -> None:
-        """An entry is no more."""
         if entry is None:
             return
         self._places[entry.owner] -= 1
@@ -271,7 +269,6 @@ class ShadowCache:
         return 0
 
     def _overwritten(self, history: Observed, step: Step, written: dict[int, Entry]) -> str | None:
-        """A block that a request goes on reading holds something else now."""
         shown = step.blocks or {}
         for number, entry in written.items():
             for name in self.readers.get(number, ()):

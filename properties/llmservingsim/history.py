@@ -11,7 +11,6 @@ class LlmServingSimFeatures(VllmFeatures):
     also of requests that have ended."""
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
-        """Keep every request."""
         return False
 
 

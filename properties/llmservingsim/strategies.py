@@ -56,7 +56,6 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
 
 
 def as_vllm(config: Config) -> dict[str, Any]:
-    """What vLLM's strategies go by."""
     block = config["block_size"]
     blocks = min(config["num_blocks"] or LONGEST_IN_BLOCKS, LONGEST_IN_BLOCKS)
     return {
@@ -108,7 +107,6 @@ def contents(
 
 
 def caches(config: Config) -> bool:
-    """The configuration has a prefix cache."""
     return bool(config["enable_prefix_caching"])
 
 

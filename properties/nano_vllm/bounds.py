@@ -19,7 +19,6 @@ def alone(config: Config, one: RequestHistory) -> int:
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    """Until all requests that came before have ended."""
     return together(config, sum(alone(config, one) for one in started), len(started))
 
 

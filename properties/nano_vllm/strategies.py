@@ -99,7 +99,6 @@ def longest_request(config: Config) -> int:
 def with_tokens(
     config: Config, prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """A shape cut to what fits."""
     longest = longest_request(config)
     prompt = min(max(prompt, 1), longest - 1)
     most = LONGEST_ANSWER[scale_of(config)]

@@ -81,7 +81,6 @@ def _begins_again(history: RunHistory[Any], step: Step, one: RequestHistory) -> 
 def _other_phase(
     history: RunHistory[Any], stay: list[tuple[RequestHistory, int]], step: Step
 ) -> str | None:
-    """A request is named as prefilling that goes on to generate, or one that has begun is not."""
     if step.prefilling is None or step.emitted is None:
         return None
     depth = history.features.depth(history.config)
@@ -195,7 +194,6 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def token_due(history: RunHistory[Any], step: Step) -> bool:
-    """A request finishes by itself."""
     return any(reason != "aborted" for reason in (step.finished or {}).values())
 
 
@@ -213,7 +211,6 @@ def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_waits(history: RunHistory[Any], step: Step) -> bool:
-    """The first in line is not scheduled in this step."""
     return history.first_in_line is not None and history.first_in_line[0] not in step.scheduled
 
 

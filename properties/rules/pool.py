@@ -12,10 +12,7 @@ from ..history.run_history import RunHistory
 
 
 def hit_too_short(
-    history: RunHistory[Any],
-    step: Step,
-    starting: Iterable[Any],
-    must_find: Callable[[Any], int],
+    history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
     """One of the requests that start finds fewer tokens than one that runs holds of it."""
     for one in starting:

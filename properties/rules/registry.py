@@ -96,5 +96,4 @@ def keeps_step(system: str, revision: str, name: str) -> bool:
 
 
 def applies(rule: Rule, revision: str) -> bool:
-    """The rule belongs to this revision."""
     return "*" in rule.revisions or revision in rule.revisions

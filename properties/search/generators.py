@@ -86,7 +86,6 @@ class Generators(Protocol):
 
 
 def generators_of(system: str) -> Generators:
-    """The generators of a registered system."""
     found: Generators = part(system, "generators")
     return found
 

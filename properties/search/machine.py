@@ -24,7 +24,6 @@ from .state import Search, SearchOptions
 
 
 def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
-    """The configurations of the search."""
     asked = search.options
     if asked.config is not None:
         return st.just(full_config(asked.system, asked.revision, asked.config))
@@ -58,7 +57,6 @@ def _check_smallest(asked: SearchOptions, config: dict[str, Any]) -> None:
 
 
 def _with_own(drawn: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the keys that the target declares."""
     return {**drawn, "own": own}
 
 
@@ -112,6 +110,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
+        self.new = self.search.hooks.new()
 
     @property
     def generators(self) -> Generators:
@@ -120,7 +119,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @property
     def history(self) -> RunHistory:
-        """What the client has observed so far."""
         return self.session.monitor.history
 
     @initialize(
@@ -178,7 +176,6 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
     @rule(data=st.data(), chunks=st.integers(0, 2))
     def arrive_during_prefill(self, data: st.DataObject, chunks: int) -> None:
-        """A request arrives while a long prompt is computed."""
         self.one_arrival(data, data.draw(self.generators.long_prompts(self.config)))
         self.some_chunks(self.requests[-1].id, chunks)
         if not self.over and self.history.ongoing():
@@ -219,7 +216,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step()
 
     def teardown(self) -> None:
-        """Finish the run, and count what it exercised."""
         try:
             if not self.over:
                 self.drain()
@@ -230,7 +226,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.search.hooks.ended(whole)
 
     def abort_request(self, name: str, inside: bool) -> None:
-        """Abort one request, once."""
         index = next(i for i, one in enumerate(self.requests) if one.id == name)
         before = self.requests[index]
         if before.abort_at is None:
@@ -320,7 +315,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         return room and self.generators.caches(self.config)
 
     def aborts(self) -> int:
-        """Aborts in this run so far."""
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
@@ -347,7 +341,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         Raises:
             RuleBroken: such a rule broke.
         """
-        new = self.search.hooks.new(broken, self.scenario())
+        new = self.new(broken, self.scenario())
         self.over = bool(new) or ends_run(broken)
         if self.over:
             self.cut_by = (new or broken)[0].rule
@@ -367,5 +361,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 def machine_of(search: Search, shrink_runs: int = 0) -> type[SchedulerMachine]:
-    """The machine class of one search."""
     return type("BoundMachine", (SchedulerMachine,), {"search": search, "shrink_runs": shrink_runs})

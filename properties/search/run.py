@@ -35,12 +35,7 @@ def without_local_constants() -> Iterator[None]:
         getattr(inside, CACHE).cache.clear()
 
 
-def run_search(
-    search: Search,
-    examples: int,
-    seed_value: int,
-    shrink_runs: int,
-) -> bool:
+def run_search(search: Search, examples: int, seed_value: int, shrink_runs: int) -> bool:
     """Run up to `examples` runs; True when a rule broke, with `search.failure` set.
 
     Raises:

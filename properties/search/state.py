@@ -45,18 +45,22 @@ class SearchOptions:
     max_steps: int = NO_END
 
 
+def _all_are_new(broken: list[Broken], _: Scenario) -> list[Broken]:
+    return broken
+
+
 @dataclass(frozen=True)
 class Hooks:
     """What a search calls.
 
     Attributes:
-        new: of the rules that a step breaks, those that are not known to break; after the others
-            the run goes on.
+        new: called for each run, gives a function that says of the rules that a step breaks which
+            are not known to break; after the others the run goes on.
         watch: called with the search before each run.
         ended: called with the scenario of each run, refused requests included.
     """
 
-    new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken
+    new: Callable[[], Callable[[list[Broken], Scenario], list[Broken]]] = lambda: _all_are_new
     watch: Callable[["Search"], None] | None = None
     ended: Callable[[Scenario], None] | None = None
 

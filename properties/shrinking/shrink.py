@@ -50,7 +50,6 @@ def until(scenario: Scenario, step: int) -> Scenario:
 
 
 def simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios with one thing less, the greatest simplification first."""
     requests = scenario.requests
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
@@ -100,7 +99,6 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
 
 
 def _fewer_encoder_inputs(request: Request) -> Iterator[Request]:
-    """The request with an encoder input less, which is left out, or its own text."""
     for number in request.encoder_inputs:
         before, after = request.prompt[:number], request.prompt[number + 1 :]
         left = tuple([n for n in request.encoder_inputs if n != number])

@@ -19,7 +19,6 @@ def alone(config: Config, one: RequestHistory) -> int:
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    """Until every request that has started has ended, and its own first chunk."""
     ahead = sum(alone(config, one) for one in started)
     own = 2 * -(-first.prompt // int(config["chunk_size"]))
     # Faults that cost a step each have rules of their own: leave them room here.

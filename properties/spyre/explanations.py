@@ -42,7 +42,6 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
 
 
 def _parted(state: State, steps: Steps[Step], number: int) -> bool:
-    """The model's batch in front of a step is not that of the target."""
     seen = steps[number - 1].computed if number else {}
     own = {request.id: request.computed for request in state.admitted}
     return seen is not None and any(tokens != own.get(name) for name, tokens in seen.items())
@@ -116,7 +115,7 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
         return []
     return [
         f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
-        f"the request that had it has left, and the batch is at {now}",
+        f"the request that had it has left, and the batch is at {now}"
     ]
 
 
@@ -148,7 +147,6 @@ def _arrivals(model: SpyreModel, scenario: Scenario, state: State, number: int) 
 
 
 def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
-    """The projection by which a last chunk runs in this step beside a decode batch."""
     candidate = _candidate(state)
     if candidate is None or not state.decoding:
         return None
@@ -201,7 +199,6 @@ def _largest(projection: volumetric.Projection) -> int:
 
 
 def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) -> dict[str, str]:
-    """The document's own sentence with its numbers, for the document's projection."""
     if model.revision.volume_check != documented.VOLUME_CHECK:
         return {}
     block = model.config.block_size
@@ -312,7 +309,6 @@ def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) ->
 
 
 def _really_computed(model: SpyreModel, prompt: int, hit: int, counted: int) -> int:
-    """End of the chunk that ran last, for a request that prefills: whole chunks from the right."""
     if counted >= prompt:
         return counted
     chunk, block = model.config.chunk_size, model.config.block_size

@@ -104,7 +104,6 @@ def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 
 @st.composite
 def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
-    """Prompts of many chunks."""
     longest = config["max_model_len"] - config["block_size"]
     prompt = draw(st.integers(max(longest // 2, 1), max(longest, 1)))
     return with_tokens(config, prompt, draw(st.integers(1, 4)))
@@ -187,7 +186,6 @@ def contents(
 
 
 def caches(config: Mapping[str, Any]) -> bool:
-    """The configuration has a prefix cache."""
     return bool(config["prefix_caching"])
 
 

@@ -11,16 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre.lanes import (
-    ARRIVAL,
-    ASKED,
-    END,
-    MAX_TOKENS,
-    PROMPT,
-    Array,
-    LaneResult,
-    Rules,
-)
+from ...model.spyre.lanes import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Array, LaneResult, Rules
 from ...model.systems import full_config
 
 SLOTS = (2, 8)
@@ -86,7 +77,6 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
 
 
 def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
-    """In which lanes the rule is broken."""
     broken: NDArray[np.bool_] = (
         result.peak > rules.max_batch_tkv if rule == "SPY-R07" else result.idle > 0
     )
@@ -102,7 +92,6 @@ def smallest(asked: Array, hits: NDArray[np.bool_]) -> int:
 
 
 def scenario_of(asked: Array, place: int, revision: str, config: dict[str, Any]) -> Scenario:
-    """The load of one lane as a scenario."""
     there = [number for number in range(asked.shape[1]) if asked[PROMPT, number, place]]
     return Scenario(
         system="spyre",

@@ -20,14 +20,14 @@ TITLES = "abcdef"
 
 @st.composite
 def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """An encoder whose budget and room are those of one picture, or a little more, or plenty."""
-    block, most = config["block_size"], config["max_model_len"]
-    longest = draw(st.sampled_from((1, 2, block, block + 1, 3 * block)))
-    longest = max(min(longest, most - 2), 1)
-    return {
-        "max_num_encoder_input_tokens": longest + draw(st.sampled_from((0, 1, longest, 0))),
-        "encoder_cache_size": longest + draw(st.sampled_from((0, most, 1, longest))),
-    }
+    """An encoder whose budget and room are those of one picture, or of what a step computes.
+
+    vLLM derives both from the largest picture of a model and max_num_batched_tokens.
+    """
+    budget, block = config["max_num_batched_tokens"], config["block_size"]
+    picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
+    size = max(budget, min(picture, config["max_model_len"] - 2))
+    return {"max_num_encoder_input_tokens": size, "encoder_cache_size": size}
 
 
 @st.composite
@@ -65,7 +65,6 @@ def _split(draw: st.DrawFn, name: str, length: int, sizes: list[int]) -> Content
 
 
 def _whole(name: str, length: int) -> bool:
-    """It is no picture, or one that was not cut."""
     return not name.startswith(PICTURE) or name.endswith(f" of {length}")
 
 
@@ -82,7 +81,6 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    """Return whether requests of this configuration have more than a prompt."""
     return bool(speculation.drafts(config) or loads.are_made(config) or encoder.encodes(config))
 
 

@@ -35,7 +35,6 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
 @st.composite
 def options(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Some of them, beside a configuration of the others."""
     steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *IN_FLIGHT)))
     drawn: dict[str, Any] = {}
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
@@ -71,7 +70,6 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 
 def with_lookahead(drafts: int) -> dict[str, Any]:
-    """A drafter that has keys and values of its own."""
     return {"num_speculative_tokens": drafts, "num_lookahead_tokens": drafts}
 
 
@@ -102,6 +100,7 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
     "short": (1, 4),
     "tight": (4, 128),
 }
+MODEL_LENGTH = 1 << 17  # tokens, more than any scale has
 LATE_STEPS = 8
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
@@ -125,6 +124,8 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     max_num_seqs = draw(st.sampled_from(MAX_RUNNING))
     chunks = draw(st.sampled_from((True, True, True, False)))
     num_blocks = draw(pools(blocks, max_num_seqs))
+    if num_blocks is not None:
+        length = min(length, draw(served_lengths(block, num_blocks)))
     threshold = draw(thresholds(block, length))
     caching = draw(st.sampled_from((True, True, False)))
     config = {
@@ -152,6 +153,15 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
     enough = st.integers(longest, longest + max_num_seqs * longest // 6)
     return st.one_of(crowded, enough, crowded, enough, st.none())
+
+
+def served_lengths(block: int, num_blocks: int) -> st.SearchStrategy[int]:
+    """Lengths of a request, in tokens, up to which a server starts with the pool: what it holds.
+
+    Releases before 0.29 count the null block as well, and the oldest start with any length.
+    """
+    whole = block * num_blocks
+    return st.sampled_from((*7 * (whole,), whole + block, MODEL_LENGTH))
 
 
 def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
@@ -247,7 +257,6 @@ def longest_request(config: Config) -> int:
 def with_tokens(
     config: Config, prompt: int, max_tokens: int, stops_early: int | None = None, priority: int = 0
 ) -> Shape:
-    """A shape cut to what fits."""
     longest = longest_request(config)
     prompt = min(max(prompt, 1), longest - 1)
     allowed = max(min(max_tokens, longest - prompt), 1)
@@ -326,7 +335,6 @@ def contents(
 
 
 def caches(config: Config) -> bool:
-    """The configuration has a prefix cache."""
     return bool(config["enable_prefix_caching"])
 
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import copy
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
+from ...properties.history.features import Features
 from ...properties.history.request_history import RequestHistory
 from ...properties.history.run_history import RunHistory
 from .undecided import Candidates, OpenRequestHistory, fully_decided
 
-# Counters of a request.
-COUNTERS = (
-    *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
-    *("regenerated", "lost", "preemptions", "arrival", "began", "tokens_in_flight"),
-    *("external", "load_steps", "load_left", "parked_since", "tokens_loading", "slots", "blocks"),
-)
+# What the candidates decide of a request, and what is known at its end.
+DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "ended", "over"}
+
+
+@cache
+def counters(features: Features) -> tuple[str, ...]:
+    """Return the fields of a request that steps change, whether or not the request is decided."""
+    names = (field.name for field in fields(features.request_history))
+    return tuple(name for name in names if name not in DECIDED)
 
 
 class BranchingHistory(RunHistory[Any]):
@@ -44,7 +50,6 @@ class BranchingHistory(RunHistory[Any]):
         return self.requests.values()
 
     def open(self, request: str, candidates: Candidates) -> None:
-        """Add a request of which only the candidates are known."""
         self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
@@ -57,13 +62,11 @@ class BranchingHistory(RunHistory[Any]):
         tokens, content = known.max_tokens, known.known_tokens(request)
         make = self.features.request_history
         new = make(request, known.prompt, tokens, tokens, content, priority=known.priority)
-        for name in COUNTERS:
-            if name in new.__dataclass_fields__:
-                setattr(new, name, getattr(old, name))
+        for name in counters(self.features):
+            setattr(new, name, getattr(old, name))
         self._enter(request, new)
 
     def ends(self, request: str) -> None:
-        """Make the request's next token its last."""
         account = self.live[request]
         account.output_len = account.emitted + 1
 

@@ -32,15 +32,12 @@ class CanonicalNames:
                 self.block(block)
 
     def request(self, name: str) -> Hashable:
-        """Return the number of a request."""
         return self._requests.setdefault(name, len(self._requests))
 
     def block(self, number: int) -> int:
-        """Return the number of a block."""
         return self._blocks.setdefault(number, len(self._blocks))
 
     def content(self, content: Content) -> tuple[Any, ...]:
-        """Return what a block holds, in these names."""
         return tuple((self._stream(stream), tokens) for stream, tokens in content)
 
     def pool(self, pool: Pool) -> tuple[Hashable, ...]:

@@ -113,16 +113,10 @@ class Exploration:
             reduced=options.reduced,
         )
         self.search = StateSearch(
-            self._space,
-            options.order,
-            options.first_only,
-            options.deepest,
-            choose,
-            options.walks,
+            self._space, options.order, options.first_only, options.deepest, choose, options.walks
         )
 
     def result(self) -> ExplorationResult:
-        """Return what has been covered so far."""
         search, limits = self.search, self.options.scope.limits
 
         def limits_of(members: int) -> tuple[int, ...]:

@@ -106,7 +106,6 @@ class WatchedSpace(SchedulerSpace):
         self._staked: dict[Label, frozenset[str]] = {}
 
     def moves(self, node: Node, members: int) -> list[Move]:
-        """Return the moves of the space."""
         self._staked = {}
         moves = super().moves(node, members)
         self.opened[self.key(node)] = [

@@ -135,12 +135,10 @@ class QueueModels(ABC):
         """Return the state in which a new sequence waits."""
 
     def make_model(self, revision: str, config: Mapping[str, Any], formula: str | None) -> Any:
-        """Build one model."""
         assert formula is None, f"{self.system} has no named formulas"
         return systems.make_model(self.system, revision, config)
 
     def opened(self, request: str, candidates: Candidates) -> Any:
-        """Return a new sequence that may be any of the candidates."""
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
 
     def decided(self, sequence: Any) -> Any:
@@ -150,7 +148,6 @@ class QueueModels(ABC):
         return settled(sequence, self.sequence)
 
     def menu(self, items: Sequence[AnyItem]) -> RequestMenu:
-        """Return the menu of requests, each with the configurations that accept it."""
         menu = menu_of(items, self.models)
         self.mentioned = mentioned(menu)
         return menu

@@ -225,12 +225,10 @@ class SchedulerSpace:
                 yield Move(("arrive", name, candidates.bits), after, taken)
 
     def _untouched(self, node: Node, name: str) -> bool:
-        """Return whether nothing has read the request yet."""
         everything = self._menu.everything
         return len(self._menu.items) > 1 and node.known[name].bits == everything.bits
 
     def _choices(self, node: Node, members: int, choice: ChoiceNeeded) -> Iterator[Move]:
-        """Return one move for each value that the field may have."""
         for candidates in node.known[choice.request].split(choice.field):
             taken = members & candidates.accepted
             if taken:
@@ -246,7 +244,6 @@ class SchedulerSpace:
         )
 
     def _nobody_to_wait_for(self, node: Node) -> bool:
-        """Nothing arrives, no request waits, and the next step is like the last one."""
         closed = len(node.known) == self._requests and not node.history.last_was_prefill
         return closed and node.history.last is not None and self._models.quiet(node.state)
 
@@ -295,7 +292,6 @@ class SchedulerSpace:
     def _endings(
         self, node: Node, stepped: Stepped, members: int, alone: bool
     ) -> Iterator[tuple[Ending, ...]]:
-        """Return each way in which requests that emit a token go on or end."""
         options = []
         for name in stepped.seen.get("emitted", ()):
             if name in node.history.live:
@@ -493,5 +489,4 @@ def smallest_and_largest(members: int) -> tuple[int, int]:
 
 
 def bits(members: Sequence[int]) -> int:
-    """Return the set of these configurations, as bits."""
     return sum(1 << number for number in members)

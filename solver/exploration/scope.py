@@ -66,7 +66,6 @@ def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]
 
 
 def menu_of(items: Sequence[AnyItem], models: Sequence[Refuses]) -> RequestMenu:
-    """Return the menu of these items, each with the models that accept it."""
     requests = []
     for number, (prompt, tokens, *more) in enumerate(items):
         priority, external_tokens, load_steps = (*more, 0, 0, 0)[:3]

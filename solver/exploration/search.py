@@ -122,7 +122,6 @@ class StateSearch:
 
     @property
     def states(self) -> int:
-        """Distinct states reached."""
         return len(self.known)
 
     @property
@@ -200,7 +199,6 @@ class StateSearch:
             yield from self._exhaust(self._bound)
 
     def _is_enough(self) -> bool:
-        """Nothing was cut at the bound, a rule is broken, or the last bound has been reached."""
         at_the_end = self.deepest is not None and self._bound >= self.deepest
         return not self.cut or at_the_end or (self.first_only and bool(self.violations))
 
@@ -251,7 +249,6 @@ class StateSearch:
     def _reach(
         self, state: Any, members: int, parent: int | None, label: Label, depth: int
     ) -> Hashable:
-        """Note the state for the configurations that have not reached it yet."""
         key = self.space.key(state)
         self.depth = max(self.depth, depth)
         known = self.known.get(key, 0)
@@ -270,7 +267,6 @@ class StateSearch:
     def _note(
         self, broken: Break, path: tuple[Label, ...] | None, number: int = 0, label: Label = ()
     ) -> None:
-        """Keep the first path that breaks a rule in each configuration."""
         fresh = broken.members & ~self._broken.get(broken.rule, 0)
         if not fresh:
             return
@@ -283,7 +279,6 @@ class StateSearch:
         )
 
     def _path(self, number: int) -> tuple[Label, ...]:
-        """Return the labels from a first state to this visit."""
         labels: list[Label] = []
         while number >= 0:
             number, label = self._came_by[number]
@@ -293,7 +288,6 @@ class StateSearch:
 
 @cache
 def numbers(members: int) -> tuple[int, ...]:
-    """Return the configurations of a set of bits."""
     return tuple(number for number in range(members.bit_length()) if members >> number & 1)
 
 

@@ -50,7 +50,6 @@ class RequestMenu:
 
     @property
     def everything(self) -> Candidates:
-        """Every item."""
         return self.candidates((1 << len(self.items)) - 1)
 
 
@@ -81,7 +80,6 @@ class Candidates:
         return [number for number in range(len(self.menu.items)) if self.bits >> number & 1]
 
     def split(self, field: str) -> list[Candidates]:
-        """Split the items by their values of a field."""
         parts: dict[Any, int] = {}
         for number in self.numbers():
             value = value_of(self.menu.items[number], field)
@@ -125,7 +123,6 @@ class Candidates:
 
 
 def value_of(item: Request, field: str) -> Any:
-    """Return a field of an item as a scheduler reads it."""
     if field == "content":
         return item.prompt
     if field == AT_ARRIVAL:
@@ -150,7 +147,6 @@ class OpenFields:
 
     @property
     def candidates(self) -> Candidates:
-        """What it may still be."""
         kept: Candidates = self.kept_content
         return kept
 
@@ -173,7 +169,6 @@ class OpenFields:
 
     @property
     def content(self) -> tuple[Segment, ...]:
-        """Segments of the prompt."""
         content: tuple[Segment, ...] = read(
             self.id, "content", self.candidates.known_tokens(self.id)
         )
@@ -184,7 +179,7 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     beyond = False  # the models refuse a request that exceeds a limit by itself
-    drafted = slots = drafts_in_flight = 0  # no scope has speculative decoding
+    drafted = verified = slots = drafts_in_flight = 0  # no scope has speculative decoding
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails or sends
     load_fails_at = send_steps = None
@@ -212,29 +207,17 @@ class OpenRequestHistory:
         self.over: int | None = None
         self.ended: str | None = None
 
-    @property
-    def prompt(self) -> int:
-        """Tokens of the prompt."""
-        prompt: int = read(self.id, "prompt", self.candidates.prompt)
-        return prompt
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens that it may generate."""
-        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
-        return tokens
-
-    @property
-    def content(self) -> tuple[Segment, ...]:
-        """Segments of the prompt."""
-        content: tuple[Segment, ...] = read(
-            self.id, "content", self.candidates.known_tokens(self.id)
-        )
-        return content
+    prompt = OpenFields.prompt
+    max_tokens = OpenFields.max_tokens
+    content = OpenFields.content
+    started = RequestHistory.started
+    prefilled = RequestHistory.prefilled
+    held_tokens = RequestHistory.held_tokens
+    max_computed = RequestHistory.max_computed
+    num_tokens = RequestHistory.num_tokens
 
     @property
     def priority(self) -> int:
-        """Lower is more important."""
         priority: int = read(self.id, "priority", self.candidates.priority)
         return priority
 
@@ -243,31 +226,14 @@ class OpenRequestHistory:
         """A request goes on until its end is chosen."""
         return ENDLESS
 
-    started = RequestHistory.started
-    prefilled = RequestHistory.prefilled
-    held_tokens = RequestHistory.held_tokens
-
-    @property
-    def max_computed(self) -> int:
-        """Tokens that were ever computed of it."""
-        return max(self.computed, self.lost)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens known so far, with those in flight."""
-        return self.prompt + self.emitted + self.tokens_in_flight
-
     @property
     def may_change_after_end(self) -> bool:
         """A load, or a decision in flight, may still write its blocks."""
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:
-        """Book a preemption: all its tokens are to be computed again."""
-        self.lost = self.max_computed
-        self.regenerated = self.emitted
-        self.computed = self.prefix_hit = self.tokens_in_flight = self.tokens_loading = 0
-        self.preemptions += 1
+        RequestHistory.rewind(self)  # type: ignore[arg-type]
+        self.tokens_in_flight = self.tokens_loading = 0
 
 
 def left(sequence: Any) -> tuple[int, ...]:
@@ -297,7 +263,6 @@ def read(request: str, field: str, value: Any) -> Any:
 
 
 def fully_decided(candidates: Candidates) -> bool:
-    """Return whether nothing of a request with these candidates is open."""
     values = (candidates.prompt, candidates.max_tokens, candidates.content, candidates.priority)
     return None not in values
 

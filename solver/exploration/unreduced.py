@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...model.scenario import Request
 from ...model.systems import full_config, make_model
-from .branching_history import COUNTERS, BranchingHistory
+from .branching_history import BranchingHistory, counters
 from .models import Stepped
 from .scope import MenuItem, Ranked, menu_of
 from .undecided import Candidates, ChoiceNeeded, RequestMenu, fully_decided
@@ -64,11 +64,9 @@ class PlainModels:
         self.observes = frozenset(self.models[0].observes)
 
     def menu(self, items: Sequence[MenuItem | Ranked]) -> RequestMenu:
-        """The menu of requests."""
         return menu_of(items, self.models)
 
     def initial(self, member: int) -> Plain:
-        """Nothing has arrived."""
         return Plain(member, self.models[member].initial())
 
     def arrive(self, state: Plain, request: str, candidates: Candidates) -> Plain:
@@ -76,7 +74,6 @@ class PlainModels:
         return state._replace(pending=(*state.pending, (request, candidates)))
 
     def narrow(self, state: Plain, request: str, candidates: Candidates) -> Plain:
-        """A pending request has fewer candidates."""
         pending = [(name, candidates if name == request else it) for name, it in state.pending]
         return state._replace(pending=tuple(pending))
 
@@ -98,11 +95,9 @@ class PlainModels:
         return again
 
     def abort(self, state: Plain, request: str) -> Plain:
-        """The client aborts before the decision."""
         return self._done(self._settled(state), ("abort", request))[0]
 
     def step(self, member: int, state: Plain, inside: tuple[str, ...]) -> Stepped:
-        """One step of the model of this number."""
         settled = self._settled(state)
         try:
             after, seen = self._done(settled, ("step", inside))
@@ -111,13 +106,13 @@ class PlainModels:
         return Stepped(after, seen, False)
 
     def quiet(self, state: Plain) -> bool:
-        """Every step is looked at."""
         return False
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
         """The state, and what the rules read of each request; a system has some of the counters."""
+        names = counters(history.features)
         known = tuple(
-            (account.id, account.ended, *(getattr(account, name, None) for name in COUNTERS))
+            (account.id, account.ended, *(getattr(account, name) for name in names))
             for account in history.requests.values()
         )
         return state.member, state.model, state.pending, known
@@ -144,7 +139,6 @@ class PlainModels:
         return state._replace(pending=())
 
     def _done(self, state: Plain, operation: Operation) -> tuple[Plain, dict[str, Any]]:
-        """The state after one operation, and the observation of a step."""
         (name, value), seen, emitted = operation, dict[str, Any](), state.emitted
         model, inner = self.models[state.member], state.model
         if name == "arrive":

@@ -160,7 +160,6 @@ def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]
 def _member(
     one: Sequence, names: CanonicalNames, history: BranchingHistory, places: dict[str, int]
 ) -> tuple[Any, ...]:
-    """What the scheduler goes by, and what the client knows that is no part of it."""
     account = history.live.get(one.id)
     content: Hashable = None
     if isinstance(one, OpenFields):

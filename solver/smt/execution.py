@@ -42,7 +42,6 @@ class SymbolicRun:
         self._known = 0
 
     def number(self, of: Any) -> "Number":
-        """Return a symbol of this run."""
         return Number(self, of)
 
     def answer(self, condition: Any) -> bool:
@@ -147,7 +146,6 @@ class Number:
 
 
 def bare(number: Any) -> Any:
-    """Return the symbol behind a number, or the number itself."""
     return number.of if isinstance(number, Number) else number
 
 

@@ -43,7 +43,6 @@ class Numbers:
         return made
 
     def value(self, number: int) -> Any:
-        """Return a constant."""
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
     def split(
@@ -78,7 +77,6 @@ class Numbers:
             self.facts.append(z3.Implies(smaller + by <= larger, whole + 1 <= more))
 
     def largest(self, numbers: list[Any]) -> Any:
-        """Return the largest of one or more numbers."""
         top = numbers[0]
         for number in numbers[1:]:
             top = z3.If(number > top, number, top)
@@ -96,7 +94,6 @@ class Numbers:
         return top
 
     def count(self, conditions: list[Any]) -> Any:
-        """Return how many of the conditions hold."""
         ones = [z3.If(one, self.value(1), self.value(0)) for one in conditions]
         return sum(ones[1:], ones[0]) if ones else self.value(0)
 

@@ -113,7 +113,6 @@ class Discharged:
 
 
 def discharge(obligations: Iterable[Obligation]) -> Iterator[Discharged]:
-    """Prove every obligation, each with its guard."""
     for obligation in obligations:
         began = time.monotonic()
         answer, by = _decided(obligation.claim())

@@ -55,7 +55,6 @@ BLOCK = 64
 
 
 def walk_counts_every_request(size: int) -> Obligation:
-    """For every formula."""
     return Obligation(
         f"walk_counts_every_request_{size}",
         f"The walk counts each decoding request ({size}), whatever its term.",
@@ -65,7 +64,6 @@ def walk_counts_every_request(size: int) -> Obligation:
 
 
 def formula_sees_requests_as_they_are(size: int, *, by_check: bool = False) -> Obligation:
-    """For every formula, or for every check that projects nothing."""
     return Obligation(
         f"{'check' if by_check else 'formula'}_sees_requests_as_they_are_{size}",
         f"The {'check' if by_check else 'formula'} is asked about the newcomer and the decoding "
@@ -76,7 +74,6 @@ def formula_sees_requests_as_they_are(size: int, *, by_check: bool = False) -> O
 
 
 def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
-    """What must have no solution, if the claim about its result holds on every path."""
     wrong = [z3.And(*path.conditions, z3.Not(claim(path.result))) for path in taken]
     return [*numbers.facts, z3.Or(wrong)]
 
@@ -241,7 +238,6 @@ class Beside(NamedTuple):
 
     @classmethod
     def make(cls, numbers: Numbers) -> "Beside":
-        """Any such pair."""
         own, had, prompt = (length(numbers, name) for name in ("own", "had", "prompt"))
         computed, remembered = (length(numbers, name, 0) for name in ("computed", "remembered"))
         numbers.facts += [had <= own, computed < prompt]

@@ -282,7 +282,6 @@ def batch_tkv(
 
 
 def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
-    """The admission sequence of a solution."""
     return [Arrival(*(read(model, number) for number in one)) for one in problem.arrivals]
 
 
@@ -409,7 +408,6 @@ def _accepted(numbers: Numbers, setting: Setting, met: Meeting) -> list[Any]:
 
 
 def _member(numbers: Numbers, setting: Setting) -> tuple[Any, Any]:
-    """Tokens computed and decode steps left, which fit in the model."""
     computed = numbers.fresh("computed", 1, setting.max_model_len)
     remaining = numbers.fresh("remaining", 1, setting.max_model_len)
     numbers.facts.append(computed + remaining <= setting.max_model_len)
@@ -417,7 +415,6 @@ def _member(numbers: Numbers, setting: Setting) -> tuple[Any, Any]:
 
 
 def _overruns(setting: Setting, active: list[Any], without: Any, reached: Any) -> Iterator[Any]:
-    """By how many are active, the last so many: they fit, and with the newcomer they do not."""
     for size in range(1, len(active) + 1):
         if size + 1 <= largest_harmless(setting):
             continue

@@ -1,4 +1,4 @@
-"""Contracts of the pure arithmetic of Spyre's model (`solver.contract`).
+"""Contracts of the pure arithmetic of Spyre's model (`solver.systems.Contract`).
 
 Properties are the scheduling page's, worded by the catalogue (rule ids in the docstrings), not a
 second way to compute.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ...model import pool
 from ...model.spyre import documented, peak, release_2_1_2, volumetric
 from ...model.spyre.volumetric import Newcomer
-from ..contract import MAX_MEMBERS, Contract, Sizes
+from ..systems import MAX_MEMBERS, Contract, Sizes
 
 PRODUCTION = Sizes("production", (64, 64), (8, 8))
 SMALL = Sizes("small", (1, 4), (1, 4))

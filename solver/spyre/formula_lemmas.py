@@ -90,7 +90,6 @@ def no_length_exceeds_tkv(lengths: Lengths) -> Obligation:
 
 
 def tkv_ends_within_widest_blocks(lengths: Lengths) -> Obligation:
-    """For every check."""
     return Obligation(
         "tkv_ends_within_widest_blocks",
         "A tkv ends within the blocks of the widest member.",
@@ -100,7 +99,6 @@ def tkv_ends_within_widest_blocks(lengths: Lengths) -> Obligation:
 
 
 def leaving_raises_no_tkv(lengths: Lengths) -> Obligation:
-    """For every check."""
     return Obligation(
         "leaving_raises_no_tkv",
         "A request that leaves raises no request's tkv.",
@@ -209,7 +207,6 @@ def _leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 
 
 def walk_accepts_only_what_fits() -> Obligation:
-    """For every formula."""
     return Obligation(
         "walk_accepts_only_what_fits",
         "Where the walk stops with yes, or passes an active request, all that are active fit.",
@@ -219,7 +216,6 @@ def walk_accepts_only_what_fits() -> Obligation:
 
 
 def accepted_request_fits_alone() -> Obligation:
-    """For every formula and check."""
     return Obligation(
         "accepted_request_fits_alone",
         "A request that the front door lets in is within the limit alone.",
@@ -229,7 +225,6 @@ def accepted_request_fits_alone() -> Obligation:
 
 
 def fewer_requests_still_fit() -> Obligation:
-    """For every formula and check."""
     return Obligation(
         "fewer_requests_still_fit",
         "What fits still does with fewer requests and no larger tkv.",
@@ -239,7 +234,6 @@ def fewer_requests_still_fit() -> Obligation:
 
 
 def decode_step_adds_one_token() -> Obligation:
-    """For every formula and check."""
     return Obligation(
         "decode_step_adds_one_token",
         "A decode step later a request is a token longer, with a step less to run.",

@@ -94,7 +94,7 @@ _RESERVATION = RuleProof(
     {
         "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)
-        ),
+        )
     },
 )
 _PAUSING = RuleProof(
@@ -103,7 +103,7 @@ _PAUSING = RuleProof(
     {
         "one-token requests go before a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
-        ),
+        )
     },
 )
 _CHUNKS = RuleProof(
@@ -112,7 +112,7 @@ _CHUNKS = RuleProof(
     {
         "a hit on blocks that were counted, not computed (ALL-R08, 2.1.2 and 2.5.2)": lambda: (
             chunk_lemmas.hit_on_uncomputed(64, 8)
-        ),
+        )
     },
 )
 

@@ -54,7 +54,6 @@ class Scope(AnyScope):
 
 
 def named(name: str) -> Scope:
-    """The scope of this name."""
     return next(one for one in SCOPES if one.name == name)
 
 
@@ -255,7 +254,6 @@ class WatchedConfig:
 
     @property
     def max_batch_tkv(self) -> int:
-        """The limit."""
         self.limit_read = True
         return self._limit
 
@@ -349,7 +347,6 @@ def _content(one: Sequence, names: CanonicalNames) -> tuple[Any, ...]:
 
 
 def _as_the_client_sees_it(one: Sequence, history: BranchingHistory) -> tuple[int, ...]:
-    """Where the client's account differs from the scheduler's own, and what only it knows."""
     account = history.live.get(one.id)
     if account is None:
         return ()

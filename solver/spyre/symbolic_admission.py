@@ -95,7 +95,6 @@ def _symbol(numbers: Numbers, lengths: Lengths, number: Any) -> Symbol:
 
 
 def _larger(one: Symbol, other: Any) -> Symbol:
-    """The greater of a symbol and another number."""
     return one._with(z3.If(one.of > _bare(other), one.of, _bare(other)))
 
 
@@ -141,8 +140,6 @@ def projected(
     decoding: list[Member],
     newcomer: Joining,
 ) -> Projected:
-    """What a formula of the model projects for symbolic requests."""
-
     def symbol(number: Any) -> Any:
         return _symbol(numbers, lengths, number)
 
@@ -283,7 +280,6 @@ class End(NamedTuple):
 def ends(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining
 ) -> Iterator[End]:
-    """Every request's last step."""
     own = Member(z3.BoolVal(True), newcomer.prompt, newcomer.remaining, None, None)
     all_requests = [*decoding, own]
     zero = numbers.value(0)

@@ -262,7 +262,6 @@ def enough(formula: str, most: int) -> int | None:
 
 
 def _together(numbers: Numbers, setting: Setting, arrivals: list[Joined]) -> Any:
-    """The tkv of a step in which all of them decode."""
     time = numbers.fresh("time", 1, 2 * setting.max_model_len)
     numbers.facts.append(time > arrivals[-1].joins)
     numbers.facts += [one.decodes >= time - one.joins for one in arrivals]

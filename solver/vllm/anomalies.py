@@ -105,7 +105,6 @@ def share(reserve: int, blocks: int) -> float:
 
 
 def total(asked: Sequence[Lengths]) -> int:
-    """Tokens of all prompts and answers together."""
     return sum(one.prompt + one.max_tokens for one in asked)
 
 
@@ -122,7 +121,6 @@ def preemptions(config: VllmConfig, asked: Sequence[Lengths]) -> int:
 
 
 def requests(asked: Sequence[Lengths]) -> tuple[Request, ...]:
-    """The requests of these lengths, all before the first step."""
     return tuple(
         Request(id=name, arrival=0, prompt=((name, one.prompt),), max_tokens=one.max_tokens)
         for name, one in ((f"r{number}", one) for number, one in enumerate(asked))
@@ -130,7 +128,6 @@ def requests(asked: Sequence[Lengths]) -> tuple[Request, ...]:
 
 
 def scenario(config: VllmConfig, asked: Sequence[Lengths]) -> Scenario:
-    """The run, to be replayed."""
     given = {name: getattr(config, name) for name in config.__struct_fields__}
     return Scenario(
         system="vllm",

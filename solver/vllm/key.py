@@ -101,7 +101,6 @@ def on_their_way(state: State, history: BranchingHistory) -> Hashable:
 
 
 def _in_flight(one: Any, history: BranchingHistory, places: dict[str, int]) -> tuple[Any, ...]:
-    """Of a request in a queue, what only counts where decisions are in flight, or loads."""
     load = (one.external, one.load_steps) if not one.was_loaded else (None, one.loading)
     account = history.live.get(one.id)
     client: tuple[Any, ...] = ()

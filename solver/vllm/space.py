@@ -36,7 +36,6 @@ FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 
 
 def ranked(items: tuple[MenuItem, ...], priorities: tuple[int, ...]) -> tuple[Ranked, ...]:
-    """Every item with every priority."""
     return tuple((prompt, tokens, own) for own in priorities for prompt, tokens in items)
 
 
@@ -110,11 +109,7 @@ SCOPES = (
         "chunks of three tokens, only the first of which must fit",
         3,
         SOME_LENGTHS,
-        config=(
-            FIRST_CHUNK,
-            ("long_prefill_token_threshold", 3),
-            ("max_num_batched_tokens", 6),
-        ),
+        config=(FIRST_CHUNK, ("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6)),
     ),
     Scope(
         "whole prompts",
@@ -218,12 +213,7 @@ CHECKUP = (
     ),
     Scope("watermark", "a block kept free", 2, SOME_LENGTHS, (3, 4), config=(("watermark", 0.3),)),
     Scope(
-        "priority",
-        "two priorities",
-        2,
-        ranked(SOME_LENGTHS, (0, 1)),
-        (3, 4),
-        config=(BY_PRIORITY,),
+        "priority", "two priorities", 2, ranked(SOME_LENGTHS, (0, 1)), (3, 4), config=(BY_PRIORITY,)
     ),
     Scope("cache", "prompts that begin alike", 2, SHARED, (3, 5), "alone", (CACHES,)),
     Scope(

@@ -35,6 +35,22 @@ def test_a_target_may_say_its_defaults_and_only_then_shows_them():
     assert says.shows == says.observes | {"defaults"}
 
 
+def test_a_target_may_say_whether_its_server_starts_so():
+    assert read_started(STARTED).start_up is None
+    checked = read_started(STARTED | {"start_up": {"starts": True, "why": "vllm 0.33.0 check"}})
+    assert str(checked.start_up) == "yes, by vllm 0.33.0 check"
+    beyond = read_started(STARTED | {"start_up": {"starts": False, "why": "too few blocks"}})
+    assert str(beyond.start_up) == "no, too few blocks"
+    unknown = read_started(STARTED | {"start_up": {"starts": None, "why": "no such method"}})
+    assert str(unknown.start_up) == "not checked, no such method"
+
+
+@pytest.mark.parametrize("said", [True, {"starts": "yes", "why": ""}, {"starts": True}])
+def test_a_start_up_that_says_nothing_is_a_broken_target(said):
+    with pytest.raises(TargetBroken, match="start_up is"):
+        read_started(STARTED | {"start_up": said})
+
+
 def test_a_refused_configuration_is_not_a_fault_of_the_scheduler():
     with pytest.raises(ConfigRefused, match="no such key"):
         read_started({"ok": False, "error": "config", "message": "no such key"})

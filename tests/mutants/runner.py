@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from schedproof.gate.judging.profiles import set_hypothesis_home
+from schedproof.gate.targets.checkouts import known_checkouts
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants.faults import Fault, mutants_of, out_of_scope, problems, repaired
@@ -23,23 +24,28 @@ from schedproof.tests.mutants.planting import imported_anew, planted
 
 PARTS = ("witnesses", "mutants", "known-bugs", "agreement")
 SEEDS = range(12)  # some faults show only where several choices meet: one seed in three finds them
-# Models on which every rule holds, and those that a release is compared with.
-HOLDING = (
-    ("spyre", "sound"),
-    ("spyre", "2.5.2"),
-    ("vllm", "documented"),
-    ("nano_vllm", "documented"),
-    ("llmservingsim", "documented"),
-    ("llmservingsim", "head"),
-    ("generic", "documented"),
+# Models that break a rule as their release, or document, does.
+BROKEN = {("spyre", "documented"), ("spyre", "2.1.2"), ("nano_vllm", "0.2.0")}
+HOLDING = tuple(
+    (name, revision)
+    for name, system in SYSTEMS.items()
+    for revision in system.revisions
+    if (name, revision) not in BROKEN
 )
-COMPARED = (
-    ("spyre", "2.1.2"),
-    ("spyre", "2.5.2"),
-    ("vllm", "documented"),
-    ("nano_vllm", "0.2.0"),
-    ("llmservingsim", "head"),
-)
+
+
+def compared() -> tuple[tuple[str, str], ...]:
+    """The models that a release or a checkout is compared with, each with its system."""
+    newer = {(one.system, one.revisions[0]) for one in known_checkouts().values()}
+    alike = {
+        (name, revision)
+        for name, system in SYSTEMS.items()
+        for version, revision in system.decides_as.items()
+        if version != revision
+    }
+    return tuple(sorted(newer | alike))
+
+
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -155,7 +161,7 @@ def tasks(parts: Sequence[str], quick: bool, systems: Iterable[str] = SYSTEMS) -
         found += [(agreement, ("rule_rows", revision)) for revision in rows.REVISIONS]
     if "witnesses" in parts:
         found += [(witness, (*task, quick)) for task in HOLDING]
-        found += [(lockstep_witness, task) for task in COMPARED]
+        found += [(lockstep_witness, task) for task in compared()]
     for system in systems:
         for number, fault in enumerate(mutants_of(system)):
             if "mutants" in parts or (fault.bug and "known-bugs" in parts):

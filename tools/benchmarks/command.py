@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from schedproof.gate.console import output
-from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from schedproof.gate.console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from schedproof.gate.console.option_checks import check_file
 from schedproof.gate.files.writing import write
 from schedproof.gate.judging.profiles import set_hypothesis_home

@@ -121,7 +121,7 @@ def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
             *(sought.target, sought.system, sought.revision, sought.rules, scale),
             max_steps=profile.steps,
         )
-        search = Search(options, Hooks(new=sought.new))
+        search = Search(options, Hooks(new=lambda: sought.new))
         found = run_search(search, profile.examples, 0, 0)
         runs += search.runs_to_failure if found else search.runs
         steps += search.steps_to_failure if found else search.steps

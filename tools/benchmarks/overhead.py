@@ -181,7 +181,7 @@ def searched(
     recording = Recording(target)
     options = SearchOptions(recording, system, revision, load(system), one.scale, fixed=one.fixed)
     # A finding does not end the round.
-    search = Search(options, Hooks(new=lambda broken, scenario: []))
+    search = Search(options, Hooks(new=lambda: lambda broken, scenario: []))
     run_search(search, one.runs, seed, 0)
     return recording.operations
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -66,7 +66,7 @@ class Told(NamedTuple):
     seconds: float
 
 
-def attack(task: tuple[str, dict[str, bytes], int]) -> Told:
+def attack(task: tuple[str, Mapping[str, bytes], int]) -> Told:
     """One command that reads one spoiled file."""
     kind, files, seed = task
     words = random.Random(seed).choice(COMMANDS[kind])
@@ -135,8 +135,7 @@ def _alone(folder: Path) -> None:
 
 def attacked(inputs: int, seed: int, jobs: int) -> list[Told]:
     """So many commands, shared out over the kinds of files."""
-    with tempfile.TemporaryDirectory() as place:
-        files = good(Path(place))
+    files = good()
     kinds = [*COMMANDS]
     tasks = [(kinds[one % len(kinds)], files, seed * 10**9 + one) for one in range(inputs)]
     with ThreadPoolExecutor(jobs) as pool:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,7 +114,7 @@ def good_beside(folder: Path) -> str:
 GOOD: dict[str, bytes] = {}
 
 
-def begin(files: dict[str, bytes]) -> None:
+def begin(files: Mapping[str, bytes]) -> None:
     """In a worker, and nowhere else: the good files, and a bound on its memory."""
     GOOD.update(files)
     resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
@@ -122,8 +122,7 @@ def begin(files: dict[str, bytes]) -> None:
 
 def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
     """So many inputs, shared out over the kinds; by kind what became of them, and megabytes."""
-    with tempfile.TemporaryDirectory() as place:
-        files = good(Path(place))
+    files = good()
     each = max(inputs // len(LOADERS), 1)
     tasks = [
         (kind, files[kind], seed * 10**9 + start, min(BATCH, each - start))

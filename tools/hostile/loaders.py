@@ -6,7 +6,9 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +73,12 @@ RULES = [
         broken=lambda history, step: None, exercised=lambda history, step: len(step.running) == 2,
     )
 ]
+"""
+FEW_RUNS = """
+from schedproof.gate.cli.app import main
+from schedproof.gate.judging.profiles import PROFILES, Profile
+PROFILES["quick"] = Profile(4, 0, 0, 200)
+main()
 """
 EXPLORED = ExploreOptions("sound", space_of("spyre").checkup[0])
 CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
@@ -139,8 +147,14 @@ LOADERS: Mapping[str, Loader] = {
 }
 
 
-def good(folder: Path) -> dict[str, bytes]:
-    """A good file of each kind, by name; what they refer to lies in the folder."""
+@cache
+def good() -> Mapping[str, bytes]:
+    """A good file of each kind, by name."""
+    with tempfile.TemporaryDirectory() as place:
+        return _made(Path(place))
+
+
+def _made(folder: Path) -> Mapping[str, bytes]:
     (folder / "two.json").write_text(scenario_json(TWO), encoding="utf-8")
     (folder / "known.toml").write_text(KNOWN, encoding="utf-8")
     (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
@@ -172,5 +186,5 @@ def name_of_checkpoint(folder: Path) -> str:
 
 def _ran(folder: Path, *words: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "schedproof", *words], cwd=folder, check=False, capture_output=True
+        [sys.executable, "-c", FEW_RUNS, *words], cwd=folder, check=False, capture_output=True
     )

@@ -18,8 +18,7 @@ from ....model.errors import InputError
 from ....model.scenario import Scenario
 from ....model.target import Target
 from ....spec.catalogue import Rule
-from ...console import output
-from ...console.exit_codes import INCONCLUSIVE
+from ...console import INCONCLUSIVE, output
 from .. import counterexample
 from .setting import LENGTHS, kept_instead, read_setting
 
@@ -57,7 +56,6 @@ class Cast:
 
     @property
     def covered(self) -> str:
-        """How much has run, in words."""
         return f"{self.runs:,} runs, {self.steps:,} steps"
 
 

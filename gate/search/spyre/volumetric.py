@@ -27,8 +27,7 @@ from ....solver.spyre.admission_sequences import (
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
 from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, worst
 from ....spec.catalogue import Rule, load, select
-from ...console import output
-from ...console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
@@ -67,7 +66,6 @@ class Asking:
     also: tuple[str, Target] | None = None
 
     def say(self, line: str) -> None:
-        """One line of the answer."""
         output.say(self.console, line)
 
 
@@ -158,7 +156,6 @@ def run_search(asking: Asking) -> int:
 
 
 def _proven_first(asking: Asking) -> bool:
-    """Whether there is a proof."""
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         for _, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
@@ -204,7 +201,6 @@ def run_worst(asking: Asking, objective: Objective) -> int:
 
 
 def _told(asking: Asking, objective: Objective, known: Known) -> int:
-    """The worst case in words, replayed."""
     setting = asking.setting
     if not known.arrivals:
         if known.exact:
@@ -226,7 +222,6 @@ def _told(asking: Asking, objective: Objective, known: Known) -> int:
 
 
 def _refusal(asking: Asking, known: Known) -> int:
-    """A needless refusal breaks no rule: it is shown beside the check that makes none."""
     scenario = _scenario(asking, list(known.arrivals))
     last = scenario.requests[-1].id
     waits, joins = (
@@ -246,7 +241,6 @@ def _refusal(asking: Asking, known: Known) -> int:
 
 
 def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
-    """The step of the request's last prefill chunk."""
     found: list[int] = []
 
     def watch(number: int, step: Step) -> None:
@@ -334,7 +328,6 @@ def _described(setting: Setting) -> str:
 
 
 def _configuration(setting: Setting) -> str:
-    """The formula, and the revision where it is not the default."""
     parts = [f"formula {setting.formula}"]
     if setting.revision != "sound":
         parts.append(f"revision {setting.revision}")

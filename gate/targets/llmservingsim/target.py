@@ -157,7 +157,6 @@ class Engine:
         )
 
     def _check_unbounded(self, tokens: int) -> None:
-        """A pool that stands for an unbounded one must not come round to what it has cached."""
         if self.config["num_blocks"] is not None:
             return
         blocks = self._requested_blocks + -(-tokens // self.config["block_size"])
@@ -202,7 +201,6 @@ class LlmServingSimTarget(HostedTarget):
         self._checkout: Checkout | None = None
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "llmservingsim")
         protocol_checks.check_keys(config, KEYS)
         if self._checkout is None:
@@ -293,7 +291,6 @@ def decodes_at(request: Any, computed: int) -> bool:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Whether requests that compute decode, prefill, or both."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -307,5 +304,4 @@ def reason(engine: Engine, request: Any) -> str:
 
 
 def main() -> None:
-    """Serve the scheduler of the checkout."""
     serve(LlmServingSimTarget())

@@ -35,7 +35,6 @@ class NanoTarget(HostedTarget):
     """The operations on the checkout's scheduler, which knows no abort."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "nano_vllm")
         protocol_checks.check_keys(config, KEYS)
         if config["block_size"] < 2:
@@ -51,7 +50,6 @@ class NanoTarget(HostedTarget):
         engine.add(request)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """There is no such operation."""
         self._started()
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
@@ -84,7 +82,6 @@ class Engine:
         self._hits: dict[int, int] = {}  # tokens found in the cache, by the holding sequence
 
     def add(self, request: protocol_checks.CheckedRequest) -> None:
-        """A request joins the queue."""
         sequence = self._sequence(request.prompt, self._params(max_tokens=request.max_tokens))
         self._outputs[sequence.seq_id] = request.output
         self.scheduler.add(sequence)
@@ -120,13 +117,11 @@ class Engine:
 
     @property
     def live(self) -> set[str]:
-        """The ids of requests that wait or run."""
         return {
             self.name(sequence) for sequence in (*self.scheduler.waiting, *self.scheduler.running)
         }
 
     def name(self, sequence: Any) -> str:
-        """The id that the client gave."""
         return self._outputs[sequence.seq_id].id
 
     def _tokens(self, sequence: Any, is_prefill: bool) -> int:
@@ -202,24 +197,18 @@ class _Hash:
         self._hash = hashlib.blake2b(digest_size=8)
 
     def update(self, data: bytes) -> None:
-        """More to hash."""
         self._hash.update(data)
 
     def intdigest(self) -> int:
-        """The hash as a number."""
         return int.from_bytes(self._hash.digest(), "little")
 
 
 class _Tokens(list[int]):
-    """Token ids that give their bytes."""
-
     def tobytes(self) -> bytes:
-        """Eight bytes a token."""
         return b"".join(token.to_bytes(8, "little") for token in self)
 
 
 def version() -> str:
-    """The version of the checkout, as given in its project file."""
     import tomllib
 
     with open(os.path.join(os.environ[CHECKOUT], "pyproject.toml"), "rb") as file:
@@ -227,5 +216,4 @@ def version() -> str:
 
 
 def main() -> None:
-    """Serve the scheduler of the checkout."""
     serve(NanoTarget())

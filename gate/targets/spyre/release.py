@@ -40,7 +40,6 @@ class Release:
 
 @functools.cache
 def load_release() -> Release:
-    """Import vLLM and the plugin that is on the path."""
     package = next((p for p in PACKAGES if importlib.util.find_spec(p)), None)
     if package is None or importlib.util.find_spec("vllm") is None:
         raise RefusedError(
@@ -86,7 +85,6 @@ def _make_starts_cheap() -> None:
 
 
 def _prepare_environment(prefix: str) -> None:
-    """Variables that must be set before the first import of vLLM."""
     prepare_environment(plugins="sendnn_inference,spyre")
     os.environ[prefix + "DYNAMO_BACKEND"] = "eager"
     # vllm-spyre 1.x chooses its scheduler by these; later releases have only this one.
@@ -95,7 +93,6 @@ def _prepare_environment(prefix: str) -> None:
 
 
 def _apply_options(release: Release, config: dict[str, Any]) -> None:
-    """Hand over what a release reads from the environment, and empty what it cached of it."""
     options = {
         INTERLEAVE: config["interleave"],
         "PAUSING_ENABLED": config["pausing"],

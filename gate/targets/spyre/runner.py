@@ -59,7 +59,6 @@ class WeightlessModel:
         """Tokens only, no embeddings."""
 
     def __call__(self, *, positions: Any, is_prompt: bool, **_inputs: Any) -> Any:
-        """The forward pass: notes what it is given and returns constant logits."""
         batch = self._runner.prefill_batch if is_prompt else self._runner.input_batch
         self._rows = batch.sorted_requests_ids
         metadata = self._forward_context.get_forward_context().attn_metadata
@@ -135,7 +134,6 @@ class Engine:
 
     @property
     def pauses(self) -> bool:
-        """Whether the release can pause decoding requests."""
         return hasattr(self.scheduler, "paused_decoding_requests")
 
     def _make_runner(self) -> Any:
@@ -200,7 +198,6 @@ class Engine:
         return True
 
     def execute(self, decision: Any) -> Any:
-        """Let the runner carry out a scheduling decision."""
         self.model.forward = None
         self.broken_assertion = None
         with self._watched_limit() as limit:
@@ -213,7 +210,6 @@ class Engine:
 
     @contextlib.contextmanager
     def _watched_limit(self) -> Iterator[WatchedLimit]:
-        """Only the runner sees the watched limit: the scheduler took its copy at the start."""
         watched = WatchedLimit(self.config["max_batch_tkv"])
         platform = self.release.platform
         if not hasattr(platform, "_max_batch_tkv_limit"):  # 1.x asserts nothing of the kind

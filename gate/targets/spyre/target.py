@@ -34,7 +34,6 @@ class SpyreTarget(HostedTarget):
     """The five operations on whichever release is on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A scheduler and a runner of their own; raises RefusedError."""
         protocol_checks.check_system(system, "spyre")
         check_config(config)
         release = load_release()
@@ -63,7 +62,6 @@ class SpyreTarget(HostedTarget):
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Refuse what no release can honour."""
     protocol_checks.check_keys(config, KEYS)
     if config["block_size"] != BLOCK_SIZE:
         raise protocol_checks.refuse("block_size", config["block_size"], f"{BLOCK_SIZE}")
@@ -183,7 +181,6 @@ def observe(engine: Engine, decision: Any, completion: Any, aborted: list[str]) 
 
 
 def step_kind(engine: Engine, decision: Any) -> str:
-    """What the runner took the step for."""
     if not decision.total_num_scheduled_tokens:
         return "idle"
     forward = engine.model.forward
@@ -225,7 +222,6 @@ def written_blocks(engine: Engine, decision: Any, kind: str) -> dict[str, list[i
 
 
 def main() -> None:
-    """Serve the release that is on the path."""
     fix_hash_seed()
     scheduler_class.say_at_once(load_release)
     serve(SpyreTarget())

@@ -50,7 +50,6 @@ def longest_input(config: Mapping[str, Any]) -> int:
 
 
 def equip(scheduler: Any, config: Mapping[str, Any]) -> None:
-    """Give a scheduler the encoder of the configuration."""
     if not config.get(BUDGET):
         return
     module = importlib.import_module("vllm.v1.core.encoder_cache_manager")

@@ -67,7 +67,6 @@ class Engine(SchedulerView):
             self._offer(self._loads, request)
 
     def _offer(self, loads: Any, request: CheckedRequest) -> None:
-        """Tell the connector what it has of a request, and whether it sends it."""
         name = request.output.id
         if request.external_tokens:
             tokens = min(request.external_tokens, len(request.prompt))
@@ -77,7 +76,6 @@ class Engine(SchedulerView):
             loads.send_steps[name] = request.send_steps
 
     def _check_unbounded(self, tokens: int) -> None:
-        """A pool that stands for an unbounded one must not come round to cached contents."""
         if self.config["num_blocks"] is not None or not self.config["enable_prefix_caching"]:
             return
         blocks = self._requested_blocks + blocks_for(tokens, self.config["block_size"])
@@ -250,6 +248,5 @@ def taken_in(release: Release, longest: int, request: CheckedRequest, arrival: f
 
 @functools.lru_cache(maxsize=64)
 def _processor(longest: int) -> Any:
-    """Made once for a length: it takes as long as hundreds of requests."""
     module = importlib.import_module("vllm.v1.engine.input_processor")
     return module.InputProcessor(cached_config(max_model_len=longest))

@@ -63,7 +63,6 @@ class Flights:
         return self._known[name]
 
     def sampled(self, name: str, tokens: int) -> None:
-        """The worker knows so many more."""
         self._known[name] += tokens
 
     def tokens_in_flight(self, name: str) -> int:

@@ -37,7 +37,6 @@ class Loads:
         self._right: dict[str, int] = {}  # tokens of a load that are right
 
     def defers(self, name: str) -> bool:
-        """There is no answer yet."""
         left = self.deferrals.get(name, 0)
         self.deferrals[name] = max(left - 1, 0)
         return left > 0
@@ -67,7 +66,6 @@ class Loads:
         return True
 
     def step(self) -> Report:
-        """A step of all loads and sends."""
         landed = {name: self._right.pop(name) for name in _over(self.loading)}
         sent = _over(self.sending)
         self.loading = {n: left - 1 for n, left in self.loading.items() if n not in landed}

@@ -66,7 +66,6 @@ class Record:
         self._write(started, reply)
 
     def added(self, request: Any) -> None:
-        """A request has arrived, which is between two steps."""
         self._no_completion()
         entry = {**request_of(request), "prompt": self._contents.prompt_of(request)}
         self._write({"op": "add", "request": entry}, {"ok": True})
@@ -79,7 +78,6 @@ class Record:
             self._write_aborts(names, {})
 
     def decides(self) -> None:
-        """A decision is about to be taken."""
         self._no_completion()
         self._before = look_before(self._view)
 
@@ -117,7 +115,6 @@ class Record:
         raise RecordEnds(why)
 
     def _no_completion(self) -> None:
-        """The step that is not written yet, if there is one, is over, and none completed in it."""
         if self._decided is None:
             return
         if self._seen is None:
@@ -151,8 +148,6 @@ def recording(scheduler: Any) -> Any:
     """The scheduler class, with what it decides written to the file of SCHEDPROOF_TRACE."""
 
     class Recording(scheduler):  # type: ignore[misc]
-        """The scheduler class, with a record of what it decides."""
-
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._record: Record | None = None
@@ -386,7 +381,6 @@ class Contents:
             self._forget(owner)
 
     def _forget(self, name: str) -> None:
-        """Forget a request that has left, and with which nothing came first."""
         if name not in self._live and not self._owned.get(name, 1):
             for of in (self._segments, self._owned, self._seen):
                 del of[name]

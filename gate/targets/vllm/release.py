@@ -161,7 +161,6 @@ def cached_config(
 
 
 def _refusal(release: Release, config: Mapping[str, Any], error: Exception) -> RefusedError:
-    """vLLM's own words about a configuration, at the key that they name first."""
     words = " ".join(_sentence(error).split())
     keys = {VLLM_NAMES.get(key, key): key for key in config}
     key = next((keys[word] for word in re.findall(r"\w+", words) if word in keys), None)
@@ -172,7 +171,6 @@ def _refusal(release: Release, config: Mapping[str, Any], error: Exception) -> R
 
 
 def _sentence(error: Exception) -> str:
-    """Return the message of an error without pydantic's frame around it."""
     details = getattr(error, "errors", None)
     if details is None:
         return str(error)
@@ -188,7 +186,6 @@ def defaults(release: Release) -> dict[str, Any]:
 
 
 def _value_of(vllm_config: Any, key: str) -> Any:
-    """What vLLM goes by for a key of the scenario format."""
     scheduler, cache = vllm_config.scheduler_config, vllm_config.cache_config
     values = {
         "block_size": cache.block_size,
@@ -202,7 +199,6 @@ def _value_of(vllm_config: Any, key: str) -> Any:
 
 
 def _check_honoured(release: Release, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse what vLLM has silently replaced."""
     for key in config.keys() - NOT_OPTIONS:
         has = _value_of(vllm_config, key)
         if has != config[key]:

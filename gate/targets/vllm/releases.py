@@ -5,6 +5,10 @@ from ..scales import POOL, Configuration, GateScales
 from ..supported_releases import Package
 
 ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
+# vLLM derives budget and cache size of an encoder from the budget of a step.
+ENCODER = dict.fromkeys(
+    ("max_num_encoder_input_tokens", "encoder_cache_size", "max_num_batched_tokens"), 32
+)
 
 SCALES = GateScales(
     scales={
@@ -31,7 +35,7 @@ SCALES = GateScales(
         {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
-        {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
+        ENCODER,
     ),
     chunk_key="max_num_batched_tokens",
     configurations=(
@@ -47,7 +51,7 @@ SCALES = GateScales(
             "connector, asynchronous, policy fail",
             {**CONNECTOR, **ASYNC, "kv_load_failure_policy": "fail"},
         ),
-        Configuration("encoder", {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 8}),
+        Configuration("encoder", ENCODER),
     ),
 )
 

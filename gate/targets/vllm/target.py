@@ -50,7 +50,6 @@ class VllmTarget(HostedTarget):
     """The five operations on whichever release is on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "vllm")
         protocol_checks.check_keys(config, KEYS, may_miss=MAY_MISS)
         release = load_release()
@@ -80,7 +79,6 @@ class VllmTarget(HostedTarget):
 
 
 def main() -> None:
-    """Serve the release that is on the path."""
     fix_hash_seed()
     scheduler_class.say_at_once(load_release)
     serve(VllmTarget())

@@ -55,7 +55,6 @@ def _templates() -> Environment:
 
 
 def _harmless(data: Any) -> str:
-    """JSON in which nothing can end the element that it stands in."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

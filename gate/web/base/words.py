@@ -78,7 +78,6 @@ def progress(book: RunHistory, request: str) -> str:
 
 
 def _numbers(blocks: tuple[int, ...]) -> str:
-    """Block numbers, or the ends of a long list of them."""
     words = [str(one) for one in blocks]
     if len(words) > SHOWN_BLOCKS:
         words = [*words[: SHOWN_BLOCKS - 1], "…", words[-1], f"({len(blocks)} of them)"]

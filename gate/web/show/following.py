@@ -102,7 +102,6 @@ class Follower:
         self._left: dict[str, int] = {}  # left padding in blocks, as the target showed it last
 
     def follow(self, step: Step, history: RunHistory, exercised: Counter[str]) -> None:
-        """A step, after it was judged and booked."""
         number = len(self.steps)
         self.steps.append(step)
         seen = (history.requests.get(name) for name in (*step.scheduled, *(step.blocks or ())))
@@ -228,7 +227,6 @@ class Follower:
             self.blocks.setdefault(one.id, Changes()).note(number, blocks)
 
     def _note_happenings(self, number: int, step: Step) -> None:
-        """What a reader of the run wants to be led to."""
         reported = self.happenings
         reported += [Happening(number, "preempted", name) for name in step.preempted or ()]
         paused = frozenset(step.paused or ())

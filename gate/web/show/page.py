@@ -33,7 +33,6 @@ MAX_LINES = 8  # of an explanation; a longer one is folded
 
 
 def page(run: Run) -> str:
-    """Return the page of a run as HTML."""
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
     return render_template("show", values, SCRIPTS, content_security_policy())
 
@@ -104,7 +103,6 @@ def opens_at(run: Run) -> int:
 
 
 def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:
-    """The step and the request of the admission from which what broke follows."""
     found = cause(run)
     return None if found is None or found[1] not in ids else [found[0], ids[found[1]]]
 
@@ -116,7 +114,6 @@ def cause(run: Run) -> tuple[int, str] | None:
 
 
 def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
-    """Every request, and every other id that the target shows, once."""
     queued = (
         name
         for changes in run.followed.queues.values()

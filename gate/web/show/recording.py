@@ -58,12 +58,10 @@ class Run:
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The steps, as the target showed them."""
         return self.followed.steps
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The configuration, every key."""
         return self.scenario.config
 
     def happenings(self) -> list[Happening]:
@@ -134,7 +132,6 @@ def reported(run: Run) -> Run:
 
 
 def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
-    """How a run ended."""
     if broken:
         return f"{broken[0].rule} broke at step {broken[0].step}"
     if finished:
@@ -151,7 +148,6 @@ def _step(one: Happening) -> int:
 
 
 def _asked(run: Run) -> list[Happening]:
-    """What the clients did."""
     found = []
     for one in run.scenario.requests:
         if one.id in run.refused:
@@ -167,7 +163,6 @@ def _asked(run: Run) -> list[Happening]:
 
 
 def _judged(run: Run) -> list[Happening]:
-    """What was projected, and what broke."""
     limit = run.config.get("max_batch_tkv", 0)
     joins = [
         Happening(one.step, "joins", one.newcomer, one.largest, limit)

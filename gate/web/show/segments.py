@@ -76,7 +76,6 @@ class Line:
         self._due = value + self._last[2]
 
     def at(self, step: int) -> int | None:
-        """The number in a step."""
         if self._last and self._last[0] <= step:
             return Segment(*self._last).at(step)
         return next((one.at(step) for one in reversed(self._closed) if one.first <= step), None)
@@ -103,7 +102,6 @@ class Changes:
         self.kept: list[tuple[int, Any]] = []
 
     def note(self, step: int, value: Any) -> None:
-        """The value in a step, later than all that were noted."""
         if not self.kept or self.kept[-1][1] != value:
             self.kept.append((step, value))
 

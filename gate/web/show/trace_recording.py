@@ -28,7 +28,6 @@ class _Asked:
     emitted: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Another thing that happened in the run."""
         if isinstance(event, Added):
             self.requests[event.request.id] = replace(event.request, arrival=self.step)
             if event.open_ended:
@@ -52,7 +51,6 @@ class _Asked:
                     self.requests[name] = replace(asked, output_len=length)
 
     def scenario(self, name: str) -> Scenario:
-        """The run as a scenario."""
         return Scenario(
             name=name,
             system=self.begun.system,

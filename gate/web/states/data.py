@@ -96,7 +96,6 @@ class Shown(NamedTuple):
 
 
 def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
-    """Everything that the page shows, as plain data."""
     asked, explored = graph.run.options, graph.result
     scope = asked.scope
     start = graph.run.scenario(())
@@ -134,7 +133,6 @@ def cut_line(graph: Graph) -> str | None:
 
 
 def _rows(graph: Graph) -> list[int]:
-    """The place of each state among those as many moves away: whose parents come first, first."""
     taken: dict[int, int] = {}
     rows = []
     for vertex in graph.vertices:
@@ -194,7 +192,6 @@ def _move(graph: Graph, edge: Edge) -> dict[str, Any]:
 
 
 def _does(graph: Graph, edge: Edge) -> str:
-    """What the clients do in a move."""
     kind, *rest = edge.label
     if kind == "arrive":
         return f"{rest[0]} arrives"
@@ -255,7 +252,6 @@ def _verdict(graph: Graph, rule: Rule, shown: Shown | None, broken: bool) -> str
 
 
 def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:
-    """A scenario as plain data without a field, or that field alone."""
     data = msgspec.json.decode(scenario_json(scenario)) if scenario.requests else None
     if data is None:
         data = {k: v for k, v in msgspec.to_builtins(scenario).items() if v is not None}

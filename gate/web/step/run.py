@@ -89,7 +89,6 @@ class ByHand:
 
     @property
     def can_undo(self) -> bool:
-        """There is a move to take back."""
         return bool(self._before)
 
     @property
@@ -207,7 +206,6 @@ class ByHand:
                 return
 
     def undo(self) -> None:
-        """Take back the last move."""
         if not self._before:
             raise NotNow("there is no move to take back")
         last, self.clients = self.clients, self._before.pop()
@@ -216,7 +214,6 @@ class ByHand:
             self._again()
 
     def restart(self) -> None:
-        """Begin anew, with nothing arrived."""
         self.clients = Clients()
         self._before = []
         self.notice = ""
@@ -233,7 +230,6 @@ class ByHand:
         self.session = Session(*asked, self._at_stake)
 
     def _again(self) -> None:
-        """The run from its start, as the clients now have it."""
         before = [taken.step for taken in self.taken]
         try:
             self._start()
@@ -250,7 +246,6 @@ class ByHand:
                 return
 
     def _take(self) -> None:
-        """The next step, with what the clients do before it and inside it."""
         number, stakes = len(self.taken), self._at_stake.copy()
         arrivals = [one for one in self.clients.requests if one.arrival == number]
         broken: list[Broken] = []
@@ -284,7 +279,6 @@ class ByHand:
         return self.clients._replace(requests=requests)
 
     def _asks_otherwise(self, last: Clients) -> bool:
-        """What the target was told at the door is not what it would be told now."""
         steps = self.clients.steps
         reported = [
             {one.id: one.output_len for one in clients.requests if one.arrival < steps}
@@ -297,7 +291,6 @@ class ByHand:
             raise NotNow("the run has ended; valid: undo, or begin anew")
 
     def _must_be_here(self, name: str) -> Request:
-        """The request, which has arrived, was not refused and has not left."""
         live = self.session.monitor.history.live
         for one in self.clients.requests:
             is_coming = one.arrival == self.clients.steps

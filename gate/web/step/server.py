@@ -116,7 +116,6 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where the page is."""
         return f"http://{HOST}:{self.server_port}"
 
     def names(self) -> frozenset[str]:

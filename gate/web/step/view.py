@@ -109,7 +109,6 @@ def _measures(run: ByHand) -> list[Measure]:
 
 
 def _chart(run: ByHand) -> dict[str, Any]:
-    """What each of the last steps took of each limit: by step a value, null where it took none."""
     shown = run.taken[-SHOWN_STEPS:]
     of_steps = [
         {one.name: one for one in measures(taken.step, run.setup.config)} for taken in shown
@@ -163,13 +162,11 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
 
 
 def _queue(run: ByHand, name: str) -> str:
-    """The most special list that the request is in."""
     there = queues(run.session.monitor.history)
     return next((queue for queue in reversed(QUEUES) if name in there.get(queue, ())), "unlisted")
 
 
 def _plans(run: ByHand, request: Request) -> list[str]:
-    """What its client has already decided about it for the coming step or token."""
     plans = []
     account = run.session.monitor.history.live.get(request.id)
     if request.abort_at == run.clients.steps:
@@ -212,6 +209,5 @@ def _words(run: ByHand, taken: Taken) -> str:
 
 
 def _details(run: ByHand) -> list[str]:
-    """The end of a traceback, or of what the target wrote to stderr, once it has ended."""
     text = (run.session.details or run.setup.stderr()) if run.ended else ""
     return [one_line(line) for line in text.strip().splitlines()[-SHOWN_DETAILS:]]

@@ -59,7 +59,6 @@ def taken_slots(history: VllmRun, step: Step) -> int:
 
 
 def seat_left(history: VllmRun, step: Step) -> bool:
-    """One more could have joined."""
     slots = history.config["max_num_seqs"]
     return not slots or taken_slots(history, step) < slots
 
@@ -96,7 +95,6 @@ def batch_too_large(history: VllmRun, step: Step) -> str | None:
 
 
 def batch_is_full(history: VllmRun, step: Step) -> bool:
-    """More requests are unfinished than a batch may have, and it is full."""
     slots = history.config["max_num_seqs"]
     return bool(slots) and len(step.scheduled) >= slots and len(history.live) > slots
 
@@ -111,7 +109,6 @@ def decode_takes_more(history: VllmRun, step: Step) -> str | None:
 
 
 def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
-    """A request decodes beside one that prefills."""
     return bool(history.decode_members(step)) and bool(history.prefill_members(step))
 
 
@@ -135,12 +132,10 @@ def rest_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_goes_on(history: VllmRun, step: Step) -> bool:
-    """A prompt goes on that was computed in part."""
     return any(one.started for one in history.prefill_members(step))
 
 
 def _cut_although_off(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Chunking is off, and the budget cuts what one of these would compute."""
     if history.config["enable_chunked_prefill"]:
         return None
     for one in who:

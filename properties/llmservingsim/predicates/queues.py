@@ -83,7 +83,6 @@ def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
 
 
 def no_cap(history: VllmRun, step: Step) -> bool:
-    """There is no cap, and three requests run."""
     return not history.config["max_num_seqs"] and len(step.running or ()) > 2
 
 
@@ -107,7 +106,6 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def someone_joins(history: VllmRun, step: Step) -> bool:
-    """A request is admitted while another one runs."""
     return bool(admitted(history, step)) and bool(kept(history, step))
 
 
@@ -154,7 +152,6 @@ def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _may_be_admitted(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
-    """At HEAD: what the first in line knows fits into budget and pool."""
     limit = history.config["long_prefill_token_threshold"] or one.num_tokens
     uncut = min(one.num_tokens, limit) <= budget_left(history, step)
     if not history.config["enable_chunked_prefill"] and not uncut:

@@ -2,9 +2,4 @@
 
 from . import admission, blocks, decode, queues
 
-PREDICATES = {
-    **admission.PREDICATES,
-    **decode.PREDICATES,
-    **queues.PREDICATES,
-    **blocks.PREDICATES,
-}
+PREDICATES = {**admission.PREDICATES, **decode.PREDICATES, **queues.PREDICATES, **blocks.PREDICATES}

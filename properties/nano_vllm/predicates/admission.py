@@ -34,7 +34,6 @@ def phases_mixed(history: RunHistory, step: Step) -> str | None:
 
 
 def both_phases_wanted(history: RunHistory, step: Step) -> bool:
-    """A request waits while others run."""
     return bool(ran_before(history) and waited_before(history))
 
 
@@ -88,7 +87,6 @@ def cut_wrongly(history: RunHistory, step: Step) -> str | None:
 
 
 def long_prompt(history: RunHistory, step: Step) -> bool:
-    """A prefill is longer than a block."""
     block = history.config["block_size"]
     return any(one.num_tokens > block for one in prefilled(history, step))
 

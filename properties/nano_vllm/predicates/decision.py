@@ -63,7 +63,6 @@ def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
 
 
 def completes(history: RunHistory, step: Step, one: RequestHistory) -> bool:
-    """All that is known of a scheduled sequence is computed with this step."""
     return step.scheduled[one.id] == behind(history, step, one)
 
 
@@ -75,5 +74,4 @@ def free_before(history: RunHistory) -> int | None:
 
 
 def names(requests: Iterable[RequestHistory]) -> str:
-    """Their ids, in a sentence."""
     return ", ".join(one.id for one in requests)

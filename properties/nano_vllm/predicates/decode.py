@@ -19,7 +19,6 @@ def several_tokens(history: RunHistory, step: Step) -> str | None:
 
 
 def someone_decodes(history: RunHistory, step: Step) -> bool:
-    """A sequence decodes."""
     return any(one.id in step.scheduled for one in ran_before(history))
 
 
@@ -32,7 +31,6 @@ def passed_by(history: RunHistory, step: Step) -> str | None:
 
 
 def several_decode(history: RunHistory, step: Step) -> bool:
-    """Several sequences run in a decode step."""
     return len(kept(history, step)) > 1 and not prefilled(history, step)
 
 
@@ -59,12 +57,10 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
 
 
 def crosses_border(history: RunHistory, computed: int) -> bool:
-    """The token after so many is the first of a block."""
     return bool(computed % history.config["block_size"] == 0)
 
 
 def preempts_among_several(history: RunHistory, step: Step) -> bool:
-    """A step preempts while several sequences run."""
     return bool(step.preempted) and len(ran_before(history)) > 1
 
 
@@ -83,7 +79,6 @@ def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
 
 
 def someone_is_preempted(history: RunHistory, step: Step) -> bool:
-    """A step preempts."""
     return bool(preempted(history, step))
 
 

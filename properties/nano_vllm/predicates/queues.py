@@ -27,7 +27,6 @@ def victim_not_in_front(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_while_others_wait(history: RunHistory, step: Step) -> bool:
-    """A step preempts while others wait."""
     return bool(preempted(history, step)) and len(step.waiting or ()) > len(step.preempted or ())
 
 
@@ -42,7 +41,6 @@ def newcomer_not_at_the_back(history: RunHistory, step: Step) -> str | None:
 
 
 def someone_arrives(history: RunHistory, step: Step) -> bool:
-    """A request arrives while others wait."""
     queued = (history.last.waiting or ()) if history.last is not None else ()
     return bool(queued) and len(waited_before(history)) > len(queued)
 
@@ -63,7 +61,6 @@ def running_out_of_order(history: RunHistory, step: Step) -> str | None:
 
 
 def several_run(history: RunHistory, step: Step) -> bool:
-    """Several sequences run."""
     return len(step.running or ()) > 1
 
 

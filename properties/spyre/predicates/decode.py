@@ -38,7 +38,6 @@ def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
 
 
 def several_decode(history: RunHistory, step: Step) -> bool:
-    """Two or more requests are decoded together."""
     return len(history.decode_members(step)) > 1
 
 

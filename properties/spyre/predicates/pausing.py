@@ -22,7 +22,6 @@ def prefill_while_paused(history: SpyreRun, step: Step) -> str | None:
 
 
 def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
-    """A request is paused and another wants to prefill."""
     return bool(waiting_to_decode(history)) and bool(history.unstarted() or history.ongoing())
 
 

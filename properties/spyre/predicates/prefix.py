@@ -26,7 +26,6 @@ def padding_not_block_0(history: RunHistory, step: Step) -> str | None:
 
 
 def first_chunk_padded(history: RunHistory, step: Step) -> bool:
-    """The first chunk of a prompt with left padding runs."""
     return any(
         own < 0
         for one in history.prefill_members(step)
@@ -96,7 +95,6 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
 
 
 def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
-    """A chunk runs that is cached in part."""
     return any(
         own >= 0 and own * history.config["block_size"] < (history.hit_now(step, one) or 0)
         for one in starting(history, step)

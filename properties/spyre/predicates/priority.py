@@ -163,7 +163,6 @@ def idle_while_pending(history: RunHistory, step: Step) -> str | None:
 
 
 def prefill_held_back(history: RunHistory, step: Step) -> bool:
-    """A prefill is wanted and does not run in this step."""
     return bool(history.ongoing() or history.unstarted()) and not history.prefill_members(step)
 
 

@@ -23,7 +23,6 @@ class Input(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Its size."""
         return self.end - self.start
 
 
@@ -33,7 +32,6 @@ def encodes(config: Config) -> bool:
 
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
-    """The segments of a request that come from an encoder."""
     if not request.encoder_inputs:
         return ()
     starts = request.segment_starts
@@ -66,5 +64,4 @@ def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[
 
 
 def at(inputs: tuple[Input, ...], token: int) -> Input | None:
-    """The input that a token belongs to."""
     return next((one for one in inputs if one.start <= token < one.end), None)

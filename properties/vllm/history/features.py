@@ -27,7 +27,6 @@ class VllmFeatures(Features):
     request_history = VllmRequestHistory
 
     def initial(self) -> VllmState:
-        """Return the state before the first step."""
         return VllmState()
 
     def can_never_run(self, config: Config, request: Request) -> bool:
@@ -55,7 +54,6 @@ class VllmFeatures(Features):
         return in_flight.depth(config)
 
     def completing(self, history: RunHistory[Any], step: Step) -> Container[str]:
-        """Return the requests of the decision that completes in this step."""
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
@@ -84,13 +82,11 @@ class VllmFeatures(Features):
         return [(request, tokens) for request, tokens in brought if tokens]
 
     def place_unknown(self, account: RequestHistory) -> bool:
-        """Return whether a connector may have moved the request."""
         return loads.place_unknown(of(account))
 
     def right_drafts(
         self, history: RunHistory[Any], step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of the tokens are right drafts."""
         request = of(account)
         right = speculation.drafts_right(history.config, request, step, tokens)
         return right if request.drafted or right else None
@@ -124,7 +120,6 @@ class VllmFeatures(Features):
         return bool(history.aborts_to_report) or failed
 
     def is_sent(self, account: RequestHistory) -> bool:
-        """Return whether the blocks of a request are sent after its end."""
         return loads.is_sent(of(account))
 
     def slots(self, config: Config, covered: int) -> int:
@@ -132,7 +127,6 @@ class VllmFeatures(Features):
         return speculation.slots(config, covered)
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:
-        """Book encoder outputs and loads."""
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

@@ -51,7 +51,6 @@ def offered(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
 
 
 def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str]:
-    """The requests whose load begins in this step."""
     return [n for n in step.parked or () if n in live and live[n].parked_since is None]
 
 
@@ -91,7 +90,6 @@ def begin(one: VllmRequestHistory, step: Step, block: int) -> None:
 
 
 def loading(one: VllmRequestHistory) -> bool:
-    """The load of a request has not landed before the coming step."""
     return one.parked_since is not None and one.load_left > 0
 
 

@@ -1,6 +1,7 @@
 """What a client of vLLM has observed of one request: also its drafts, loads and encoder inputs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ....model.scenario import Request
 from ...history.request_history import RequestHistory
@@ -46,25 +47,17 @@ class VllmRequestHistory(RequestHistory):
     tokens_loading: int = 0
     inputs: tuple[Input, ...] = ()
 
-    @classmethod
-    def of(cls, request: Request, arrival: int, open_ended: bool) -> "VllmRequestHistory":
-        """Return the history of a request that has just been accepted."""
-        return cls(
-            request.id,
-            request.prompt_len,
-            request.max_tokens,
-            None if open_ended else request.tokens_to_emit,
-            request.prompt,
-            arrival=arrival,
-            priority=request.priority,
-            accepted=request.accepted,
-            load_steps=request.load_steps,
-            load_fails_at=request.load_fails_at,
-            deferrals=request.load_deferrals,
-            send_steps=request.send_steps,
-            external=min(request.external_tokens, request.prompt_len),
-            inputs=inputs_of(request),
-        )
+    @staticmethod
+    def own_fields(request: Request) -> dict[str, Any]:
+        return {
+            "accepted": request.accepted,
+            "load_steps": request.load_steps,
+            "load_fails_at": request.load_fails_at,
+            "deferrals": request.load_deferrals,
+            "send_steps": request.send_steps,
+            "external": min(request.external_tokens, request.prompt_len),
+            "inputs": inputs_of(request),
+        }
 
     @property
     def held_tokens(self) -> int:
@@ -82,7 +75,6 @@ class VllmRequestHistory(RequestHistory):
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:
-        """Book a preemption: all its tokens are to be computed again."""
         RequestHistory.rewind(self)
         self.drafted = self.slots = 0
         self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0

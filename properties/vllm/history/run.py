@@ -46,12 +46,10 @@ class VllmState(NamedTuple):
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
-    """Return the history of a request as vLLM's: in a run of vLLM every one is."""
     return cast(VllmRequestHistory, account)
 
 
 def requests_of(accounts: Mapping[str, RequestHistory]) -> Mapping[str, VllmRequestHistory]:
-    """Return the histories as vLLM's."""
     return cast(Mapping[str, VllmRequestHistory], accounts)
 
 
@@ -62,7 +60,6 @@ def state_of(history: RunHistory[Any]) -> VllmState:
 
 @once
 def encoded(history: RunHistory[Any], step: Step) -> list[tuple[VllmRequestHistory, encoder.Input]]:
-    """Return the encoder inputs that are computed in a step, each with the request it is for."""
     numbers = step.encoder_inputs or {}
     requests = [of(history.live[name]) for name in numbers if name in history.live]
     return [

@@ -50,7 +50,6 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
 
 
 def block_border_crossed(history: VllmRun, step: Step) -> bool:
-    """A request that has run before needs one more block."""
     return any(
         blocks_for(history, one.computed + step.scheduled.get(one.id, 0))
         > blocks_for(history, one.computed)

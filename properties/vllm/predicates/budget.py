@@ -134,7 +134,6 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
-    """With steps in flight, a token comes out where the decision that completes has it due."""
     for name, due in in_flight.due(history, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue

@@ -223,7 +223,6 @@ def watermark_blocks(config: Mapping[str, Any]) -> int:
 
 
 def free_unchanged(history: VllmRun, step: Step) -> bool:
-    """What is free after the step was free when it was decided."""
     return not step.finished and not history.aborts_inside and not _ended_give_back(history, step)
 
 
@@ -254,5 +253,4 @@ def round_may_end(history: VllmRun, one: VllmRequestHistory) -> bool:
 
 
 def names(requests: Iterable[VllmRequestHistory]) -> str:
-    """Their ids, in a sentence."""
     return ", ".join(one.id for one in requests)

@@ -62,7 +62,6 @@ def outputs_too_many(history: VllmRun, step: Step) -> str | None:
 
 
 def some_output_is_dropped(history: VllmRun, step: Step) -> bool:
-    """An output is dropped for another one."""
     return bool(step.encoder_dropped and step.encoder_inputs)
 
 
@@ -107,7 +106,6 @@ def stops_needlessly(history: VllmRun, step: Step) -> str | None:
 
 
 def some_request_stops(history: VllmRun, step: Step) -> bool:
-    """A request stops at an encoder input."""
     return any(True for _ in _stops(history, step))
 
 
@@ -137,7 +135,6 @@ def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHi
 
 
 def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """The encoder inputs of which a token is computed in this step, where that is known."""
     for one in scheduled(history, step):
         if not one.inputs or behind(history, step, one) is None:
             continue

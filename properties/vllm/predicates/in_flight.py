@@ -47,7 +47,6 @@ def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
 
 
 def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Running requests that compute, where the drafter looks ahead."""
     if not speculation.lookahead(history.config):
         return []
     return [one for one in scheduled(history, step) if one.started]
@@ -71,14 +70,12 @@ def verified_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def some_right_some_wrong(history: VllmRun, step: Step) -> bool:
-    """Of the drafts of a request some are right and some are wrong."""
     return any(
         0 < speculation.right_of(one, drafts) < drafts for one, drafts in _verified(history, step)
     )
 
 
 def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
-    """The requests of the decision that completes, each with its drafts."""
     if in_flight.depth(history.config) == 1:
         return [
             (one, min(speculation.drafts_computed(one, step.scheduled[one.id]), one.drafted))
@@ -151,7 +148,6 @@ def out_of_turn(history: VllmRun, step: Step) -> str | None:
 
 
 def comes_late(history: VllmRun, step: Step) -> bool:
-    """A token comes of a step that was decided before."""
     return bool(step.emitted_at)
 
 

@@ -59,7 +59,6 @@ def decisions_still_to_come(history: VllmRun) -> int:
 
 
 def one_is_loading(history: VllmRun, step: Step) -> bool:
-    """A step passes while a request is loaded."""
     return any(loads.loading(one) for one in history.requests.values())
 
 
@@ -115,7 +114,6 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
 
 
 def one_has_landed(history: VllmRun, step: Step) -> bool:
-    """A request whose load has landed may join."""
     return first_landed(history, step) is not None
 
 
@@ -147,7 +145,6 @@ def one_begins_beside_a_writer(history: VllmRun, step: Step) -> bool:
 
 
 def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that do not run any more while a decision is on its way that computes them."""
     running = step.running or ()
     return [
         one
@@ -292,7 +289,6 @@ def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
 
 
 def one_begins(history: VllmRun, step: Step) -> bool:
-    """A load begins."""
     return bool(loads.newly_parked(history.live, step))
 
 

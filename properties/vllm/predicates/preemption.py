@@ -48,7 +48,6 @@ def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_by_priority(history: VllmRun, step: Step) -> bool:
-    """A step preempts while requests of several priorities run."""
     several = len({one.priority for one in ran_before(history)}) > 1
     return bool(step.preempted) and several and history.config["policy"] == "priority"
 
@@ -109,7 +108,6 @@ def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
 
 
 def someone_is_preempted(history: VllmRun, step: Step) -> bool:
-    """A step preempts."""
     return bool(preempted(history, step))
 
 

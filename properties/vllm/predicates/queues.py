@@ -45,7 +45,6 @@ def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
 
 
 def someone_moves(history: VllmRun, step: Step) -> bool:
-    """A request is admitted or preempted."""
     return bool(admitted(history, step) or preempted(history, step))
 
 
@@ -80,7 +79,6 @@ def out_of_order(history: VllmRun, step: Step) -> str | None:
 
 
 def old_and_new_run(history: VllmRun, step: Step) -> bool:
-    """A request that was running and a request that was not are scheduled."""
     return bool(admitted(history, step)) and len(admitted(history, step)) < len(step.scheduled)
 
 
@@ -145,7 +143,6 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """The first in line, if it waits and nothing can have kept it from being admitted."""
     waiting = may_go(history, step)
     if not waiting or step.preempted or not order_is_known(history):
         return None
@@ -199,7 +196,6 @@ def _must_fit(history: VllmRun, step: Step, one: VllmRequestHistory, left: int) 
 
 
 def someone_joins(history: VllmRun, step: Step) -> bool:
-    """A request is admitted while another one runs."""
     return bool(admitted(history, step)) and bool(kept(history, step))
 
 

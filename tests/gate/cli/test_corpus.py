@@ -1,6 +1,7 @@
 """`schedproof corpus` as a user meets it."""
 
 import json
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -31,6 +32,38 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     again = run("corpus", "add", str(file), "--corpus", str(corpus))
     assert "is there already" in again.out
     assert len(entries(corpus)) == 1
+
+
+def test_a_file_that_does_not_fit_does_not_keep_the_others_out(run, tmp_path):
+    bad, worse = tmp_path / "bad.json", tmp_path / "worse.json"
+    bad.write_text("{")
+    good = written(tmp_path / "good.json", crowd())
+    corpus = tmp_path / "corpus"
+    files = [str(file) for file in (bad, good, worse)]
+    reported = run("corpus", "add", *files, "--corpus", str(corpus), "--as-it-is")
+    assert reported.code == 2
+    assert [entry.rule for entry in entries(corpus)] == ["NAN-R40"]
+    assert f"2 of 3 files left out: {bad}, {worse}" in reported.err
+    assert f"{bad}: not JSON" in reported.err
+
+
+def test_a_refusal_at_the_door_that_breaks_a_rule_can_be_kept(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("shut.py").write_text(SHUT)
+    written(tmp_path / "found.json", crowd(requests=1))
+    words = ("--target", "shut:Shut", "--corpus", "corpus")
+    reported = run("corpus", "add", "found.json", *words)
+    assert (reported.code, reported.err) == (0, "")
+    assert [entry.rule for entry in entries(tmp_path / "corpus")] == ["ALL-R12"]
+
+
+SHUT = """
+from schedproof.model.target import ModelTarget
+
+class Shut(ModelTarget):
+    def add(self, request):
+        return {"ok": False, "error": "rejected", "message": "closed"}
+"""
 
 
 def test_a_larger_one_of_the_same_failure_gives_way(run, tmp_path):

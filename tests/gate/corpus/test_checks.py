@@ -1,7 +1,7 @@
 """What is pruned from a corpus, and what never is."""
 
 from schedproof.gate.corpus.checks import prune
-from schedproof.gate.corpus.folder import entries
+from schedproof.gate.corpus.folder import FoundOn, entries
 from schedproof.gate.corpus.replay import expecting, judge, rules_for
 from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget
@@ -93,3 +93,27 @@ def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
     assert judged(ModelTarget(), known).status == "as expected"
     reported = judged(Fixed(), known)
     assert (reported.status, reported.why) == ("NOT AS EXPECTED", "no rule broke, expected NAN-R40")
+
+
+def test_on_another_target_an_entry_is_about_its_own_rule():
+    """In `crowd` NAN-R40 breaks, and ALL-R04 holds."""
+    scenario = expecting(crowd(), None)
+    rules = rules_for(scenario)
+    elsewhere = judge(ModelTarget(), scenario, "ALL-R04", rules, FoundOn(name="mine", version="1"))
+    assert elsewhere.status == "as expected"
+    assert elsewhere.why == (
+        "ALL-R04 holds on schedproof model of nano_vllm 0.2.0 (it broke on mine 1 alone); "
+        "beside it NAN-R40 breaks there"
+    )
+    at_home = FoundOn(name="schedproof model of nano_vllm", version="0.1.0")
+    here = judge(ModelTarget(), scenario, "ALL-R04", rules, at_home)
+    assert here.status == "NOT AS EXPECTED"
+    assert here.why.endswith("; beside it NAN-R40 breaks there")
+
+
+def test_a_rule_that_breaks_on_another_target_too_is_not_as_expected():
+    """NAN-R04 breaks only once NAN-R40 has."""
+    scenario = expecting(crowd(), None)
+    told = judge(ModelTarget(), scenario, "NAN-R04", rules_for(scenario), FoundOn(name="mine"))
+    assert told.status == "NOT AS EXPECTED"
+    assert told.why.startswith("NAN-R04 breaks on schedproof model of nano_vllm 0.2.0")

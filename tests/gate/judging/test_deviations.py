@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from schedproof.gate.console import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
-from schedproof.gate.judging.deviations import Judged, read_deviations
+from schedproof.gate.judging.deviations import Judged, is_version, read_deviations
 from schedproof.gate.judging.events import Found, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
@@ -104,11 +104,15 @@ def test_without_an_entry_the_same_failure_breaks_the_gate(judging):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["scenario", "version"])
-def test_an_entry_that_starts_to_pass_fails_the_gate(judging, scenario, which):
-    given = {"scenario": scenario} if which == "scenario" else {"version": "sound"}
-    verdict = judging(Toy(), entry(**given))
+def test_an_entry_whose_scenario_starts_to_pass_fails_the_gate(judging, scenario):
+    verdict = judging(Toy(), entry(scenario=scenario))
     assert (states(verdict), verdict.exit_code) == (["passes"], BROKEN)
+
+
+@pytest.mark.slow
+def test_an_entry_that_a_gate_does_not_meet_is_no_failure(judging):
+    verdict = judging(Toy(), entry(version="sound"))
+    assert (states(verdict), verdict.exit_code) == (["not_met"], CONFORMS)
 
 
 @pytest.mark.slow
@@ -162,31 +166,77 @@ def test_a_scenario_that_breaks_another_rule_first_is_a_finding(judging, scenari
 
 def test_a_failure_of_another_shape_is_not_covered(tmp_path, scenario):
     deviations = reading(tmp_path, entry(scenario=scenario))
-    deviations.begin("sound")
+    deviations.begin("toy", "sound")
     twice = Broken("ALL-R03", 1, "r1 is twice in 3 lists")
-    deviations.replayed(0, [twice])
-    assert deviations.new([twice._replace(message="r0 is twice in 2 lists")], TWO) == []
+    deviations.replayed(0, [[twice]])
+    assert deviations.in_run()([twice._replace(message="r0 is twice in 2 lists")], TWO) == []
     for other in (Broken("ALL-R03", 7, "r0 is lost"), Broken("ALL-R04", 7, twice.message)):
-        assert deviations.new([other], TWO) == [other]
+        assert deviations.in_run()([other], TWO) == [other]
 
 
 def test_what_breaks_beside_a_known_failure_is_new_unless_it_did_so_before(tmp_path, scenario):
     deviations = reading(tmp_path, entry(scenario=scenario))
-    deviations.begin("sound")
+    deviations.begin("toy", "sound")
     known, beside = Broken("ALL-R03", 1, "r0 is lost"), Broken("SPY-R22", 1, "r0 has no token")
     other = Broken("SPY-R09", 1, "r0 is ragged")
-    deviations.replayed(0, [known, beside])
-    assert deviations.new([known, beside], TWO) == []
-    assert deviations.new([known, other], TWO) == [other]
-    assert deviations.new([beside], TWO) == [beside]
+    deviations.replayed(0, [[known, beside]])
+    assert deviations.in_run()([known, beside], TWO) == []
+    assert deviations.in_run()([known, other], TWO) == [other]
+    assert deviations.in_run()([beside], TWO) == [beside]
 
 
-def test_what_was_never_at_stake_is_unused(tmp_path):
+def test_what_breaks_after_a_known_failure_is_known_as_far_as_it_did_so_before(tmp_path, scenario):
+    deviations = reading(tmp_path, entry(scenario=scenario))
+    deviations.begin("toy", "sound")
+    known, later = Broken("ALL-R03", 1, "r0 is lost"), Broken("ALL-R10", 4, "no token in 3 steps")
+    deviations.replayed(0, [[known], [later]])
+    run, other_run = deviations.in_run(), deviations.in_run()
+    assert run([known], TWO) == []
+    assert run([later], TWO) == []
+    assert run([Broken("ALL-R06", 9, "unfinished")], TWO) != []
+    assert other_run([later], TWO) == [later]  # nothing known has broken before
+
+
+def test_an_entry_for_what_follows_needs_not_be_there_and_fails_nothing(tmp_path, scenario):
+    entries = [entry(scenario=scenario), entry(scenario=scenario, rule="SPY-R22")]
+    deviations = reading(tmp_path, *entries)
+    deviations.begin("toy", "sound")
+    leak, later = Broken("ALL-R03", 1, "r0 is lost"), Broken("SPY-R22", 4, "r1 has no token")
+    for number in (0, 1):
+        deviations.replayed(number, [[leak], [later]])
+    deviations.replayed_all()
+    _, follows = deviations.judged(["ALL-R03", "SPY-R22"], {})
+    says = "step 4: r1 has no token; it follows from ALL-R03 (known), and needs no entry"
+    assert (follows.state, follows.says, follows.fails) == ("known", says, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_it"),
+    [
+        ("vllm 0.33.0", True),
+        ("0.33.0", True),
+        ("0.33", True),
+        ("Capped 0.33.0", True),
+        ("0.33.1", False),
+        ("sendnn-inference 0.33.0", False),
+    ],
+)
+def test_a_version_is_compared_as_a_version(given, is_it):
+    assert is_version(given, "Capped", "vllm 0.33.0") == is_it
+
+
+def test_a_version_that_is_a_word_is_compared_as_a_word():
+    assert is_version("sound", "toy", "sound")
+    assert not is_version("sound", "toy", "documented")
+    assert not is_version("1.0", "toy", "")
+
+
+def test_what_was_never_at_stake_is_not_met(tmp_path):
     deviations = reading(tmp_path, entry(version="sound"))
-    deviations.begin("sound")
+    deviations.begin("toy", "sound")
     [judged] = deviations.judged(["ALL-R03"], {})
     assert isinstance(judged, Judged)
-    assert judged.state == "unused"
+    assert (judged.state, judged.fails) == ("not_met", False)
 
 
 def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(gate, tmp_path):
@@ -240,7 +290,10 @@ def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
     words = ("--rule", "SPY-R22", "--profile", "quick", "--deviations", "known.toml")
     result = run("gate", "model", *words)
     assert result.code == BROKEN
-    assert "OUT OF DATE    deviation of SPY-R22 (9.9) unused: the target says it is" in result.out
+    assert (
+        "OUT OF DATE    deviation of SPY-R22 (9.9) unused: schedproof model of spyre calls"
+        in result.out
+    )
     assert "1 deviation out of date" in result.out
 
 

@@ -126,6 +126,7 @@ def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_t
 @pytest.mark.slow
 def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(gate, monkeypatch):
     """vLLM counts no drafts at its door: a server with so small a pool does not start."""
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     drafts = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "async_scheduling": True}
     fixed = {**drafts, "enable_prefix_caching": False}
     vllm = {"system": "vllm", "revision": "documented", "fixed": fixed}

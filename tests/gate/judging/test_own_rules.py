@@ -7,6 +7,8 @@ import pytest
 import schedproof
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.own_rules import use_rules
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.targets import probe as probing
 from schedproof.spec.catalogue import load
 
 from ...command_line import runner
@@ -36,6 +38,8 @@ ALONE = ("--system", "generic", "--rule", "OUR-R01", "--rules", "ours.py", "--pr
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(20, 10, 10, 200))
     yield
     use_rules(None)
 

@@ -12,6 +12,7 @@ from schedproof.gate.judging.context import GateOptions
 from schedproof.gate.judging.deviations import Deviations
 from schedproof.gate.judging.events import Event, Found, Progress
 from schedproof.gate.judging.judge import judge, run_gate
+from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import MODEL, parse_target
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
@@ -42,6 +43,12 @@ OPTIONS = GateOptions(
 pytestmark = pytest.mark.usefixtures("working_folder")
 
 
+@pytest.fixture
+def one_scale(monkeypatch):
+    """The corpus and one scale: two stages, which is enough for two processes."""
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+
+
 def judged(options):
     events: list[Event] = []
     verdict, _ = run_gate(options, Deviations(), events.append)
@@ -56,9 +63,10 @@ def without_times(value):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_scale")
 def test_the_verdict_is_the_same_for_one_process_and_for_several():
     alone, _ = judged(OPTIONS)
-    several, events = judged(replace(OPTIONS, jobs=3))
+    several, events = judged(replace(OPTIONS, jobs=2))
     assert several == alone
     assert alone["exit_code"] == 1
     found = [event for event in events if isinstance(event, Found)]
@@ -68,16 +76,18 @@ def test_the_verdict_is_the_same_for_one_process_and_for_several():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_scale")
 def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough():
     everything, _ = judged(OPTIONS)
     alone, _ = judged(replace(OPTIONS, first_only=True))
-    several, _ = judged(replace(OPTIONS, first_only=True, jobs=3))
+    several, _ = judged(replace(OPTIONS, first_only=True, jobs=2))
     assert several == alone
     assert alone["findings"] == everything["findings"][: len(alone["findings"])]
     assert len(alone["engines"]) < len(everything["engines"])
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_scale")
 def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path):
     (tmp_path / "faulty.py").write_text(FAULTY, encoding="utf-8")
     options = replace(OPTIONS, spec=parse_target("faulty:make"), revision="sound")

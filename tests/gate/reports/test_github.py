@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
+from schedproof.gate.console import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.events import Began, Judged, Notice, Progress
 from schedproof.gate.reports.github import GitHub

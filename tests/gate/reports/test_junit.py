@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
+from schedproof.gate.console import CONFORMS, INCONCLUSIVE
 from schedproof.gate.judging.events import Judged
 from schedproof.gate.judging.verdict import RuleVerdict, Status
 from schedproof.gate.reports.junit import ELEMENTS, JUnit

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
+from schedproof.gate.console import CONFORMS, INCONCLUSIVE
 from schedproof.gate.judging.events import Judged
 from schedproof.gate.reports import sarif
 from schedproof.gate.reports.sarif import Sarif

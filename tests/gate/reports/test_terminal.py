@@ -3,13 +3,14 @@
 import io
 import json
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from schedproof.gate.console import output
 from schedproof.gate.judging.events import Progress
-from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, Verdict, refusals
 from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
 from schedproof.spec.catalogue import load
 
@@ -53,6 +54,22 @@ def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule():
         "    known of 2.4.0: pauses",
         f"BROKEN         SPY-R07  {TITLES['SPY-R07']}: too wide",
         "toy 1 against sound: does not conform (0 held, 2 broken (1 known divergence); seed 3)",
+    ]
+
+
+def test_configurations_that_were_refused_are_counted_with_each_reason_once():
+    said = Counter(
+        {
+            "$.config.num_blocks is 4; vllm 0.33.0 does not start with max_model_len 256": 2,
+            "$.config.num_blocks is 3; vllm 0.33.0 does not start with max_model_len 12": 3,
+            "$.config.watermark is 0.5; valid is 0 (vllm 0.19.1 has no such option)": 1,
+        }
+    )
+    assert printed(verdict(NEW, refusals=refusals(said)))[1:3] == [
+        "refused 5 configurations, such as: $.config.num_blocks is 4; vllm 0.33.0 does not start "
+        "with max_model_len 256",
+        "refused 1 configuration: $.config.watermark is 0.5; valid is 0 (vllm 0.19.1 has no such "
+        "option)",
     ]
 
 

@@ -92,8 +92,12 @@ def test_a_contract_is_proven_of_the_model(name):
     assert crosshair_on(name) == Answer("holds", "")
 
 
+# One size of each contract: the fault is the same at the other one.
+ONE_SIZE = {name.partition("/")[0]: name for name in reversed(CONTRACTS)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONTRACTS)
+@pytest.mark.parametrize("name", ONE_SIZE.values())
 def test_a_planted_fault_is_refuted_by_its_contract(name, plant):
     plant(name)
     answer = crosshair_on(name)

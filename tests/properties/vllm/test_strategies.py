@@ -67,6 +67,19 @@ def test_a_watermark_does_not_depend_on_whether_the_unusable_block_counts(scale,
         assert config.watermark_blocks == more <= max(config.num_blocks // 3, 1)
 
 
+@pytest.mark.parametrize("tokens", [12, 16, vllm.MODEL_LENGTH])
+def test_a_pool_is_tried_with_what_it_holds_with_the_null_block_and_with_any_length(tokens):
+    found(vllm.served_lengths(4, 3), lambda length: length == tokens)
+
+
+@given(data=st.data())
+def test_an_encoder_is_what_vllm_derives_for_some_model(data):
+    config = data.draw(_configs("small"))
+    drawn = data.draw(encoders(config))
+    [size] = {*drawn.values()}
+    assert size >= config["max_num_batched_tokens"]
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_pools_are_tried_that_a_server_of_this_length_would_not_and_would_start_with(scale):
     def longest(config):

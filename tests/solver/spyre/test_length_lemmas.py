@@ -46,7 +46,7 @@ def run(scenario, last_step=None, target=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [None, 3, 64, 100])
+@pytest.mark.parametrize("block", [None, 64])
 def test_every_lemma_is_proven_and_guarded(block):
     found = {one.name: one.status for one in discharge(obligations(block))}
     assert found == dict.fromkeys(found, "proven")

@@ -83,7 +83,6 @@ def test_one_token_less_than_a_block_of_slack_is_not_enough():
     assert replay(ModelTarget("2.1.0+63"), scenario, LIMIT_RULE).broken
 
 
-LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
 SETTING = Setting("2.0.1", 2, block=2, chunk=2, limit=6, max_model_len=6)
 
 

@@ -50,7 +50,12 @@ class Vllm(NamedTuple):
     pipe: PipeTarget
 
     def start(self, **changes):
-        return self.pipe.start("vllm", "documented", CONFIG | changes)
+        """Start with a max_model_len that the pool can hold, unless one is given."""
+        config = CONFIG | changes
+        if config["num_blocks"] and "max_model_len" not in changes:
+            whole = config["num_blocks"] * config["block_size"]
+            config["max_model_len"] = min(config["max_model_len"], whole)
+        return self.pipe.start("vllm", "documented", config)
 
     def begin(self, **changes):
         assert self.start(**changes)["ok"]
@@ -249,11 +254,53 @@ def test_a_live_id_is_not_taken_twice_and_a_finished_one_may_be(vllm):
 
 
 def test_what_never_fits_is_accepted_as_vllm_accepts_it(vllm):
-    vllm.begin(num_blocks=3)
+    reply = vllm.start(num_blocks=3, max_model_len=16)
+    if vllm.version == RELEASES[2]:  # it starts with no request that the pool cannot hold
+        assert reply["error"] == "config"
+        return
+    assert reply["ok"]
     vllm.ask("r0", ("r0", 13), max_tokens=1)
     vllm.ask("r1", max_tokens=1)
     step = vllm.step()
     assert (step["kind"], step["waiting"]) == ("idle", ["r0", "r1"])
+
+
+# By release, the longest max_model_len that it starts with if the pool has 3 blocks of 4.
+LONGEST = {"0.19.1": 40, "0.28.0": 16, "0.33.0": 12}
+
+
+def test_a_pool_that_the_release_does_not_start_with_is_refused(vllm):
+    longest = LONGEST[vllm.version]
+    starts = vllm.start(num_blocks=3, max_model_len=longest)
+    by = f"vllm {vllm.version} get_kv_cache_configs"
+    assert starts["start_up"] == {"starts": True, "why": by}
+    if longest < 40:
+        refused = vllm.start(num_blocks=3, max_model_len=longest + 1)
+        assert refused["message"] == (
+            f"$.config.num_blocks is 3; vllm {vllm.version} does not start with max_model_len "
+            f"{longest + 1} (get_kv_cache_configs: Based on the available memory, the estimated "
+            f"maximum model length is {longest})"
+        )
+
+
+def test_a_pool_without_bounds_starts(vllm):
+    assert vllm.start(num_blocks=None, max_model_len=4000)["start_up"]["starts"] is True
+
+
+def test_each_stage_of_a_pipeline_plans_its_own_cache(vllm):
+    assert vllm.start(num_blocks=3, pipeline_parallel_size=3)["start_up"]["starts"] is True
+
+
+@pytest.mark.parametrize(("budget", "size"), [(8, 8), (16, 20), (20, 16)])
+def test_an_encoder_that_no_model_gives_is_refused(vllm, budget, size):
+    refused = vllm.start(max_num_encoder_input_tokens=budget, encoder_cache_size=size)
+    assert refused["error"] == "config"
+    assert f"vllm {vllm.version} derives it (compute_mm_encoder_budget) from" in refused["message"]
+
+
+@pytest.mark.parametrize("size", [16, 20])
+def test_an_encoder_that_a_model_gives_starts(vllm, size):
+    assert vllm.start(max_num_encoder_input_tokens=size, encoder_cache_size=size)["ok"]
 
 
 def test_a_prompt_in_chunks_then_one_token_a_step(vllm):
@@ -527,8 +574,8 @@ def test_the_full_sequence_must_fit_or_only_its_first_chunk(vllm, reserve):
 
 def test_the_full_sequence_counts_what_is_hit_and_held_as_there(vllm):
     vllm.begin(num_blocks=5, enable_prefix_caching=True)
-    vllm.ask("r0", ("system", 12), max_tokens=9)
-    vllm.ask("r1", ("system", 12), ("r1", 7), max_tokens=2)
+    vllm.ask("r0", ("system", 12), max_tokens=8)
+    vllm.ask("r1", ("system", 12), ("r1", 7), max_tokens=1)
     step = vllm.step()
     assert step["scheduled"] == {"r0": 12, "r1": 4}
     assert (step["prefix_hit"], step["free_blocks"]) == ({"r1": 12}, 1)
@@ -645,7 +692,7 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm):
 def test_a_start_leaves_nothing_of_what_was_before(vllm):
     settings = EPISODES[-1]
     first = episode(vllm, 3, **settings)
-    vllm.begin(block_size=1, enable_prefix_caching=True)
+    vllm.begin(block_size=1, num_blocks=40, enable_prefix_caching=True)
     vllm.ask("r0", ("system", 12), max_tokens=9)
     vllm.step()
     vllm.abort("r0", inside=True)
@@ -725,14 +772,18 @@ def test_of_an_aborted_request_no_token_comes(vllm, keys, inside):
     assert (step["emitted"], step["finished"]) == ({}, {"a": "aborted"})
 
 
-ENCODER = {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 12}
+ENCODER = {
+    "max_num_batched_tokens": 8,
+    "max_num_encoder_input_tokens": 8,
+    "encoder_cache_size": 8,
+}
 
 
 def test_an_encoder_computes_inputs_in_time_and_drops_what_no_request_needs(vllm):
     vllm.begin(**ENCODER)
     vllm.ask("a", ("cat", 8), ("a", 1), ("dog", 6), max_tokens=1, encoder_inputs=[0, 2])
     steps = vllm.finish()
-    assert [step["scheduled"] for step in steps] == [{"a": 9}, {"a": 6}]
+    assert [step["scheduled"] for step in steps] == [{"a": 8}, {"a": 7}]
     assert [step["encoder_inputs"] for step in steps] == [{"a": [0]}, {"a": [2]}]
     assert [step["encoder_dropped"] for step in steps] == [[], ["cat"]]
 
@@ -740,9 +791,9 @@ def test_an_encoder_computes_inputs_in_time_and_drops_what_no_request_needs(vllm
 def test_an_output_is_computed_once_for_two_requests(vllm):
     vllm.begin(**ENCODER)
     for name in "ab":
-        vllm.ask(name, ("cat", 8), max_tokens=1, encoder_inputs=[0])
+        vllm.ask(name, ("cat", 4), max_tokens=1, encoder_inputs=[0])
     step = vllm.step()
-    assert (step["scheduled"], step["encoder_inputs"]) == ({"a": 8, "b": 8}, {"a": [0]})
+    assert (step["scheduled"], step["encoder_inputs"]) == ({"a": 4, "b": 4}, {"a": [0]})
 
 
 def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):

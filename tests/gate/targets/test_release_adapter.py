@@ -1,0 +1,25 @@
+"""What all targets that host a release do alike: their own start-up checks."""
+
+import pytest
+
+from schedproof.gate.targets.protocol_checks import RefusedError
+from schedproof.gate.targets.release_adapter import BEYOND_START_UP, StartUp, checked_start
+
+
+def refuses():
+    raise RefusedError("too few blocks")
+
+
+def test_a_check_that_passes_is_named():
+    assert checked_start("release 1 check", lambda: None) == StartUp(True, "release 1 check")
+
+
+def test_what_the_release_does_not_start_with_is_refused(monkeypatch):
+    monkeypatch.delenv(BEYOND_START_UP, raising=False)
+    with pytest.raises(RefusedError, match="too few blocks"):
+        checked_start("release 1 check", refuses)
+
+
+def test_beyond_start_up_it_is_taken_and_said(monkeypatch):
+    monkeypatch.setenv(BEYOND_START_UP, "1")
+    assert checked_start("release 1 check", refuses) == StartUp(False, "too few blocks")
