@@ -179,7 +179,7 @@ def test_what_a_hostile_target_says_is_one_printable_line(diff):
 def test_a_target_that_is_none_is_inconclusive(diff):
     result = diff("model", "toys:Nonsense")
     assert result.code == 3
-    assert "broken target" in result.err
+    assert "ADAPTER: at 'step' field" in result.err
     assert "inconclusive" in result.out
 
 
@@ -377,3 +377,11 @@ def test_ids_in_a_baseline_are_hostile(diff):
 )
 def test_wrong_options_are_one_line(run, words, message):
     run("diff", *words).refused(message)
+
+
+@pytest.mark.parametrize("more", [("--save", "b.gz"), ("--since", "b.gz"), ()])
+def test_a_number_of_processes_that_means_nothing_is_refused(run, more):
+    targets = ("model",) if more else ("model", "model")
+    result = run("diff", *targets, *more, "--jobs", "2" if more else "0")
+    assert result.code == 2
+    assert result.err.startswith("schedproof: --jobs: ")

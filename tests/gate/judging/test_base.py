@@ -3,11 +3,12 @@
 import pytest
 
 from schedproof.gate.compare.change import changes_of
-from schedproof.gate.judging.base import Base, BaseOptions
+from schedproof.gate.judging.base import Base, BaseOptions, Compared, Noted
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
+from schedproof.model.scenario import Request, Scenario
 from schedproof.properties.checking.differential_target import Pair, Side
 from schedproof.spec.catalogue import load, select
 
@@ -91,3 +92,17 @@ def test_a_rule_that_the_base_breaks_elsewhere_is_still_searched_for(against):
     [finding] = verdict.findings
     assert (finding.rule, finding.requests) == ("ALL-R03", 2)
     assert verdict.repaired == ()
+
+
+def test_what_two_parts_of_a_gate_have_compared_is_added_and_the_smaller_run_is_kept():
+    def noted(tokens):
+        request = Request(id="a", arrival=0, prompt=(("a", tokens),), max_tokens=1)
+        return Noted(Scenario(system="spyre", requests=(request,)), "hypothesis", "small")
+
+    first, second = Compared(), Compared()
+    first.repaired, second.repaired = {"A": noted(5), "B": noted(1)}, {"A": noted(3)}
+    first.shared.update("CC")
+    second.shared.update("CD")
+    first.add(second)
+    assert first.repaired == {"A": noted(3), "B": noted(1)}
+    assert first.shared == {"C": 3, "D": 1}
