@@ -145,18 +145,27 @@ def checkout_at(folder: Path, revision: str, name: str) -> Path:
     Raises:
         InputError: it is no repository of git, or has no such revision.
     """
+    valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
     git = ["git", "-C", str(folder)]
-    named = run_watched([*git, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"])
+    words = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    try:
+        named = run_watched(words)
+    except OSError as error:
+        problem = f"{revision!r:.60}: git cannot be run ({error.strerror}); valid: {valid}"
+        raise InputError("--base", problem) from None
     commit = named.stdout.decode().strip()
-    if named.returncode or revision.startswith("-"):
-        valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
+    if named.returncode:
         raise InputError("--base", f"{revision!r:.60}; valid: {valid}")
     place = cache_folder() / "checkouts" / f"{name}-{commit[:12]}"
     if not place.is_dir():
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
             archive = Path(scratch) / "files.tar"
-            run_watched([*git, "archive", f"--output={archive}", commit])
+            ended = run_watched(
+                [*git, "archive", f"--output={archive}", commit], stderr=subprocess.STDOUT
+            )
+            if ended.returncode:
+                raise InputError("--base", f"{revision!r:.60}: {complaint(ended.stdout.decode())}")
             with tarfile.open(archive) as files:
                 files.extractall(Path(scratch) / "files", filter="data")
             with contextlib.suppress(OSError):  # another run was faster
