@@ -104,7 +104,10 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        divergence=_divergence(gate, first.rule, started.name, started.version),
+        # What only the change breaks is nothing that is known of its release.
+        divergence=None
+        if gate.base is not None
+        else _divergence(gate, first.rule, started.name, started.version),
         behind=_behind(gate, place, scenario, first),
         replay=f"schedproof replay {shlex.quote(str(path))}{options}",
         needs=needs,
@@ -180,17 +183,19 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
     """What the catalogue knows of this release and rule; nothing where a release is held to what
-    it does itself, and nothing of a scheduler that is not published."""
-    if gate.base is not None:  # which keeps the rule
-        return None
+    it does itself, and nothing of a scheduler that is not published. A class in the place of a
+    release's own reports that as its version: what it inherits is known of it, too."""
     system = gate.options.system
-    if name not in (*SYSTEMS[system].schedulers, model_name(system)):
+    base, _, release = version.rpartition(" ")
+    if (base or name) not in (*SYSTEMS[system].schedulers, model_name(system)):
         return None
-    if SYSTEMS[system].decides_as.get(version, version) == gate.options.revision:
+    if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None
-    by_id = {entry.id: entry for entry in load(gate.options.system)}
-    known = by_id[rule].divergence_of(version)
-    return f"{known.releases}: {known.says}" if known else None
+    by_id = {entry.id: entry for entry in load(system, gate.options.revision)}
+    known = by_id[rule].divergence_of(release)
+    if known is None:
+        return None
+    return f"{known.releases}: {known.says}" + f" ({known.change})" * bool(known.change)
 
 
 def shrink_and_keep(
