@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
+from ..files.writing import told, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import no_fields, run_gate
@@ -35,6 +37,7 @@ from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec
+from ..web.coverage import coverage_page
 from .options import (
     AgainstBase,
     BaseOption,
@@ -131,6 +134,13 @@ def command(
     jobs: Annotated[
         int, typer.Option(help="processes that run scales and engines; the verdict is the same")
     ] = 1,
+    coverage: Annotated[
+        bool,
+        typer.Option(
+            "--coverage/--no-coverage",
+            help="name the lines and functions of the target's own modules that no run entered",
+        ),
+    ] = True,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
     use_rules(own_rules)
@@ -145,7 +155,7 @@ def command(
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
-    catalogue, known = load(system), Deviations()
+    catalogue, known = load(system, revision or spec.default_revision() or ""), Deviations()
     if deviations is not None:
         known = read_deviations(deviations, system, catalogue, date.today())
     beside = base_of(spec, against_base, base)
@@ -180,6 +190,7 @@ def command(
     with (
         reporters(console, catalogue, asked, printer) as fan_out,
         say_which_system(spec, system_named),
+        coverage_counted(options, coverage) as options,
     ):
         verdict, results = run_gate(options, known, fan_out, output.notice(console), finish)
     if results.interrupted:
@@ -187,11 +198,27 @@ def command(
     if results.fault is not None:
         output.fail(results.fault.text)
         output.print_details(results.fault.details)
+    if verdict.coverage is not None:
+        page = Path(verdict.coverage.page)
+        with told(page):
+            page.parent.mkdir(parents=True, exist_ok=True)
+        write(page, coverage_page(verdict.target, verdict.coverage).encode())
     if open_page:
         _open_first(console, verdict, options)
     for error in fan_out.failed:
         output.fail(str(error))
     raise typer.Exit(USAGE if fan_out.failed else verdict.exit_code)
+
+
+@contextmanager
+def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
+    """The options, with a folder for what the target enters, where its code is Python's: a model
+    has none, and of a command it is not known."""
+    if not wanted or options.spec.kind in ("model", "command"):
+        yield options
+        return
+    with TemporaryDirectory(prefix="schedproof-coverage-") as folder:
+        yield replace(options, spec=replace(options.spec, coverage=Path(folder)))
 
 
 @contextmanager

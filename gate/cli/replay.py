@@ -91,7 +91,7 @@ def command(
     console = output.make_console()
     read = scenario_named(scenario)
     exclude = [*left_out(context, exclude, rule, read.system)]
-    catalogue = load(read.system)
+    catalogue = load(read.system, read.revision or "")
     beside = lockstep_of(read, rule, spec, lockstep, output.notice(console))
     rules = judged_by(read.system, rule, read.revision or "", spec, beside, exclude)
     _check_expected_rules(scenario, read, catalogue)

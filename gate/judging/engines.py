@@ -27,12 +27,14 @@ def search_scale(
     known: frozenset[str] = frozenset(),
     choices: Mapping[str, tuple[Any, ...]] | None = None,
     shrunk: int = 0,
+    avoid: frozenset[str] = frozenset(),
 ) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
 
     `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
     known to break at this scale, of which so many were `shrunk` that count for --max-failures.
-    `choices`: by key that the target declares, its values.
+    `choices`: by key that the target declares, its values. `avoid`: kinds of configuration that it
+    refuses.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
@@ -55,6 +57,7 @@ def search_scale(
                 ),
                 fixed=fixed or {},
                 choices=choices or {},
+                avoid=avoid,
                 max_steps=steps,
             )
             before = _progress(

@@ -13,6 +13,7 @@ from ...spec.catalogue import Rule, load
 from ..targets.probe import Capabilities, probe
 from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
+from .coverage import PAGE, coverage_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
 from .faults import faults_of
@@ -129,8 +130,9 @@ def _searches(
 ) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
     shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
+    choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
-        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices, shrunk[stage.scale])
+        Stage("search", stage.scale, stage.fixed, rules, choices, shrunk[stage.scale], avoid)
         for stage, rules in broken.items()
         if stage.kind == "seeds"
     ]
@@ -167,6 +169,9 @@ def _conclude(
         base=_base_of(gate),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
+        coverage=None
+        if results.fault is not None
+        else coverage_of(options.spec.coverage, options.out / PAGE),
         **more,
     )
     gate.report(Judged(judged))
@@ -192,7 +197,7 @@ def judge_rules(
         for rule, one in first.items()
         if rule not in asked
     ]
-    for rule in load(options.system):
+    for rule in load(options.system, options.revision):
         if rule.id in options.excluded and applies(rule, options.revision):
             why = options.excluded[rule.id]
             judged.append(verdict.RuleVerdict(rule.id, "excluded", message=why))

@@ -30,6 +30,7 @@ class Stage:
         fixed: keys of the configuration that have one value only.
         choices: by key that the target declares, its values.
         known: of a search, the rules that are known to break at its scale.
+        avoid: kinds of configuration that the target refuses.
         shrunk: how many of these were shrunk, and count for --max-failures.
     """
 
@@ -39,6 +40,7 @@ class Stage:
     known: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     shrunk: int = 0
+    avoid: frozenset[str] = frozenset()
 
     def run(self, gate: GateContext) -> frozenset[str]:
         """Run it; the rules that a seed corpus breaks."""
@@ -47,7 +49,8 @@ class Stage:
         if self.kind == "builtin":
             replay_builtin(gate)
         else:
-            search_scale(gate, self.scale, self.fixed, self.known, self.choices, self.shrunk)
+            options = self.fixed, self.known, self.choices, self.shrunk, self.avoid
+            search_scale(gate, self.scale, *options)
         return frozenset()
 
 

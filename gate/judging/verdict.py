@@ -9,6 +9,7 @@ import msgspec
 
 from ...model.replies import StartUp
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
+from .coverage import Coverage
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
@@ -188,7 +189,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     `faults` are the findings by cause. `deviations` are the entries of the user's file, each with
     what became of it; `config` has the keys of the configuration that had one value in every run,
-    by the user's wish.
+    by the user's wish. `coverage` is of the target's own modules, where they can be seen.
 
     With a `base`, a rule that the base breaks in the same scenario is known; `repaired` are rules
     that only the base breaks, and `decisions` the kinds of decision that differ.
@@ -212,6 +213,7 @@ class Verdict(msgspec.Struct, frozen=True):
     base: TargetInfo | None = None
     repaired: tuple[Change, ...] = ()
     decisions: tuple[Change, ...] = ()
+    coverage: Coverage | None = None
     format: str = FORMAT
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...model.faults import TargetNotStarted
 from ...model.target import ModelTarget, Target
-from . import checkouts, releases
+from . import checkouts, coverage, releases
 from .jsonl import OPERATIONS
 from .pipe import PipeTarget
 from .release_adapter import BEYOND_START_UP
@@ -52,6 +52,8 @@ def opened(
         yield Opened(ModelTarget(spec.formula), lambda: "")
         return
     command, env = _command(spec, imports, offline=offline, report=report)
+    if spec.coverage is not None:
+        env = {**(os.environ if env is None else env), coverage.VARIABLE: str(spec.coverage)}
     pipe = PipeTarget(
         command,
         env=env,
@@ -82,6 +84,7 @@ def make_target(spec: TargetSpec) -> Any:
         raise UnknownTargetError(f"TARGET {spec.text!r}: valid here: MODULE:FACTORY")
     module_name, factory_name = spec.module, spec.factory
     sys.path.insert(0, "")
+    coverage.count_beside(module_name)
     with _stdout_to_stderr():
         try:
             module = importlib.import_module(module_name)

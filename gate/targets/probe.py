@@ -40,6 +40,7 @@ class Capabilities:
         shows: every field that it shows in some configuration.
         scales: the scales that it accepts.
         fixed: by scale, the keys that it accepts one value of, and that value.
+        refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
         left_out: what it refused, in words for the user.
     """
 
@@ -47,6 +48,7 @@ class Capabilities:
     shows: frozenset[str] = frozenset()
     scales: list[str] = field(default_factory=list)
     fixed: dict[str, Config] = field(default_factory=dict)
+    refused_kinds: frozenset[str] = frozenset()
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -72,7 +74,9 @@ def probe(request: ProbeRequest) -> Capabilities:
         except ConfigRefused as refused:
             refusals[scale] = refused
             continue
-        capabilities = capabilities or Capabilities(plainest.started)
+        if capabilities is None:
+            capabilities = Capabilities(plainest.started)
+            _kinds(request, plainest.base, capabilities)
         capabilities.scales.append(scale)
         capabilities.shows |= plainest.started.shows
         capabilities.fixed[scale] = {**_features(request, plainest, capabilities), **request.fixed}
@@ -189,6 +193,20 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         if not any(key in earlier for earlier in capabilities.fixed.values()):
             capabilities.left_out.append(line)
     return fixed | instead
+
+
+def _kinds(request: ProbeRequest, base: Config, capabilities: Capabilities) -> None:
+    """Note the kinds of configuration that the target refuses."""
+    for kind, values in scales_of(request.system).kinds.items():
+        if values.keys() & request.fixed.keys():
+            continue  # what is fixed decides, not the kind
+        try:
+            _start(request, {**base, **values})
+        except InputError:  # not of this revision
+            continue
+        except ConfigRefused as refusal:
+            capabilities.refused_kinds |= {kind}
+            capabilities.left_out.append(f"{kind}: left out, the target refuses it: {refusal}")
 
 
 def _start(request: ProbeRequest, values: Config) -> Started:

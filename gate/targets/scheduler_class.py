@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import coverage
+
 # In the environment of the target's process: the class, and that the one of the release from which
 # it is derived is driven instead of it.
 VARIABLE = "SCHEDPROOF_SCHEDULER"
@@ -70,6 +72,8 @@ def own_class(found: type, own: type) -> type:
 
 def _from_package(folder: str, name: str) -> ModuleType:
     sys.path.append(folder)  # last, so that no file beside the package hides one of the release
+    package = name.rpartition(".")[0]
+    coverage.count_packages(package if "." in package else name)
     return importlib.import_module(name)
 
 
@@ -77,7 +81,7 @@ def _from_file(file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None, file  # it ends with .py
     assert spec.loader is not None, file
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(coverage.counted(spec))
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

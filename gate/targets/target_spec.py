@@ -48,6 +48,7 @@ class TargetSpec:
             DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
         is_base: the class of the release that `scheduler` is derived from, in its place.
         beyond_start_up: take configurations that the release does not start with.
+        coverage: a folder in which the processes of the target write down what they enter.
         beside_another: a project names another target; a replay has to name this one.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
@@ -66,6 +67,7 @@ class TargetSpec:
     folder: str = ""
     beyond_start_up: bool = False
     beside_another: bool = False
+    coverage: Path | None = None
 
     def __str__(self) -> str:
         return self.text

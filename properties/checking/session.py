@@ -75,7 +75,7 @@ class Session:
         self._target = target
         self.started: Started = read_started(ask("start", target.start, system, revision, config))
         seen = observable(rules, revision, self.started.shows, config, system)
-        held = keeps_step(system, revision, self.started.name)
+        held = keeps_step(system, revision, self.started.name, self.started.version)
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
         self.monitor = Monitor(
             self.checked,
