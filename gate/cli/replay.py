@@ -102,9 +102,9 @@ def command(
     if perfetto is not None:
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
-    if (other := base_of(spec, against_base, base)) is not None:
+    if (beside_it := base_of(spec, against_base, base)) is not None:
         limits = step_limit, memory_limit
-        raise typer.Exit(_beside(console, read, (spec, other), limits, offline))
+        raise typer.Exit(_beside(console, read, (spec, beside_it), limits, offline))
     lines, steps = StepLines(console.print, read.config, fold=fold), list[Step]()
     waiting = output.busy(console, "replaying") if quiet else nullcontext(lambda _: None)
 

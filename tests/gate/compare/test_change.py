@@ -7,7 +7,9 @@ import pytest
 
 from schedproof.gate.compare.change import ChangeReporter, base_of
 from schedproof.gate.judging.events import Judged
+from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.verdict import Change, RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.checkouts import known_checkouts
 from schedproof.gate.targets.target_spec import TargetSpec, parse_target
 from schedproof.model.errors import InputError
@@ -119,3 +121,34 @@ def test_a_revision_that_is_not_there_is_one_line(repository):
     spec = parse_target("nano-vllm", repository)
     with pytest.raises(InputError, match="--base: 'HEAD~9'; valid: a release such as"):
         base_of(spec, False, "HEAD~9")
+
+
+ORDER = """
+from schedproof.model.target import ModelTarget
+
+class Order(ModelTarget):
+    def step(self):
+        reply = super().step()
+        if len(reply["step"]["running"]) > 1:
+            reply["step"]["running"].reverse()
+        return reply
+"""
+
+
+@pytest.mark.slow
+def test_a_gate_lists_the_kinds_of_difference_and_replay_shows_one(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(10, 10, 20, 0))
+    Path("toys.py").write_text(ORDER, encoding="utf-8")
+    words = ("--base", "model", "--rule", "ALL-R03", "--profile", "quick")
+    result = run("gate", "toys:Order", *words)
+    assert result.code == 0, result
+    [line] = [line for line in result.out.splitlines() if line.startswith("DIFFERS ")]
+    assert line.startswith("DIFFERS order: running (")
+    command = line.partition(": schedproof ")[2].split()
+    shown = run(*command)
+    assert shown.code == 1, shown
+    assert "running: in the order " in shown.out
+    same = run("replay", command[1], "--base", "model")
+    assert (same.code, same.out.startswith("no difference in ")) == (0, True)
