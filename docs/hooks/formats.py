@@ -29,6 +29,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Expectation": scenario.Expectation,
     "Step": observation.Step,
     "Verdict": verdict.Verdict,
+    "Change": verdict.Change,
     "TargetInfo": verdict.TargetInfo,
     "EngineRun": verdict.EngineRun,
     "RuleVerdict": verdict.RuleVerdict,

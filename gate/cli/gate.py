@@ -19,6 +19,7 @@ from ...model.faults import ConfigRefused, TargetCrashed
 from ...model.systems import check_system
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
+from ..compare.change import ChangeReporter, base_of, base_options, changes_of
 from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
@@ -26,16 +27,20 @@ from ..corpus.folder import entries
 from ..files.writing import told, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
-from ..judging.judge import run_gate
+from ..judging.judge import no_fields, run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
+from ..judging.rule_choice import NO_LOCKSTEP
 from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
+from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec
 from ..web.coverage import coverage_page
 from .options import (
+    AgainstBase,
+    BaseOption,
     BeyondStartUp,
     ClassPath,
     ExcludeOption,
@@ -123,6 +128,8 @@ def command(
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
+    base: BaseOption = None,
+    against_base: AgainstBase = False,
     beyond_start_up: BeyondStartUp = False,
     jobs: Annotated[
         int, typer.Option(help="processes that run scales and engines; the verdict is the same")
@@ -151,6 +158,9 @@ def command(
     catalogue, known = load(system, revision or spec.default_revision() or ""), Deviations()
     if deviations is not None:
         known = read_deviations(deviations, system, catalogue, date.today())
+    beside = base_of(spec, against_base, base)
+    # The base is compared with instead of a model.
+    model = NO_LOCKSTEP if beside is not None and lockstep is None else lockstep
     options = gate_options(
         spec,
         system=system,
@@ -165,19 +175,24 @@ def command(
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
-        lockstep=lockstep,
+        lockstep=model,
         changes=changes or (),
         exclude=left_out(context, exclude, rule, system),
         by_design=known.by_design,
         own_rules=own_rules,
     )
+    if beside is not None:
+        own = base_options(beside, options.system, options.revision)
+        options = replace(options, base=own, lockstep=lockstep)
     console = output.make_console()
+    printer = Terminal if beside is None else ChangeReporter
+    finish = no_fields if beside is None else changes_of
     with (
-        reporters(console, catalogue, asked) as fan_out,
+        reporters(console, catalogue, asked, printer) as fan_out,
         say_which_system(spec, system_named),
         coverage_counted(options, coverage) as options,
     ):
-        verdict, results = run_gate(options, known, fan_out, output.notice(console))
+        verdict, results = run_gate(options, known, fan_out, output.notice(console), finish)
     if results.interrupted:
         output.fail(f"{why()}: {UNTIL_THEN}")
     if results.fault is not None:

@@ -4,7 +4,7 @@ Nobody can read a cause off a run. These count as one, each of which one change 
 
 - the same scenario breaks several rules, or a step does;
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
-  knows the same of both;
+  knows the same of both, or both begin with the same kind of difference;
 - a rule breaks in a run in which another one has broken before, and needs no further feature;
 - what was shrunk needs the same features, and the first step that differs from the model's differs
   in the same fields.
@@ -99,6 +99,8 @@ def _is_one_failure(one: Finding, other: Finding) -> bool:
     if one.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(one) != _shape(other):
         return False
     if one.divergence and one.divergence == other.divergence:
+        return True
+    if one.differs and one.differs == other.differs:
         return True
     return _needs_no_more(one, other) or _needs_no_more(other, one)
 

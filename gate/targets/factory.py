@@ -15,6 +15,7 @@ from . import checkouts, coverage, releases
 from .jsonl import OPERATIONS
 from .pipe import PipeTarget
 from .release_adapter import BEYOND_START_UP
+from .scheduler_class import OWN_CLASS
 from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
@@ -146,8 +147,9 @@ def _command(
         release = checkouts.release_of(package, spec.checkout, spec.folder)
     if release is not None:
         prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
-        beyond = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
-        return prepared.command, prepared.env | beyond
+        more = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
+        more |= {OWN_CLASS: "1"} if spec.is_base else {}
+        return prepared.command, prepared.env | more
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

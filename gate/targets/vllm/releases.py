@@ -34,6 +34,9 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
+        # A class that always decides ahead takes them so only.
+        {"pipeline_parallel_size": 2, "async_scheduling": True},
+        {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
