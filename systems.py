@@ -10,6 +10,7 @@ from .spec.systems import System, register
 # What a preempted request has computed is lost, and what a paused one computes does not come.
 PREEMPTS, PAUSES = ("preempted",), ("paused",)
 SPYRE = ("sound", "documented", "2.1.2", "2.5.2")
+VLLM = ("documented", "0.25", "0.30", "0.31", "0.33")
 
 
 PROPERTIES = "schedproof.properties"
@@ -80,11 +81,12 @@ def register_builtin() -> None:
     )
     register(
         _system(
-            *("vllm", "vLLM V1", "documented"),
+            *("vllm", "vLLM V1", *VLLM),
             proven=True,
             has_releases=True,
             schedulers=("vllm",),
-            followed_by={"documented": PREEMPTS},
+            decides_as={name: name for name in VLLM} | {"0.33.0": "0.33"},
+            followed_by=dict.fromkeys(VLLM, PREEMPTS),
             features=f"{PROPERTIES}.vllm.history.features:FEATURES",
             request_features=f"{PROPERTIES}.vllm.request_features",
             neutral="schedproof.model.vllm.config:NEUTRAL",

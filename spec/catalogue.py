@@ -47,15 +47,36 @@ class CatalogueError(ValueError):
 
 
 @dataclass(frozen=True)
+class Change:
+    """What a rule says from a release on, since upstream changed it on purpose and documented it.
+
+    `since`: the first release whose wheel has it. `source`: where that release documents it.
+    `change`: the pull request, with the date of its merge or of its beginning.
+    """
+
+    since: str
+    says: str
+    source: str
+    change: str
+
+    def applies_to(self, version: str) -> bool:
+        """The release, or the revision that is named after one, has the change."""
+        own, first = _release(version), _release(self.since)
+        return own is not None and first is not None and own >= first
+
+
+@dataclass(frozen=True)
 class Divergence:
     """Where releases, or the document elsewhere, do otherwise than the rule says.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release ("after 1.1.0").
+    "all releases"; or in words, what is no release ("after 1.1.0"). `change`: the pull request that
+    began or ended it, where it is known.
     """
 
     releases: str
     says: str
+    change: str = ""
 
     def covers(self, version: str) -> bool:
         """The divergence speaks of this release."""
@@ -94,6 +115,7 @@ def _release(version: str) -> Version | None:
 class Rule:
     """One rule: what must hold, which document states it, and what is needed to see it.
 
+    `changes`: what it says from later releases on, the oldest first; `worded` applies them.
     `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `because` in
     one of `REASONS`, with the rules that `stands_in` names in its place. `beside`: of lockstep, the
     revision whose model decides beside the target, where a user asks for one.
@@ -112,6 +134,7 @@ class Rule:
     because: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     divergences: tuple[Divergence, ...] = ()
     beside: str = ""
 
@@ -119,8 +142,21 @@ class Rule:
     def checked(self) -> bool:
         return not self.planned and not self.unchecked
 
+    def worded(self, revision: str) -> Rule:
+        """The rule as this revision has it; `changes` has those that came later."""
+        made = [change for change in self.changes if change.applies_to(revision)]
+        if not made:
+            return self
+        later = self.changes[len(made) :]
+        return replace(self, says=made[-1].says, source=made[-1].source, changes=later)
+
     def divergence_of(self, version: str) -> Divergence | None:
-        """What is known of this release, if it does otherwise."""
+        """What is known of this release, if it does otherwise: what the rule says there by now, or
+        a divergence."""
+        made = [change for change in self.changes if change.applies_to(version)]
+        if made:
+            last = made[-1]
+            return Divergence(f"{last.since} and later", last.says, last.change)
         return next((one for one in self.divergences if one.covers(version)), None)
 
 
@@ -134,6 +170,14 @@ def names_of_revisions() -> tuple[str, ...]:
 class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
     releases: str
     says: str
+    change: str = ""
+
+
+class _ChangeTable(msgspec.Struct, forbid_unknown_fields=True):
+    since: str
+    says: str
+    source: str
+    change: str
 
 
 class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -150,6 +194,7 @@ class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     because: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
+    change: tuple[_ChangeTable, ...] = ()
     divergence: tuple[_DivergenceTable, ...] = ()
 
 
@@ -157,10 +202,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     rule: tuple[_RuleTable, ...]
 
 
-def load(system: str) -> tuple[Rule, ...]:
+_ROWS = {"divergence": _DivergenceTable, "change": _ChangeTable}  # of a rule, by key
+
+
+def load(system: str, revision: str = "") -> tuple[Rule, ...]:
     """Return the rules of every system, those of `system`, in file order, then the user's own.
 
-    A rule of every system that names no revision of this one is left out.
+    A rule of every system that names no revision of this one is left out. Rules are worded as
+    `revision` has them; without one, as the documents do.
 
     Raises `CatalogueError` when the system has no catalogue or a file is not valid.
     """
@@ -169,7 +218,9 @@ def load(system: str) -> tuple[Rule, ...]:
         raise CatalogueError(f"system {system!r} has no rule catalogue; systems that have: {known}")
     rules = _common() + _rules_of(SYSTEMS[system].catalogue, f"{system}.toml")
     rules += tuple(own.rule for own in OWN_RULES.values())
-    here = (replace(rule, revisions=_own(rule.revisions, system)) for rule in rules)
+    here = (
+        replace(rule.worded(revision), revisions=_own(rule.revisions, system)) for rule in rules
+    )
     return tuple(rule for rule in here if rule.revisions)
 
 
@@ -259,8 +310,9 @@ def _own(revisions: Sequence[str], system: str) -> tuple[str, ...]:
 
 def _rule(table: _RuleTable) -> Rule:
     values = msgspec.structs.asdict(table)
-    rows = values.pop("divergence")
-    return Rule(**values, divergences=tuple(Divergence(row.releases, row.says) for row in rows))
+    changes = [Change(**msgspec.structs.asdict(row)) for row in values.pop("change")]
+    rows = [Divergence(**msgspec.structs.asdict(row)) for row in values.pop("divergence")]
+    return Rule(**values, changes=tuple(changes), divergences=tuple(rows))
 
 
 def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> CatalogueError:
@@ -269,7 +321,8 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
     for step in re.findall(r"\w+", path):
         data = data[int(step) if isinstance(data, list) else step]
     if key := re.search(r"field `(.*)`", problem):
-        table = _DivergenceTable if "divergence" in path else _RuleTable if path else _File
+        table = next((table for part, table in _ROWS.items() if part in path), None)
+        table = table or (_RuleTable if path else _File)
         path = f"{path}.{key[1]}" if path else key[1]
         problem += f"; valid keys: {', '.join(table.__struct_fields__)}"
         data = data.get(key[1])
@@ -314,6 +367,15 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
         yield _fault(f"{path}.stands_in", [], "the rules that it follows from")
     if table.stands_in and not table.unchecked:
         yield _fault(f"{path}.stands_in", list(table.stands_in), "[], since the rule is checked")
+    newest = None
+    for index, change in enumerate(table.change):
+        place = f"{path}.change[{index}]"
+        yield from _empty(change, ("says", "source", "change"), place)
+        since = _release(change.since)
+        if since is None or (newest is not None and since <= newest):
+            after = f", after {newest}" if newest is not None else ""
+            yield _fault(f"{place}.since", change.since, f"a release, such as '0.31.0'{after}")
+        newest = since or newest
     for index, row in enumerate(table.divergence):
         yield from _empty(row, ("releases", "says"), f"{path}.divergence[{index}]")
 

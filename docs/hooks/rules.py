@@ -119,8 +119,10 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
             yield f"- In its place: {links}"
     else:
         yield from _checks(system, rule)
+    for change in rule.changes:
+        yield f"- From {change.since} on: {change.says} ({change.source}; {change.change})"
     for one in rule.divergences:
-        yield f"- Otherwise in {one.releases}: {one.says}"
+        yield f"- Otherwise in {one.releases}: {one.says}" + f" ({one.change})" * bool(one.change)
     predicate = predicates_of(system).get(rule.id)
     if rule.checked and predicate is None:
         yield "- Checked where the target is asked, in properties/checking/session.py"

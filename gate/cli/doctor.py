@@ -49,7 +49,7 @@ def command(
     with opened(
         spec, step_limit=step_limit, offline=offline, report=output.notice(console)
     ) as open_target:
-        request = ProbeRequest(open_target.target, system, resolved, load(system))
+        request = ProbeRequest(open_target.target, system, resolved, load(system, resolved))
         try:
             for remark in examine(request, spec.module or None):
                 wrong += remark.says == "wrong"

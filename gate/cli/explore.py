@@ -114,7 +114,7 @@ def command(
         resolved = resolve_revision(system, revision)
     if order not in ORDERS:
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
-    catalogue = load(system)
+    catalogue = load(system, resolved)
     questions = [
         ExploreOptions(
             resolved,

@@ -41,7 +41,12 @@ def show_rule(console: Console, rule: Rule) -> None:
         lines.append(f"  needs:     {', '.join(rule.needs) or 'nothing beyond kind, scheduled'}")
         lines.append(f"  witness:   {rule.witness}")
         lines.append(f"  engines:   {', '.join(rule.engines)}")
-    lines += [f"  differs:   {one.releases}: {one.says}" for one in rule.divergences]
+    for change in rule.changes:
+        lines.append(f"  {f'{change.since}:':<10} {change.says}")
+        lines.append(f"             {change.source}; {change.change}")
+    for one in rule.divergences:
+        since = f" ({one.change})" * bool(one.change)
+        lines.append(f"  differs:   {one.releases}: {one.says}{since}")
     for line in lines:
         console.print(line, markup=False)
 

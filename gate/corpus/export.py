@@ -239,7 +239,7 @@ def _request(request: Request) -> dict[str, Any]:
 def _replayed(scenario: Scenario, rule: str, revision: str) -> tuple[Outcome | None, list[Step]]:
     # Judged by this rule alone where the revision has it.
     variant = replace(scenario, revision=revision, expect=None)
-    catalogue = load(scenario.system)
+    catalogue = load(scenario.system, revision)
     rules = [known for known in catalogue if known.id == rule and applies(known, revision)]
     steps: list[Step] = []
     try:

@@ -126,7 +126,7 @@ def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
 
 
 def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
-    catalogue = load(scenario.system)
+    catalogue = load(scenario.system, scenario.revision or "")
     return [
         rule
         for rule in catalogue

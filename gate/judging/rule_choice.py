@@ -40,7 +40,7 @@ def judged_by(
     Raises:
         InputError, CatalogueError: one that cannot be checked here at all.
     """
-    catalogue = load(system)
+    catalogue = load(system, revision)
     named = (
         picked(catalogue, words) if words else dict.fromkeys([one.id for one in catalogue], False)
     )

@@ -96,7 +96,7 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
         with_it = f"{judged.id} broke with {by}, in the same step" if by else f"{judged.id}: {says}"
         raise Failed(reports.get(judged.id) or with_it)
     if judged.status == "inconclusive":
-        raise Failed(f"{judged.id} inconclusive: {says}")
+        raise Failed(reports.get(judged.id) or f"{judged.id} inconclusive: {says}")
     pytest.skip(f"{judged.status.replace('_', ' ')}: {says}")
 
 
@@ -149,7 +149,7 @@ class ScenarioItem(_Item):
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
         """The failure as `schedproof replay` prints it."""
         setting, first = self.judgement.setting, outcome.broken[0]
-        rule = next(one for one in load(setting.system) if one.id == first.rule)
+        rule = next(one for one in load(setting.system, setting.revision) if one.id == first.rule)
         options = replay_options(setting.target, None, STEP_LIMIT)
         command = f"schedproof replay {shlex.quote(str(self.file))}{options}"
         reported = (rule, scenario, first, str(self.file), command, outcome.session.excerpt)

@@ -113,7 +113,8 @@ def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None
 
 
 def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
-    rules = [one for one in load(scenario.system) if applies(one, scenario.revision or "")]
+    revision = scenario.revision or ""
+    rules = [one for one in load(scenario.system, revision) if applies(one, revision)]
     asked = [one for one in rules if one.id == rule]
     # What breaks first may be another rule: the one that is asked about comes before all others.
     broken = run_replay(ModelTarget(), scenario, asked).broken

@@ -159,7 +159,10 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
+    # A feature that is listed again beside another one is refused if both are.
     base = plainest.base
+    refused, instead = dict[str, str](), dict[str, Any]()
+    taken: set[str] = set()
     fixed: dict[str, Any] = dict(plainest.instead)
     neutral = part(request.system, "neutral") or {}
     for key, value in fixed.items():
@@ -169,7 +172,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             )
     for feature in scales_of(request.system).features:
         key, value = next(iter(feature.items()))
-        if key in fixed or key in request.fixed or base.get(key, ...) == value:
+        if key in fixed or key in request.fixed or base.get(key, ...) == value or key in taken:
             continue
         try:
             usual = full_config(request.system, request.revision, base)
@@ -179,11 +182,17 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
-            if not any(key in earlier for earlier in capabilities.fixed.values()):
-                line = f"{key} {value} left out, the target refuses it: {refusal}"
-                capabilities.left_out.append(line)
-            fixed[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
-    return fixed
+            line = f"{key} {value} left out, the target refuses it: {refusal}"
+            refused.setdefault(key, line)
+            instead[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
+        else:
+            taken.add(key)
+            refused.pop(key, None)
+            instead.pop(key, None)
+    for key, line in refused.items():
+        if not any(key in earlier for earlier in capabilities.fixed.values()):
+            capabilities.left_out.append(line)
+    return fixed | instead
 
 
 def _kinds(request: ProbeRequest, base: Config, capabilities: Capabilities) -> None:

@@ -126,7 +126,7 @@ class TraceJudge:
     def _begin(self, event: Begun) -> None:
         key = (event.system, event.revision)
         if key not in self.judged:
-            catalogue = load(event.system)
+            catalogue = load(event.system, event.revision)
             rules = [rule for rule in catalogue if not self._rules or rule.id in self._rules]
             self.judged[key] = Judged(event.system, event.revision, event.started, rules)
         judged = self._of = self.judged[key]
@@ -135,7 +135,10 @@ class TraceJudge:
         seen = observable(
             judged.rules, event.revision, event.started.shows, event.config, event.system
         )
-        compared = self._explain and keeps_step(event.system, event.revision, event.started.name)
+        started = event.started
+        compared = self._explain and keeps_step(
+            event.system, event.revision, started.name, started.version
+        )
         checked = [rule for rule in seen if compared or rule.id != LOCKSTEP]
         judged.observed |= {rule.id for rule in checked}
         monitor = Monitor(

@@ -88,7 +88,7 @@ class TraceReporter:
 def print_broken(console: Console, run: TraceRun) -> None:
     """The rule, the place in the file, the numbers, the requests, and the steps before."""
     begun, (first, *others) = run.begun, run.broken
-    rule = next(one for one in load(begun.system) if one.id == first.rule)
+    rule = next(one for one in load(begun.system, begun.revision) if one.id == first.rule)
     console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for words in (
         f"  rule:     {rule.says}",
@@ -130,7 +130,7 @@ def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> 
 def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool) -> None:
     """For each system and revision one line a rule; then what was read, then the result."""
     for part in verdict.parts:
-        rules = load(part.system)
+        rules = load(part.system, part.revision)
         terminal.print_rules(console, part.rules, rules)
         output.say(console, _one(_counts(part)))
         for revision, runs in (part.runs_that_match or {}).items():
@@ -145,7 +145,7 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         apply = "applies" if len(verdict.inapplicable) == 1 else "apply"
         output.say(console, _one(f"{names} {apply} to no run of {verdict.file}: no verdict"))
     for part in verdict.parts:
-        counted = terminal.counts(part.rules, load(part.system))
+        counted = terminal.counts(part.rules, load(part.system, part.revision))
         broken = any(entry.status == "violated" for entry in part.rules)
         code = BROKEN if broken else verdict.exit_code
         word = {CONFORMS: "conforms", BROKEN: "does not conform"}.get(code, "inconclusive")

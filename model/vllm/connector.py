@@ -4,7 +4,7 @@ Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A pa
 blocks and does not run; nothing is preempted for it, and it is not preempted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .. import allocator
 from ..members import without
@@ -13,6 +13,9 @@ from . import in_flight, kv_cache, queue
 from .config import VllmConfig
 from .queue import Plan
 from .state import Flight, Sequence, State
+
+# By (configuration, plan, request, its hit, the tokens to be loaded), whether it may be parked.
+HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
 def ready(config: VllmConfig, plan: Plan, one: Sequence) -> tuple[Sequence | None, Plan]:
@@ -32,18 +35,22 @@ def ready(config: VllmConfig, plan: Plan, one: Sequence) -> tuple[Sequence | Non
 
 
 def parked(
-    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], loaded: int
+    config: VllmConfig,
+    plan: Plan,
+    one: Sequence,
+    hit: tuple[int, ...],
+    loaded: int,
+    has_room: HasRoom,
 ) -> Plan | None:
     """The plan in which a waiting request is parked while so many tokens are loaded; None without
     room for them."""
-    runs, holders = bool(plan.running), (*plan.running, *plan.parked)
-    after = park(config, plan.pool, one, hit, loaded, holders, runs)
-    if after is None:
+    if not has_room(config, plan, one, hit, loaded):
         return None
+    one, pool = park(config, plan.pool, one, hit, loaded)
     return plan._replace(
         waiting=without(plan.waiting, one.id),
-        parked=queue.parked(config, plan.parked, after[0]),
-        pool=after[1],
+        parked=queue.parked(config, plan.parked, one),
+        pool=pool,
     )
 
 
@@ -57,29 +64,30 @@ def offered(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
     return max(tokens - len(hit) * config.block_size, 0)
 
 
-def park(
-    config: VllmConfig,
-    pool: Pool,
-    one: Sequence,
-    hit: tuple[int, ...],
-    tokens: int,
-    holders: tuple[Sequence, ...],
-    someone_runs: bool,
-) -> tuple[Sequence, Pool] | None:
-    """The request with blocks for its `hit` and the `tokens` that are loaded, or None.
+def has_room(
+    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], tokens: int
+) -> bool:
+    """There are blocks for the `hit` of a request and the `tokens` that are loaded.
 
     What other parked requests and prefills still need stays free, and so does the lookahead of its
     own first step: no load may take it, since it makes no progress and cannot be preempted
     (V1-R21). For the same reason all of it must fit, also without `reserve_full_isl`.
     """
-    reserve = config.watermark_blocks if someone_runs else 0
+    reserve = config.watermark_blocks if plan.running else 0
     covered = len(hit) * config.block_size + tokens
-    missing = unheld(pool, hit) - len(hit)
-    if not whole_fits(config, pool, one, missing + reserve):
-        return None
+    missing = unheld(plan.pool, hit) - len(hit)
+    if not whole_fits(config, plan.pool, one, missing + reserve):
+        return False
     needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing
-    if not fits(pool, needed + reserve + promised_blocks(config, holders)):
-        return None
+    promised = promised_blocks(config, (*plan.running, *plan.parked))
+    return fits(plan.pool, needed + reserve + promised)
+
+
+def park(
+    config: VllmConfig, pool: Pool, one: Sequence, hit: tuple[int, ...], tokens: int
+) -> tuple[Sequence, Pool]:
+    """The request with blocks for its `hit` and the `tokens` that are loaded."""
+    covered = len(hit) * config.block_size + tokens
     one, pool = allocator.start(pool, one, hit, config.block_size)
     one, pool = allocator.hold(pool, one, covered, config.block_size)
     parked = one._replace(computed=covered, prefix_hit=0, was_loaded=True, loading=one.load_steps)

@@ -9,8 +9,11 @@ from ..scenario import Request
 from ..systems import Reference, ReferenceModel
 from . import encoder, scheduler, speculation
 from .config import VllmConfig, read_config
+from .releases import RELEASES
+from .revision import DOCUMENTED, Revision
 from .state import Sequence, State
 
+REVISIONS = {revision.name: revision for revision in (DOCUMENTED, *RELEASES)}
 OBSERVES = (
     "kind",
     "scheduled",
@@ -27,9 +30,10 @@ OBSERVES = (
 
 @dataclass(frozen=True)
 class VllmModel(ReferenceModel[State]):
-    """One configuration. Every method is pure: states go in and come out."""
+    """One configuration of one revision. Every method is pure: states go in and come out."""
 
     config: VllmConfig
+    revision: Revision = DOCUMENTED
     fields: ClassVar = OBSERVES
     state: ClassVar = State
 
@@ -98,7 +102,7 @@ class VllmModel(ReferenceModel[State]):
     ) -> tuple[State, dict[str, Any]]:
         """One decision and its completion: the next state and the step observation, which lockstep
         compares with a release's (ALL-R07)."""
-        return scheduler.step(self.config, state, abort_inside)
+        return scheduler.step(self.config, state, abort_inside, self.revision)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
@@ -107,7 +111,7 @@ def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
     Raises:
         InputError: an unknown key, or an impossible value.
     """
-    return VllmModel(read_config(config, revision))
+    return VllmModel(read_config(config, revision), REVISIONS[revision])
 
 
 REFERENCE = Reference(read_config, make_model)

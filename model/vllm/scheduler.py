@@ -24,6 +24,7 @@ from .config import VllmConfig
 from .encoder import EncoderPlan, Fit
 from .observation import kind_of, observe
 from .queue import Plan
+from .revision import DOCUMENTED, Revision
 from .state import Coming, Flight, Sequence, State
 
 # Picks the request that is preempted among the running requests of a plan.
@@ -35,12 +36,15 @@ def by_policy(config: VllmConfig, plan: Plan) -> Sequence:
     return queue.victim(config, plan.running)
 
 
-def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan:
+def schedule(
+    config: VllmConfig, state: State, pick: Victim = by_policy, revision: Revision = DOCUMENTED
+) -> Plan:
     """Return the tokens that each request computes in this step, together within the budget
     (V1-R01, V1-I2), and the requests that `pick` has preempted.
 
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
+    config, state = revision.begin(config, state)
     budget = config.max_num_batched_tokens
     plan = Plan(
         *(state.running, state.waiting, state.pool, budget, {}, ()),
@@ -48,14 +52,16 @@ def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan
     )
     if config.encodes:
         plan = plan._replace(encoder=EncoderPlan(config.encoder_budget, state.outputs))
-    plan = advance_running(config, plan, pick)
+    plan = advance_running(config, plan, pick, revision)
     # A request that has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
-        plan = admit_waiting(config, plan)
+        plan = admit_waiting(config, plan, revision)
     return plan
 
 
-def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) -> Plan:
+def advance_running(
+    config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
+) -> Plan:
     """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last,
     so that the first always does (ALL-R06); a request is preempted only where blocks are missing
     (V1-R05). Each retry has one victim less, so that there is an end to it (ALL-R02).
@@ -83,14 +89,17 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
             if victim is one:
-                return plan
+                if revision.ends_round(config):
+                    return plan
+                break
             grown = kv_cache.grow(config, plan.pool, one, tokens)
-        plan = scheduled(plan, place, *grown, tokens, fit)
-        place += 1
+        if grown is not None:
+            plan = scheduled(plan, place, *grown, tokens, fit)
+            place += 1
     return plan
 
 
-def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
+def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTED) -> Plan:
     """Waiting requests join in their order while slots are left (V1-I3), those that hold blocks
     first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), so that no other goes before it
     (ALL-R05), also where it must not be cut (V1CP-R07).
@@ -98,6 +107,7 @@ def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
     """
+    beside = plan
     for one in (*plan.parked, *plan.waiting):
         if plan.budget <= 0 or len(plan.running) >= config.max_num_seqs:
             return plan
@@ -111,17 +121,21 @@ def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
             one = ready
         hit = () if one.blocks else kv_cache.prefix_hit(config, plan.pool, one)
         if config.loads and (loaded := connector.offered(config, one, hit)):
-            after = connector.parked(config, plan, one, hit, loaded)
+            after = connector.parked(config, plan, one, hit, loaded, revision.has_room)
             if after is None:
                 return plan
             plan = after
             continue
         uncomputed = one.num_uncomputed_tokens - len(hit) * config.block_size
+        start = one.num_tokens - uncomputed
+        if config.drafts and (padding := revision.padding(config, beside, one, start)):
+            uncomputed += padding
+            if uncomputed > plan.budget:
+                return plan  # rather later than without its padding
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
         if one.inputs:
-            start = one.num_tokens - uncomputed
             fit = encoder.fit(config, plan.encoder, one, start, tokens, plan.running)
             if not fit.tokens:
                 continue  # V1-R33
@@ -225,11 +239,14 @@ def free(config: VllmConfig, state: State, one: Sequence) -> State:
 
 
 def step(
-    config: VllmConfig, state: State, abort_inside: tuple[str, ...] = ()
+    config: VllmConfig,
+    state: State,
+    abort_inside: tuple[str, ...] = (),
+    revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
     """One scheduling decision and a completion, its own or that of the oldest on its way: the next
     state and the step observation."""
-    return carry_out(config, state, schedule(config, state), abort_inside)
+    return carry_out(config, state, schedule(config, state, by_policy, revision), abort_inside)
 
 
 def carry_out(
@@ -286,7 +303,7 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
     or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
     drafts."""
     return {
-        one.id: Coming(one.generated + one.promised, -left)
+        one.id: Coming(one.generated + one.promised, -left, one.drafted)
         if (left := one.num_uncomputed_tokens) <= 0
         else None
         for one in computing
@@ -314,8 +331,9 @@ def complete(
         if one.promised:
             one = in_flight.delivered(one, coming)
         if config.drafts:
-            emitted[one.id] = min(1 + speculation.right(one, coming.drafts), left)
-            one = speculation.verified(config, one, coming.drafts, emitted[one.id])
+            drafts = speculation.proposed(coming)
+            emitted[one.id] = min(1 + speculation.right(one, drafts), left)
+            one = speculation.verified(config, one, drafts, emitted[one.id])
         else:
             one = one._replace(generated=one.generated + 1)
         if config.decides_ahead:

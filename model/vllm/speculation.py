@@ -6,7 +6,7 @@ release 0.28.0: update_from_output. How many drafts are right is the scenario's 
 
 from . import kv_cache
 from .config import VllmConfig
-from .state import Sequence
+from .state import Coming, Sequence
 
 
 def wanted(config: VllmConfig, one: Sequence) -> int:
@@ -20,6 +20,12 @@ def most_slots(config: VllmConfig, longest: int) -> int:
     with its drafts, and where it is decided ahead with those of the decision before."""
     drafts = config.depth * config.drafts
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
+
+
+def proposed(coming: Coming) -> int:
+    """How many of the drafts that were computed the drafter has proposed: a request that joins may
+    be padded with others."""
+    return min(coming.drafts, coming.proposed)
 
 
 def right(one: Sequence, drafts: int) -> int:

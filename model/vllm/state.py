@@ -10,11 +10,12 @@ from ..scenario import Segment
 
 
 class Coming(NamedTuple):
-    """A token that comes of a decision: its place in the output of its request, from 0, and the
-    drafts that are computed before it."""
+    """A token that comes of a decision: its place in the output of its request, from 0, the drafts
+    that are computed before it, and how many the drafter has `proposed`."""
 
     place: int
     drafts: int = 0
+    proposed: int = 0
 
 
 class Input(NamedTuple):

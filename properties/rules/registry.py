@@ -86,12 +86,15 @@ def followed_by(
     return frozenset((*fields, *hits, *more))
 
 
-def keeps_step(system: str, revision: str, name: str) -> bool:
-    """Whether a target of this name is held to every decision of the model.
+def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
+    """Whether a target that reports this is held to every decision of the model.
 
     A revision that is a specification leaves choices to its implementations: there only the
-    scheduler that the model reproduces is compared.
+    scheduler that the model reproduces is compared. A class in the place of a release's own, which
+    reports that as its version, decides as its author wants.
     """
+    if version.partition(" ")[0] in SYSTEMS[system].schedulers:
+        return False
     return revision != "documented" or name == system
 
 

@@ -424,3 +424,51 @@ def test_every_toml_file_beside_the_loader_belongs_to_a_system():
     files = {entry.name for entry in folder.iterdir() if entry.name.endswith(".toml")}
     shared = {"common.toml", "shared.toml"}
     assert files == {*shared, *(f"{system}.toml" for system in SYSTEMS)}
+
+
+CHANGED = """
+[[rule]]
+id = "XYZ-R01"
+title = "t"
+says = "Never more than four."
+source = "a page"
+kind = "safety"
+revisions = ["*"]
+needs = []
+witness = "w"
+engines = ["hypothesis"]
+
+[[rule.change]]
+since = "0.31.0"
+says = "Never more than four, unless alone."
+source = "release 0.31.0: a docstring"
+change = "pull request 1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("revision", "alone"),
+    [("", False), ("documented", False), ("0.30", False), ("0.31", True), ("0.33", True)],
+)
+def test_a_rule_says_what_the_revision_documents(revision, alone):
+    [rule] = catalogue.read(CHANGED, "changed.toml")
+    worded = rule.worded(revision)
+    assert ("unless alone" in worded.says) is alone
+    assert (worded.source == "a page") is not alone
+    known = worded.divergence_of("0.33.0")
+    assert (known is None) is alone
+    assert worded.divergence_of("0.30.0") is None
+    if known is not None:
+        assert (known.releases, known.change) == ("0.31.0 and later", "pull request 1")
+
+
+@pytest.mark.parametrize("since", ["soon", "0.31.0.dev1", ""])
+def test_a_change_names_the_release_that_has_it_first(since):
+    with pytest.raises(catalogue.CatalogueError, match=r"rule\[0\]\.change\[0\]\.since"):
+        catalogue.read(CHANGED.replace('"0.31.0"', f'"{since}"'), "changed.toml")
+
+
+def test_changes_stand_in_the_order_of_their_releases():
+    again = CHANGED + CHANGED[CHANGED.index("[[rule.change]]") :]
+    with pytest.raises(catalogue.CatalogueError, match=r"after 0\.31\.0"):
+        catalogue.read(again, "changed.toml")

@@ -134,7 +134,8 @@ def test_lockstep_belongs_to_releases_and_to_what_vllm_documents():
         if rule.id == "ALL-R07"
     }
     assert by_system == {
-        **{"spyre": ("2.1.2", "2.5.2"), "vllm": ("documented",), "nano_vllm": ("0.2.0",)},
+        **{"spyre": ("2.1.2", "2.5.2"), "nano_vllm": ("0.2.0",)},
+        "vllm": ("documented", "0.25", "0.30", "0.31", "0.33"),
         "llmservingsim": ("head",),
     }
 

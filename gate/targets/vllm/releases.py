@@ -1,6 +1,9 @@
 """Releases and checkouts of vLLM: their process, and the configurations they are judged in."""
 
+from packaging.version import Version
+
 from ....properties.vllm import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
+from ....spec.systems import SYSTEMS
 from ..checkouts import Checkout
 from ..scales import POOL, Configuration, GateScales
 from ..supported_releases import Package
@@ -31,6 +34,9 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
+        # A class that always decides ahead takes them so only.
+        {"pipeline_parallel_size": 2, "async_scheduling": True},
+        {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
@@ -61,11 +67,19 @@ SCALES = GateScales(
 
 EXAMINED = ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")
 
+
+def revision_of(version: str) -> str:
+    """Return the newest revision that is no newer than a release: it decides alike."""
+    _, *named = SYSTEMS["vllm"].revisions
+    older = [name for name in named if Version(name) <= Version(version)]
+    return max(older, key=Version, default="documented")
+
+
 VLLM = Package(
     name="vllm",
     system="vllm",
     versions={version: version for version in EXAMINED},
-    revision_of=lambda _: "documented",
+    revision_of=revision_of,
     size="the Python part of a download of about 430 MB",
     since="0.18.0",
     environment={

@@ -178,7 +178,7 @@ class Field(NamedTuple):
 def static_values(run: Run) -> dict[str, Any]:
     """What the template `show.html` needs of a run."""
     scenario = run.scenario
-    rules = {rule.id: rule for rule in load(scenario.system)}
+    rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)
     return {
         "run": run,

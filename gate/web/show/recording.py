@@ -103,7 +103,7 @@ def recorded(
         monitor = sessions[0].monitor
         followers[0].follow(step, monitor.history, monitor.exercised)
 
-    judged = load(asked.system) if rules is None else rules
+    judged = load(asked.system, asked.revision or "") if rules is None else rules
     outcome = replay(target or ModelTarget(), asked, judged, watch, begun=begun)
     session, followed = sessions[0], followers[0]
     run = Run(

@@ -9,7 +9,18 @@ from ...rules.predicate import Predicate
 from ..history import encoder, in_flight, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, behind, computes, has_output, kept, preempted, ran_before, threshold
+from .decision import (
+    admitted,
+    behind,
+    computes,
+    has_output,
+    is_alone,
+    kept,
+    padding,
+    preempted,
+    ran_before,
+    threshold,
+)
 
 
 def budget_exceeded(history: VllmRun, step: Step) -> str | None:
@@ -27,12 +38,15 @@ def budget_binds(history: VllmRun, step: Step) -> bool:
 
 
 def beyond_known(history: VllmRun, step: Step) -> str | None:
-    """A request that is scheduled computes at least one token, and none that is not known
-    (V1-R02)."""
+    """A request that is scheduled computes at least one token, and none that is not known, but for
+    its padding (V1-R02)."""
     for name, tokens in step.scheduled.items():
         one = history.live.get(name)
         missing = None if one is None else behind(history, step, one)
-        if missing is not None and not 1 <= tokens <= missing:
+        if one is None or missing is None or 1 <= tokens <= missing:
+            continue
+        more = padding(history, step, one)
+        if not more or tokens != missing + more:
             return f"{name} computes {tokens} tokens, {missing} are known and not computed"
     return None
 
@@ -44,8 +58,11 @@ def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
 
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
-    """No request computes more than long_prefill_token_threshold tokens in a step (V1-R11)."""
+    """No request computes more than long_prefill_token_threshold tokens in a step; where the
+    revision says so, unless it is alone (V1-R11)."""
     limit = history.config["long_prefill_token_threshold"]
+    if is_alone(history):
+        return None
     for name, tokens in step.scheduled.items():
         if 0 < limit < tokens:
             return f"{name} computes {tokens} tokens > long_prefill_token_threshold {limit}"
@@ -173,6 +190,9 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         missing, tokens = behind(history, step, one), step.scheduled[one.id]
         least = missing if missing is None else min(missing, limit, left)
         stops = least is not None and tokens < least and stops_at_input(history, step, one)
+        more = padding(history, step, one)
+        if more and tokens == 1 + more <= left:  # it is padded only where it is one token behind
+            least = tokens
         if missing is not None and one.id in wanted and tokens != least and not stops:
             return (
                 f"{one.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "

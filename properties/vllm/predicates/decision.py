@@ -14,6 +14,11 @@ from ..history import encoder, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
+# Revisions, by what they do otherwise than the documents.
+PAD = ("0.25", "0.30", "0.31", "0.33")
+LIFT_THRESHOLD = ("0.31", "0.33")
+GO_ON = ("0.33",)
+
 
 def key(history: VllmRun, one: VllmRequestHistory) -> tuple[int, int]:
     """Lower goes first: the earlier arrival, by priority the more important one."""
@@ -213,7 +218,29 @@ def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Inp
 def threshold(history: VllmRun) -> int:
     """Tokens of one request in one step, at most."""
     budget: int = history.config["max_num_batched_tokens"]
+    if is_alone(history):
+        return budget
     return min(history.config["long_prefill_token_threshold"] or budget, budget)
+
+
+def is_alone(history: VllmRun) -> bool:
+    """No other request is unfinished, so that the revision has no threshold for this one."""
+    return history.revision in LIFT_THRESHOLD and len(history.live) == 1
+
+
+def may_pad(history: VllmRun) -> bool:
+    """The revision may make up drafts for a request that joins a token behind."""
+    return history.revision in PAD and speculation.drafts(history.config) > 0
+
+
+def padding(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+    """Drafts that may be made up for a scheduled request: it joins in this step, and no request
+    that was running computes some of its prompt."""
+    if not may_pad(history) or one.started or behind(history, step, one) != 1:
+        return 0
+    joins = {other.id for other in admitted(history, step)}
+    beside = (other for other in history.prefill_members(step) if other.id not in joins)
+    return 0 if any(beside) else speculation.drafts(history.config)
 
 
 def watermark_blocks(config: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from ..history.run import VllmRun
 from .decision import (
     admitted,
     free_unchanged,
+    may_pad,
     preempted,
     ran_before,
     waits_for_encoder,
@@ -100,9 +101,12 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     if len(running) >= history.config["max_num_seqs"] or budget <= 0:
         return None
+    drafts = speculation.drafts(history.config) if may_pad(history) else 0
+    if budget <= drafts:
+        return None
     if not history.config["enable_chunked_prefill"] or waits_for_encoder(history, step, one.inputs):
         return None
-    needed = first_step(history, step, one)
+    needed = max(first_step(history, step, one), lacks(history, step, one, one.num_tokens + drafts))
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
     if needed + reserve > free:

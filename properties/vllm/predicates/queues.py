@@ -12,6 +12,7 @@ from ..history import in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
+    GO_ON,
     admitted,
     first_inputs,
     free_unchanged,
@@ -19,6 +20,7 @@ from .decision import (
     kept,
     may_go,
     may_lack_input,
+    may_pad,
     names,
     order_is_known,
     place_is_known,
@@ -151,6 +153,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     if left <= 0 or len(run) >= history.config["max_num_seqs"]:
         return None
     one = waiting[0]
+    if may_pad(history) and left <= speculation.drafts(history.config):
+        return None
     if loads.are_made(history.config) and not _goes_next(history, one):
         return None
     if waits_for_encoder(history, step, first_inputs(history, step, one)):
@@ -187,10 +191,13 @@ def _missing(history: VllmRun, one: VllmRequestHistory, tokens: int) -> int:
 
 def _must_fit(history: VllmRun, step: Step, one: VllmRequestHistory, left: int) -> int:
     """Tokens of a request for which blocks must be free, at most."""
-    if history.config["reserve_full_isl"] and not speculation.lookahead(history.config):
+    ahead = speculation.lookahead(history.config) or may_pad(history)
+    if history.config["reserve_full_isl"] and not ahead:
         return one.num_tokens
     hit = history.max_hit(step, one) if caches(history.config) else 0
     chunk = min(one.num_tokens, hit + min(threshold(history), left))
+    if may_pad(history):
+        chunk += speculation.drafts(history.config)
     slots = speculation.slots(history.config, chunk)
     return max(one.num_tokens, slots) if history.config["reserve_full_isl"] else slots
 
@@ -202,7 +209,8 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request has its turn while the budget lasts (V1-P01).
 
-    By priority, one that is its own victim may end the round: those behind it then go without.
+    By priority, one that is its own victim may end the round: those behind it then go without,
+    unless the revision goes on.
     """
     if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
         return None
@@ -217,7 +225,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         round_may_end(history, one) for one in without[: without.index(skipped[0]) + 1]
     ):
         return None
-    if history.config["policy"] == "priority":
+    if history.config["policy"] == "priority" and history.revision not in GO_ON:
         last = max(
             (place for place, one in enumerate(before) if one.id in step.scheduled), default=-1
         )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.judging.judge import judge
+from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.gate.targets.scales import scales_of
 from schedproof.model.systems import config_keys, full_config
@@ -130,7 +131,10 @@ class Lacks(ModelTarget):
         ("kv_connector", {"V1-R10", "V1CP-R35"}),
     ],
 )
-def test_a_target_that_refuses_one_option_is_searched_with_the_others(gate, key, still):
+def test_a_target_that_refuses_one_option_is_searched_with_the_others(
+    gate, key, still, monkeypatch
+):
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     context = gate(Lacks(key), examples=60, system="vllm", revision="documented")
     rules = select(load("vllm"), sorted(still))
     context.options = replace(context.options, rules=rules)

@@ -7,6 +7,7 @@ from schedproof.model.pool import Pool, free_blocks
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import connector, scheduler
 from schedproof.model.vllm.config import read_config
+from schedproof.model.vllm.queue import Plan
 from schedproof.model.vllm.state import Coming, Flight, State
 
 from .build import config, decoding, pool, waiting
@@ -56,8 +57,8 @@ def test_drafts_are_computed_after_a_load():
     assert seen[2]["emitted"] == {"a": 1}
     for free, fits in ((2, False), (3, True)):
         asked = config(**LOADS, **eagle, num_blocks=8, enable_prefix_caching=False)
-        after = connector.park(asked, pool(8, 8 - free), waiting(8, external=8), (), 8, (), False)
-        assert (after is not None) is fits
+        plan = Plan((), (), pool(8, 8 - free), 16, {})
+        assert connector.has_room(asked, plan, waiting(8, external=8), (), 8) is fits
 
 
 def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits():
@@ -66,7 +67,7 @@ def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits():
     seen = run(3, *asked, max_num_seqs=1)
     assert [one["parked"] for one in seen] == [[], [], []]
     one = waiting(1, external=1)
-    parked, left = connector.park(config(**LOADS), Pool(8), one, (), 1, (), False) or (one, Pool(0))
+    parked, left = connector.park(config(**LOADS), Pool(8), one, (), 1)
     for _ in range(2):
         parked, left = connector.landed(config(**LOADS), left, parked)
         assert (parked.computed, len(parked.blocks)) == (0, 1)
@@ -161,10 +162,9 @@ def test_parking_needs_room_for_all_that_is_known():
         (False, 2, False),
     ):
         asked = config(reserve_full_isl=whole, num_blocks=8)
-        there = pool(8, 8 - free)
-        after = connector.park(asked, there, one, (), 8, (), False)
-        assert (after is not None) is fits
-    parked, left = connector.park(config(), Pool(None), one, (), 8, (), False) or (one, Pool(0))
+        plan = Plan((), (), pool(8, 8 - free), 16, {})
+        assert connector.has_room(asked, plan, one, (), 8) is fits
+    parked, left = connector.park(config(), Pool(None), one, (), 8)
     assert (parked.computed, parked.loading, parked.was_loaded) == (8, 2, True)
     assert len(parked.blocks) == 2
     assert left != Pool(None)

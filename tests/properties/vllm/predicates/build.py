@@ -29,11 +29,12 @@ def request(
 def book(*accounts: VllmRequestHistory, running: str = "", **changes: Any) -> RunHistory:
     """The history before a step: these requests in order of arrival, those of `running` run.
 
-    `free`: blocks free after the step before. Other changes are keys of the configuration.
+    `free`: blocks free after the step before; `revision`: which rules apply. Other changes are keys
+    of the configuration.
     """
-    free = changes.pop("free", 8)
-    config = full_config("vllm", "documented", SMALL | changes)
-    history = RunHistory(config, "documented", "vllm", **known(accounts))
+    free, revision = changes.pop("free", 8), changes.pop("revision", "documented")
+    config = full_config("vllm", revision, SMALL | changes)
+    history = RunHistory(config, revision, "vllm", **known(accounts))
     history.last = Step(kind="prefill", scheduled={}, running=tuple(running), free_blocks=free)
     return history
 

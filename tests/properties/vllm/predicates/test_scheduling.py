@@ -381,3 +381,29 @@ def test_a_hit_on_a_block_that_a_running_request_took_in_the_same_step_costs_no_
     step = ran({"a": 1, "b": 1}, "ab", free_blocks=1, prefix_hit={"b": 3})
     step = replace(step, blocks={"a": (3, 5, 4), "b": (3, 5, 4, 1)})
     assert admission.reserve_given_away(history, step) is None
+
+
+def test_where_the_release_says_so_a_request_that_is_alone_has_no_threshold():
+    limit = {"long_prefill_token_threshold": 4}
+    for revision, reported in (("0.30", True), ("0.31", False), ("0.33", False)):
+        alone = book(request("a", 9), revision=revision, **limit)
+        step = ran({"a": 9}, prefix_hit={"a": 0})
+        assert (budget.threshold_exceeded(alone, step) is not None) is reported
+        assert (budget.waiting_clamp(alone, step) is not None) is reported
+        both = book(request("a", 9), request("b", 9), revision=revision, **limit)
+        assert budget.threshold_exceeded(both, step) is not None
+
+
+def test_where_the_release_says_so_a_request_that_is_alone_is_computed_as_a_whole():
+    limit = {"long_prefill_token_threshold": 4}
+    step = ran({"a": 4}, prefix_hit={"a": 0})
+    assert budget.waiting_clamp(book(request("a", 9), **limit), step) is None
+    assert budget.waiting_clamp(book(request("a", 9), revision="0.33", **limit), step) is not None
+
+
+def test_where_the_release_says_so_the_round_goes_on_behind_its_own_victim():
+    accounts = [request(name, 6, 6, 1) for name in "abc"]
+    step = ran({"a": 1}, "ac", "b", preempted=("b",))
+    for revision, reported in (("0.31", False), ("0.33", True)):
+        history = book(*accounts, running="abc", policy="priority", revision=revision)
+        assert (queues.passed_by(history, step) is not None) is reported

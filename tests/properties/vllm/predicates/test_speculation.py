@@ -96,3 +96,25 @@ def test_what_a_request_that_is_padded_and_ends_at_once_found_in_the_cache_is_no
     step = ran({"a": 4}, emitted={"a": 1}, finished={"a": "eos"}, prefix_hit={})
     assert history.hit_now(step, history.live["a"]) is None
     assert budget.beyond_known(history, step) is None
+
+
+@pytest.mark.parametrize(
+    ("revision", "tokens", "breaks"),
+    [("documented", 3, True), ("0.25", 3, False), ("0.25", 2, True), ("0.25", 4, True)],
+)
+def test_where_the_release_says_so_one_that_joins_decodes_is_padded_whole(revision, tokens, breaks):
+    accounts = (request("a", 6, 6, 1, drafted=2), request("b", 1))
+    history = book(*accounts, running="a", revision=revision, num_speculative_tokens=2)
+    step = ran({"a": 3, "b": tokens}, prefix_hit={"a": 0, "b": 0})
+    assert (budget.beyond_known(history, step) is not None) is breaks
+    assert (budget.waiting_clamp(history, step) is not None) is breaks
+
+
+def test_beside_a_prefill_and_further_behind_nobody_is_padded():
+    drafts = {"num_speculative_tokens": 2, "revision": "0.33"}
+    prefills = book(request("a", 9, 4), request("b", 1), running="a", **drafts)
+    assert budget.beyond_known(prefills, ran({"a": 5, "b": 3}, prefix_hit={"b": 0})) is not None
+    decodes = book(request("a", 6, 6, 1, drafted=2), request("b", 2), running="a", **drafts)
+    assert budget.beyond_known(decodes, ran({"a": 3, "b": 4}, prefix_hit={"b": 0})) is not None
+    running = book(request("b", 6, 6, 1), running="b", **drafts)
+    assert budget.beyond_known(running, ran({"b": 3})) is not None

@@ -1,0 +1,101 @@
+"""What releases of vLLM do otherwise than the documents, each beside the release whose wheel first
+has it, and the pull request that brought it.
+
+A release that is not here decides as the newest one before it.
+"""
+
+from dataclasses import replace
+
+import msgspec
+
+from ..pool import blocks_for, fits, unheld
+from .config import VllmConfig
+from .queue import Plan
+from .revision import DOCUMENTED
+from .state import Sequence, State
+
+
+def pads_beside_decodes(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
+    """Beside requests that decode, and none that is in its prefill, a request that is a token
+    behind computes as many tokens as they do. Since 0.25.0 (pull request 45237)."""
+    return made_up(config, plan, one, start) if plan.scheduled else 0
+
+
+def pads_with_head_start(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
+    """As before, and also while no other request runs, if some of the request is cached or
+    loaded. Since 0.30.0 (pull request 55126)."""
+    return made_up(config, plan, one, start) if plan.scheduled or start else 0
+
+
+def made_up(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
+    """As many drafts as a drafter proposes, where a position is left for each of them.
+
+    Running requests without drafts are in their prefill.
+    """
+    if one.num_tokens - start != 1 or start + 1 + config.drafts >= config.max_model_len:
+        return 0
+    decode = all(other.drafted for other in plan.running if other.id in plan.scheduled)
+    return config.drafts if decode else 0
+
+
+def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
+    """No threshold for a request that is alone: there is none that it could starve (pull request
+    57951). A preempted request goes to the very front: requests that were set aside have no queue
+    of their own any more. Since 0.31.0."""
+    if config.long_prefill_token_threshold and is_alone(state):
+        config = msgspec.structs.replace(config, long_prefill_token_threshold=0)
+    if any(one.aside for one in state.waiting):
+        waiting = tuple([one._replace(aside=False) for one in state.waiting])
+        state = state._replace(waiting=waiting)
+    return config, state
+
+
+def is_alone(state: State) -> bool:
+    """No other request is unfinished."""
+    return len(state.running) + len(state.waiting) + len(state.parked) <= 1
+
+
+def has_room(
+    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], tokens: int
+) -> bool:
+    """A load leaves free what a step with drafts takes, for itself and for each other load and
+    prefill; all of its request must fit with `reserve_full_isl` only. Since 0.31.0 (pull request
+    57104)."""
+    reserve = config.watermark_blocks if plan.running else 0
+    missing = unheld(plan.pool, hit) - len(hit) + reserve
+    if config.reserve_full_isl:
+        whole = blocks_for(one.num_tokens, config.block_size)
+        if not fits(plan.pool, whole + missing):
+            return False
+    covered = blocks_for(len(hit) * config.block_size + tokens, config.block_size)
+    step = blocks_for(tokens_of_a_step(config), config.block_size)
+    promised = sum(promised_blocks(config, plan, other) for other in (*plan.running, *plan.parked))
+    return fits(plan.pool, covered + missing + step + promised)
+
+
+def promised_blocks(config: VllmConfig, plan: Plan, one: Sequence) -> int:
+    """Blocks that a prefill or a load still needs, with those of its first drafts."""
+    left = one.num_uncomputed_tokens - plan.scheduled.get(one.id, 0)
+    begins = one.computed == one.prefix_hit and not one.was_loaded
+    if one.id in plan.scheduled and left <= 0 and (one.drafted or begins):
+        return 0
+    tokens = one.num_tokens + tokens_of_a_step(config)
+    return max(blocks_for(tokens, config.block_size) - len(one.blocks), 0)
+
+
+def tokens_of_a_step(config: VllmConfig) -> int:
+    """Tokens that a step takes at most with drafts: 0 without a drafter."""
+    return 1 + config.drafts + config.lookahead if config.drafts else 0
+
+
+def goes_on(config: VllmConfig) -> bool:
+    """By priority those behind a request that preempts itself are more important, and have their
+    turn. Since 0.33.0."""
+    return config.policy != "priority"
+
+
+RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
+RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
+RELEASE_0_31 = replace(RELEASE_0_30, name="0.31", begin=begin, has_room=has_room)
+RELEASE_0_33 = replace(RELEASE_0_31, name="0.33", ends_round=goes_on)
+RELEASES = (RELEASE_0_25, RELEASE_0_30, RELEASE_0_31, RELEASE_0_33)
