@@ -318,9 +318,9 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
     for step in re.findall(r"\w+", path):
         data = data[int(step) if isinstance(data, list) else step]
     if key := re.search(r"field `(.*)`", problem):
-        inner = _DivergenceTable if "divergence" in path else None
-        inner = _ChangeTable if "change" in path else inner
-        table = inner or (_RuleTable if path else _File)
+        table: type[msgspec.Struct] = _RuleTable if path else _File
+        for part, of_part in (("divergence", _DivergenceTable), ("change", _ChangeTable)):
+            table = of_part if part in path else table
         path = f"{path}.{key[1]}" if path else key[1]
         problem += f"; valid keys: {', '.join(table.__struct_fields__)}"
         data = data.get(key[1])
