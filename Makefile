@@ -39,7 +39,6 @@ selfcheck: $(VENV)/installed-test
 checks: check-faults check-release
 check-faults: $(VENV)/installed-test
 	$(MAKE) selfcheck OPTIONS="--quick --only witnesses --only mutants"
-check-release: export DEVIATIONS = tests/corpus/known-2.1.2.toml
 check-release: $(VENV)/installed-test
 	$(BIN)/python -m schedproof.tools.journey docs/first-hour/plugin.md
 	$(MAKE) gate PROFILE=quick JOBS=1 TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30,ALL-R01

@@ -202,6 +202,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     rule: tuple[_RuleTable, ...]
 
 
+_ROWS = {"divergence": _DivergenceTable, "change": _ChangeTable}  # of a rule, by key
+
+
 def load(system: str, revision: str = "") -> tuple[Rule, ...]:
     """Return the rules of every system, those of `system`, in file order, then the user's own.
 
@@ -318,9 +321,8 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
     for step in re.findall(r"\w+", path):
         data = data[int(step) if isinstance(data, list) else step]
     if key := re.search(r"field `(.*)`", problem):
-        table: type[msgspec.Struct] = _RuleTable if path else _File
-        for part, of_part in (("divergence", _DivergenceTable), ("change", _ChangeTable)):
-            table = of_part if part in path else table
+        table = next((table for part, table in _ROWS.items() if part in path), None)
+        table = table or (_RuleTable if path else _File)
         path = f"{path}.{key[1]}" if path else key[1]
         problem += f"; valid keys: {', '.join(table.__struct_fields__)}"
         data = data.get(key[1])

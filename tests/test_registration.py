@@ -3,6 +3,7 @@
 import pytest
 
 import schedproof
+from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.model.target import ModelTarget
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.spec import systems
@@ -17,6 +18,7 @@ CHECKED = ["TOY-R01", "TOY-R02", "TOY-R03"]
 @pytest.fixture(autouse=True)
 def _registered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROFILES, "quick", Profile(20, 60, 60, 0))
     systems.register(TOY_SYSTEM)
     yield
     systems.unregister("toy")

@@ -17,7 +17,7 @@ from mkdocs.exceptions import PluginError
 from msgspec import inspect as types
 
 from schedproof.gate.corpus import folder as corpus_folder
-from schedproof.gate.judging import deviations, events, verdict
+from schedproof.gate.judging import coverage, deviations, events, verdict
 from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, replies, scenario
@@ -29,12 +29,16 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Expectation": scenario.Expectation,
     "Step": observation.Step,
     "Verdict": verdict.Verdict,
+    "Change": verdict.Change,
     "TargetInfo": verdict.TargetInfo,
     "EngineRun": verdict.EngineRun,
     "RuleVerdict": verdict.RuleVerdict,
     "Finding": verdict.Finding,
     "StartUp": replies.StartUp,
     "Refusal": verdict.Refusal,
+    "Coverage": coverage.Coverage,
+    "FileCoverage": coverage.FileCoverage,
+    "FunctionCoverage": coverage.FunctionCoverage,
     "Fault": verdict.Fault,
     "Deviation": deviations.Judged,
     "Entry": deviations.Entry,

@@ -1,35 +1,36 @@
 """`schedproof diff`: two targets, or a target and what was recorded of another, asked the same."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
 from ...model.errors import InputError
+from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
 from ...properties.checking.differential_target import Pair, Side
 from ...properties.checking.recording import Recorded
 from ..compare.baseline import read_baseline
 from ..compare.baseline_runs import Recording, record, replay_baseline
-from ..compare.context import Diff, Opening
-from ..compare.report import DiffReporter, SideNames, print_summary
-from ..compare.run import run_diff
+from ..compare.keeping import finding_of, keep_differences
+from ..compare.report import DiffReporter, SideNames, print_finding, print_summary
 from ..compare.setting import Setting, in_other_terms, read_setting, setting_of_baseline
-from ..compare.verdict import Compared, DiffVerdict, exit_code
+from ..compare.verdict import Compared, DiffFinding, DiffVerdict, exit_code
 from ..console import output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_file, check_places, option
 from ..files.writing import write
+from ..judging.base import Base, BaseOptions
+from ..judging.context import BreakOff, GateContext, GateOptions, GateResults
+from ..judging.deviations import Deviations
+from ..judging.judge import run_gate
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.verdict import TargetInfo
 from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened
-from ..targets.supported_releases import parse_release
 from ..targets.target_spec import TargetSpec, parse_target, replay_options
 from .options import Offline, SchedulerClass, StepLimit, TimeLimit
 from .project import from_project, with_its_target
@@ -71,10 +72,6 @@ def command(
         typer.Option("--set", help="KEY=VALUE: in every configuration; may be repeated"),
     ] = None,
     scheduler_cls: SchedulerClass = None,
-    against_base: Annotated[
-        bool,
-        typer.Option("--against-base", help="TARGET_B is the release's own scheduler class"),
-    ] = False,
     path_a: Annotated[
         Path | None,
         typer.Option(
@@ -108,8 +105,6 @@ def command(
         revision = None if from_project(context, "revision") else revision
     asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}
     asked |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
-    if against_base:
-        target_b = _base(target_a, target_b, scheduler_cls)
     _check_one_question(target_b, path_b, save, since, json_file, asked)
     profile, seed = profile or "ci", seed or 0
     if profile not in PROFILES:
@@ -140,23 +135,6 @@ def command(
     raise typer.Exit(code)
 
 
-def _base(target_a: str, target_b: str | None, scheduler_cls: str | None) -> str:
-    """The release whose class TARGET_A replaces.
-
-    Raises:
-        InputError: another target is named, or TARGET_A replaces none.
-    """
-    if target_b is not None:
-        raise InputError("--against-base", f"not together with TARGET_B {target_b!r}")
-    release, _, named = target_a.partition(":")
-    if parse_release(release) is None or not (named or scheduler_cls):
-        raise InputError(
-            "--against-base",
-            f"TARGET_A {target_a!r} has no base; valid: a release with --scheduler-cls CLASS",
-        )
-    return release
-
-
 class Begun(NamedTuple):
     """The options that every form of the command has."""
 
@@ -170,42 +148,102 @@ class Begun(NamedTuple):
     offline: bool
     jobs: int
 
+    def notice(self, text: str) -> None:
+        """Say a line in passing."""
+        output.notice(self.console)(text)
+
     def opened(self, spec: TargetSpec) -> AbstractContextManager[Opened]:
         """The target that a word names."""
-        notice = output.notice(self.console)
-        return opened(spec, step_limit=self.step_limit, offline=self.offline, report=notice)
+        return opened(spec, step_limit=self.step_limit, offline=self.offline, report=self.notice)
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    with begun.opened(specs[0]) as first, begun.opened(specs[1]) as second:
-        pair = Pair(*map(_side, (first, second), setting.sides))
-        options = [replay_options(spec, None, begun.step_limit) for spec in specs]
-        reported = SideNames((specs[0].text, specs[1].text), (options[0], options[1]))
-        openings = tuple(
-            Opening(spec, *terms, begun.step_limit)
-            for spec, terms in zip(specs, setting.sides, strict=True)
-        )
-        run = partial(_in_processes, openings=openings, jobs=begun.jobs)
-        return _compare(begun, reported, setting, pair, run, None)
+    """Two targets, given the same scenarios: a gate of the first beside the second, by no rule."""
+    options = _options(begun, specs[0], specs[1], setting)
+    found: list[DiffFinding] = []
+    reported = SideNames(
+        (specs[0].text, specs[1].text),
+        (replay_options(specs[0], None, begun.step_limit), _replay_b(begun, specs[1])),
+    )
+    _say_terms(begun, setting)
+    reporter = DiffReporter(begun.console)
+
+    def keep(gate: GateContext) -> Mapping[str, Any]:
+        reporter.close()
+        try:
+            for kept in keep_differences(gate, begun.max_differences):
+                finding = finding_of(gate, kept)
+                found.append(finding)
+                print_finding(begun.console, finding, kept, reported)
+        except TargetFault as fault:
+            gate.results.fault = gate.results.fault or BreakOff.of(fault, gate.stderr())
+        except KeyboardInterrupt:
+            gate.results.interrupted = True
+        _conclude(begun, gate, setting, found, None)
+        return {}
+
+    try:
+        _, results = run_gate(options, Deviations(), reporter, begun.notice, keep)
+    except ConfigRefused as refusal:
+        words = str(refusal).replace("the target refuses the configuration of every scale: ", "")
+        raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
+    finally:
+        reporter.close()
+    return _code(results, found)
 
 
-def _in_processes(diff: Diff, openings: tuple[Opening, ...], jobs: int) -> None:
-    diff.openings, diff.jobs = openings, jobs
-    run_diff(diff)
+def _options(begun: Begun, a: TargetSpec, b: TargetSpec, setting: Setting) -> GateOptions:
+    first, second = setting.sides
+    return GateOptions(
+        spec=a,
+        system=setting.system,
+        revision=setting.revision,
+        rules=(),
+        profile_name=begun.profile,
+        seed=begun.seed,
+        out=begun.out,
+        step_limit=begun.step_limit,
+        offline=begun.offline,
+        jobs=begun.jobs,
+        fixed=setting.fixed,
+        base=BaseOptions(b, (first, second), begun.max_differences),
+    )
 
 
 def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
     header, records = read_baseline(file)
     setting = setting_of_baseline(spec, header.system, header.revision)
-    names = (f"{header.target.spec} ({file})", spec.text)
-    options = (None, replay_options(spec, None, begun.step_limit))
+    begun = begun._replace(profile=header.profile, seed=header.seed)
+    recorded = TargetSpec(f"{header.target.spec} ({file})", "command")
+    both = setting._replace(sides=((header.system, header.revision), *setting.sides))
+    reported = SideNames((recorded.text, spec.text), (None, _replay_b(begun, spec)))
+    _say_terms(begun, both)
     with begun.opened(spec) as now:
         started = Started(header.target.name, header.target.version, frozenset())
         then = Side(Recorded(()), header.system, header.revision, started=started)
-        pair = Pair(then, _side(now, setting.sides[0]))
-        profile = begun._replace(profile=header.profile, seed=header.seed)
-        run = partial(replay_baseline, file=file, records=records)
-        return _compare(profile, SideNames(names, options), setting, pair, run, str(file))
+        pair = Pair(then, Side(now.target, *setting.sides[0], stderr=now.stderr))
+        options = _options(begun, recorded, spec, both)
+        reporter = DiffReporter(begun.console)
+        gate = GateContext(options, pair, reporter, now.stderr, base=Base(pair, ()))
+        try:
+            found = replay_baseline(gate, file, records)
+        finally:
+            reporter.close()
+    findings = [finding_of(gate, kept) for kept in found[: begun.max_differences]]
+    for finding, kept in zip(findings, found, strict=False):
+        print_finding(begun.console, finding, kept, reported)
+    _conclude(begun, gate, both, findings, str(file))
+    return _code(gate.results, findings)
+
+
+def _replay_b(begun: Begun, spec: TargetSpec) -> str:
+    return replay_options(spec, None, begun.step_limit)
+
+
+def _say_terms(begun: Begun, setting: Setting) -> None:
+    for name, (system, revision) in zip("AB", setting.sides, strict=True):
+        if system != setting.system:
+            output.say(begun.console, in_other_terms(name, setting, system, revision))
 
 
 def _save(begun: Begun, spec: TargetSpec, setting: Setting, file: Path) -> int:
@@ -216,91 +254,71 @@ def _save(begun: Begun, spec: TargetSpec, setting: Setting, file: Path) -> int:
         return record(begun.console, recording, begun.seed, file)
 
 
-def _compare(
+def _conclude(
     begun: Begun,
-    reported: SideNames,
+    gate: GateContext,
     setting: Setting,
-    pair: Pair,
-    run: Callable[[Diff], None],
+    found: Sequence[DiffFinding],
     baseline: str | None,
-) -> int:
-    """Run the comparison, print it, write it down; the exit code."""
-    reporter = DiffReporter(begun.console, reported)
-    if setting.fixed:
-        values = ", ".join(f"{key} {json.dumps(one)}" for key, one in setting.fixed.items())
-        output.say(begun.console, f"in every configuration: {values}")
-    for name, side in zip("AB", pair.sides, strict=True):
-        if side.system != setting.system:
-            output.say(begun.console, in_other_terms(name, setting, side.system, side.revision))
-    diff = Diff(
-        pair=pair,
-        specs=reported.names,
-        system=setting.system,
-        revision=setting.revision,
-        fixed=setting.fixed,
-        profile_name=begun.profile,
-        seed=begun.seed,
-        max_differences=begun.max_differences,
-        out=begun.out,
-        report=reporter,
-    )
-    try:
-        run(diff)
-    finally:
-        reporter.close()
-    verdict = _verdict(diff, baseline)
+) -> None:
+    """Print the result, and write it down."""
+    verdict = _verdict(gate, found, baseline)
     if begun.json_file is not None:
         write(begun.json_file, output.as_json(verdict))
-    print_summary(begun.console, verdict, _left_out(diff))
-    if diff.interrupted:
+    print_summary(begun.console, verdict, _left_out(gate, found))
+    if gate.results.interrupted:
         output.fail(f"{why()}: the result is about what ran until then")
-    if diff.fault is not None:
-        output.fail(diff.fault.text)
-        output.print_details(diff.fault.details)
-    return verdict.exit_code
+    if gate.results.fault is not None:
+        output.fail(gate.results.fault.text)
+        output.print_details(gate.results.fault.details)
 
 
-def _verdict(diff: Diff, baseline: str | None) -> DiffVerdict:
-    covered = diff.pair.coverage
-    complete = not diff.interrupted and diff.fault is None
+def _code(results: GateResults, found: Sequence[DiffFinding]) -> int:
+    complete = not results.interrupted and results.fault is None
+    return exit_code(len(found), results.compared.coverage.steps, complete)
+
+
+def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | None) -> DiffVerdict:
+    options, results = gate.options, gate.results
+    assert gate.base is not None
+    assert options.base is not None
+    covered = results.compared.coverage
     infos = []
-    for spec, side in zip(diff.specs, diff.pair.sides, strict=True):
+    for spec, side in zip((options.spec, options.base.spec), gate.base.pair.sides, strict=True):
         started = side.started
-        said = (started.name, started.version) if started is not None else ("", "")
-        infos.append(TargetInfo(spec, *said))
+        about = (started.name, started.version) if started is not None else ("", "")
+        infos.append(TargetInfo(spec.text, *about))
     return DiffVerdict(
         a=infos[0],
         b=infos[1],
-        system=diff.system,
-        revision=diff.revision,
-        fixed=diff.fixed,
-        profile=diff.profile_name,
-        seed=diff.seed,
-        engines=tuple(diff.engines),
-        differences=tuple(diff.found.values()),
+        system=options.system,
+        revision=options.revision,
+        fixed=options.fixed,
+        profile=options.profile_name,
+        seed=options.seed,
+        engines=tuple(results.engines),
+        differences=tuple(found),
         compared=Compared(
             covered.steps,
             dict(sorted(covered.fields.items())),
             dict(covered.events),
             covered.both_failed,
         ),
-        exit_code=exit_code(len(diff.found), covered.steps, complete),
+        exit_code=_code(results, found),
         baseline=baseline,
-        interrupted=diff.interrupted,
-        fault=None if diff.fault is None else diff.fault.text,
+        interrupted=results.interrupted,
+        fault=None if results.fault is None else results.fault.text,
     )
 
 
-def _left_out(diff: Diff) -> list[str]:
-    said = {words for words in diff.pair.cannot_abort.values() if words}
-    lines = [f"aborts left out: {words}" for words in sorted(said)]
-    if diff.enough:
-        lines.append(f"looked no further after {len(diff.found)} (--max-differences)")
+def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
+    """What was not asked of them, or looked for no further."""
+    unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
+    lines = [f"aborts left out: {words}" for words in sorted(unable)]
+    assert gate.options.base is not None
+    if len(found) >= gate.options.base.enough:
+        lines.append(f"looked no further after {len(found)} (--max-differences)")
     return lines
-
-
-def _side(target: Opened, terms: tuple[str, str]) -> Side:
-    return Side(target.target, *terms, stderr=target.stderr)
 
 
 def _check_one_question(

@@ -6,8 +6,10 @@ import sys
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -17,21 +19,28 @@ from ...model.faults import ConfigRefused, TargetCrashed
 from ...model.systems import check_system
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
+from ..compare.change import ChangeReporter, base_of, base_options, changes_of
 from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
+from ..files.writing import told, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
-from ..judging.judge import run_gate
+from ..judging.judge import no_fields, run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
+from ..judging.rule_choice import NO_LOCKSTEP
 from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
+from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec
+from ..web.coverage import coverage_page
 from .options import (
+    AgainstBase,
+    BaseOption,
     BeyondStartUp,
     ClassPath,
     ExcludeOption,
@@ -119,10 +128,19 @@ def command(
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
+    base: BaseOption = None,
+    against_base: AgainstBase = False,
     beyond_start_up: BeyondStartUp = False,
     jobs: Annotated[
         int, typer.Option(help="processes that run scales and engines; the verdict is the same")
     ] = 1,
+    coverage: Annotated[
+        bool,
+        typer.Option(
+            "--coverage/--no-coverage",
+            help="name the lines and functions of the target's own modules that no run entered",
+        ),
+    ] = True,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
     use_rules(own_rules)
@@ -140,6 +158,9 @@ def command(
     catalogue, known = load(system, revision or spec.default_revision() or ""), Deviations()
     if deviations is not None:
         known = read_deviations(deviations, system, catalogue, date.today())
+    beside = base_of(spec, against_base, base)
+    # The base is compared with instead of a model.
+    model = NO_LOCKSTEP if beside is not None and lockstep is None else lockstep
     options = gate_options(
         spec,
         system=system,
@@ -154,25 +175,50 @@ def command(
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
-        lockstep=lockstep,
+        lockstep=model,
         changes=changes or (),
         exclude=left_out(context, exclude, rule, system),
         by_design=known.by_design,
         own_rules=own_rules,
     )
+    if beside is not None:
+        own = base_options(beside, options.system, options.revision)
+        options = replace(options, base=own, lockstep=lockstep)
     console = output.make_console()
-    with reporters(console, catalogue, asked) as fan_out, say_which_system(spec, system_named):
-        verdict, results = run_gate(options, known, fan_out, output.notice(console))
+    printer = Terminal if beside is None else ChangeReporter
+    finish = no_fields if beside is None else changes_of
+    with (
+        reporters(console, catalogue, asked, printer) as fan_out,
+        say_which_system(spec, system_named),
+        coverage_counted(options, coverage) as options,
+    ):
+        verdict, results = run_gate(options, known, fan_out, output.notice(console), finish)
     if results.interrupted:
         output.fail(f"{why()}: {UNTIL_THEN}")
     if results.fault is not None:
         output.fail(results.fault.text)
         output.print_details(results.fault.details)
+    if verdict.coverage is not None:
+        page = Path(verdict.coverage.page)
+        with told(page):
+            page.parent.mkdir(parents=True, exist_ok=True)
+        write(page, coverage_page(verdict.target, verdict.coverage).encode())
     if open_page:
         _open_first(console, verdict, options)
     for error in fan_out.failed:
         output.fail(str(error))
     raise typer.Exit(USAGE if fan_out.failed else verdict.exit_code)
+
+
+@contextmanager
+def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
+    """The options, with a folder for what the target enters, where its code is Python's: a model
+    has none, and of a command it is not known."""
+    if not wanted or options.spec.kind in ("model", "command"):
+        yield options
+        return
+    with TemporaryDirectory(prefix="schedproof-coverage-") as folder:
+        yield replace(options, spec=replace(options.spec, coverage=Path(folder)))
 
 
 @contextmanager

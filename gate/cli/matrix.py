@@ -9,7 +9,7 @@ import typer
 from ...model.errors import InputError
 from ..console import INCONCLUSIVE, output
 from ..console.interrupts import why
-from ..console.option_checks import at_least, check_unicode
+from ..console.option_checks import at_least, check_unicode, option
 from ..files.writing import write
 from ..judging.profiles import PROFILES
 from ..matrix.cells import Judged, cells_of, run_cells
@@ -17,7 +17,8 @@ from ..matrix.table import BROKEN, matrix_of, page_of
 from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
-from .options import TimeLimit
+from ..targets.target_spec import parse_target
+from .options import ClassPath, SchedulerClass, TimeLimit
 
 
 def command(
@@ -35,6 +36,8 @@ def command(
         str | None, typer.Option(help="a Dask scheduler instead of --jobs, tcp://HOST:PORT")
     ] = None,
     time_limit: TimeLimit = None,
+    scheduler_cls: SchedulerClass = None,
+    path: ClassPath = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -44,6 +47,9 @@ def command(
     ] = Path("schedproof-matrix"),
 ) -> None:
     """Judge many releases, each in every configuration of its system; the same command goes on.
+
+    With --scheduler-cls, judge that class on each release, against the release's own: what has to
+    change before the class runs on a new release. These gates run again each time.
 
     0: every gate gave a verdict, whatever it says; 3: some gave none, or it was broken off.
     """
@@ -57,7 +63,13 @@ def command(
     targets: list[str] = []
     for release in releases:
         targets += [release] if "==" in release else releases_of(release)
-    cells = cells_of(list(dict.fromkeys(targets)), profile, seed)
+    targets = list(dict.fromkeys(targets))
+    scheduler = ""
+    if scheduler_cls is not None:  # the same class on each release
+        with option("--scheduler-cls"):
+            specs = [parse_target(target, path, scheduler_cls) for target in targets]
+        scheduler = specs[0].scheduler
+    cells = cells_of(targets, profile, seed, scheduler)
     console = output.make_console()
     done = 0
 
@@ -76,6 +88,8 @@ def command(
     matrix = matrix_of(judged, profile, seed)
     given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}
     options = [f"{key}={value}" for key, (value, usual) in given.items() if value != usual]
+    options += [f"--scheduler-cls={scheduler_cls}"] if scheduler_cls is not None else []
+    options += [f"--path={path}"] if path is not None else []
     words = shlex.join(["schedproof", "matrix", *releases, *options])
     write(out / "matrix.json", output.as_json(matrix))
     write(out / "matrix.md", page_of(matrix, words).encode())

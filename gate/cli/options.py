@@ -87,6 +87,21 @@ SchedulerClass = Annotated[
         help="in the place of the release's own: PACKAGE.MODULE.CLASS or FILE.py:CLASS",
     ),
 ]
+BaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--base",
+        help="count only what this target keeps in the same scenarios: a target, or of a checkout "
+        "another revision of its repository",
+    ),
+]
+AgainstBase = Annotated[
+    bool,
+    typer.Option(
+        "--against-base",
+        help="--base is the release's own class, from which --scheduler-cls is derived",
+    ),
+]
 
 
 BeyondStartUp = Annotated[

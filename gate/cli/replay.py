@@ -1,32 +1,42 @@
 """`schedproof replay`: one scenario on a target, every step shown and judged."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import Step
+from ...model.scenario import Scenario
+from ...model.systems import resolve_revision
+from ...properties.checking.differential_target import Pair, Side
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
+from ..compare.change import base_of
+from ..compare.keeping import Kept
+from ..compare.report import print_difference
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.builtin_scenarios import scenario_named
 from ..files.scenario_file import FileError
+from ..judging.base import Noted
 from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by, lockstep_of
 from ..reports.outcome import start_line
 from ..targets.factory import opened
-from ..targets.target_spec import MEMORY_LIMIT, replay_options
+from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, recorded
 from .options import (
+    AgainstBase,
+    BaseOption,
     BeyondStartUp,
     CheckoutPath,
     ExcludeOption,
@@ -70,6 +80,8 @@ def command(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    base: BaseOption = None,
+    against_base: AgainstBase = False,
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
@@ -90,6 +102,9 @@ def command(
     if perfetto is not None:
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
+    if (beside_it := base_of(spec, against_base, base)) is not None:
+        limits = step_limit, memory_limit
+        raise typer.Exit(_beside(console, read, (spec, beside_it), limits, offline))
     lines, steps = StepLines(console.print, read.config, fold=fold), list[Step]()
     waiting = output.busy(console, "replaying") if quiet else nullcontext(lambda _: None)
 
@@ -147,6 +162,36 @@ def command(
     for line in outcome.unmet:
         output.say(console, f"not as expected: {line}")
     raise typer.Exit(_conclude(console, read, outcome, rules if rule else (), idle))
+
+
+def _beside(
+    console: Console,
+    scenario: Scenario,
+    specs: tuple[TargetSpec, TargetSpec],
+    limits: tuple[float, int],
+    offline: bool,
+) -> int:
+    """Run a scenario on a target and its base, and show the step in which they differ."""
+    system = scenario.system
+    revision = resolve_revision(system, scenario.revision)
+    with ExitStack() as stack:
+        sides = []
+        for spec in specs:
+            there = stack.enter_context(
+                opened(spec, step_limit=limits[0], memory_limit=limits[1], offline=offline)
+            )
+            sides.append(Side(there.target, system, revision, there.stderr))
+        pair = Pair(*sides)
+        outcome = replay(pair, scenario, ())
+        found = pair.difference
+        if found is None:
+            console.print(f"no difference in {outcome.steps} steps")
+            return CONFORMS
+        replay(pair, scenario, (), last_step=found.step)
+        before = tuple(both for both in pair.recent if both.number < found.step)
+    kept = Kept(Noted(scenario, "", ""), found, "", before)
+    print_difference(console, kept, [spec.text for spec in specs])
+    return BROKEN
 
 
 def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -> None:

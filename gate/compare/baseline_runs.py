@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,23 +17,25 @@ from ...model.replies import Started
 from ...model.scenario import Scenario
 from ...model.target import Target
 from ...properties.checking.difference import Difference
-from ...properties.checking.differential_target import Both
 from ...properties.checking.recording import Recorded, Recorder, RecordError
 from ...properties.checking.replay import replay
+from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
 from ..console import CONFORMS, interrupts, output
 from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
 from ..files.scenario_file import FileError, scenario_json
-from ..judging.context import BreakOff
+from ..judging.base import Noted
+from ..judging.context import BreakOff, GateContext
 from ..judging.events import Progress
 from ..judging.profiles import PROFILES
-from ..judging.verdict import TargetInfo
+from ..judging.verdict import EngineRun, TargetInfo
 from ..targets import probe as probing
 from ..targets.probe import ProbeRequest
 from .baseline import Header, Record, writer
-from .context import BOTH_FAILED, Diff, book
-from .keeping import keep
+from .keeping import Kept, written
+
+FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})  # the run is over, and that is an answer, too
 
 
 class Recording(NamedTuple):
@@ -115,7 +117,7 @@ def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
         found.setdefault(scenario_json(scenario), scenario)
 
     options = SearchOptions(
-        asked.target, asked.system, asked.revision, (), scale, BOTH_FAILED, fixed=asked.fixed
+        asked.target, asked.system, asked.revision, (), scale, FAILS, fixed=asked.fixed
     )
     search = Search(options, Hooks(watch=lambda _: interrupts.check(), ended=note))
     with interrupts.instead():
@@ -124,8 +126,10 @@ def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
 
 
 def replay_baseline(
-    diff: Diff, file: Path, records: Iterator[tuple[int, Record, Scenario]]
-) -> None:
+    gate: GateContext,
+    file: Path,
+    records: Iterator[tuple[int, Record, Scenario]],
+) -> list[Kept]:
     """Every scenario of a baseline on the target; of each difference the smallest is kept.
 
     Raises:
@@ -134,57 +138,61 @@ def replay_baseline(
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()
-    smallest: dict[str, _Seen] = {}
+    smallest: dict[str, Kept] = {}
     complete = False
     try:
         for line, record, scenario in records:
-            diff.report(Progress("baseline", totals["runs"], 0, totals["steps"]))
-            difference = _difference(diff, file, line, record, scenario, totals)
-            if difference is not None:
-                one = _Seen(record, scenario, difference, tuple(diff.pair.recent))
-                before = smallest.get(difference.shape)
-                totals[difference.shape] += 1
-                if before is None or size(scenario) < size(before.scenario):
-                    smallest[difference.shape] = one
+            gate.report(Progress("baseline", totals["runs"], 0, totals["steps"]))
+            kept = _difference(gate, file, line, record, scenario, totals)
+            if kept is not None:
+                shape = kept.difference.shape
+                totals[shape] += 1
+                before = smallest.get(shape)
+                if before is None or size(scenario) < size(before.noted.scenario):
+                    smallest[shape] = kept
         complete = True
     except KeyboardInterrupt:
-        diff.interrupted = True
+        gate.results.interrupted = True
     except TargetFault as fault:
-        diff.fault = BreakOff.of(fault, diff.stderr())
-    book(diff, "baseline", "recorded", totals, began, complete)
-    for shape, one in sorted(smallest.items(), key=lambda item: size(item[1].scenario)):
-        if diff.enough:
-            break
-        keep(
-            *(diff, one.record.engine, one.record.scale, one.scenario, one.difference, one.recent),
-            seen=totals[shape],
-        )
-
-
-class _Seen(NamedTuple):
-    record: Record
-    scenario: Scenario
-    difference: Difference
-    recent: Sequence[Both]
+        gate.results.fault = BreakOff.of(fault, gate.stderr())
+    seconds = time.monotonic() - began
+    gate.results.engines.append(EngineRun.of("baseline", "recorded", totals, seconds, complete))
+    by_size = sorted(smallest.items(), key=lambda item: size(item[1].noted.scenario))
+    return [written(gate, kept._replace(seen=totals[shape])) for shape, kept in by_size]
 
 
 def _difference(
-    diff: Diff,
+    gate: GateContext,
     file: Path,
     line: int,
     record: Record,
     scenario: Scenario,
     totals: Counter[str],
-) -> Difference | None:
-    pair = diff.pair
-    pair.refused.clear()
+) -> Kept | None:
+    """How the target differs from what was recorded of one scenario."""
+    assert gate.base is not None
+    pair = gate.base.pair
+    pair.coverage.refused.clear()
     pair.sides[0].target = Recorded(record.answers)
+    difference: Difference | None = None
+    earlier: Difference | None = None
     try:
         outcome = replay(pair, scenario, ())
     except RecordError as error:
         raise FileError(f"{file}: line {line}: {error}") from None
     except (ConfigRefused, InputError):
-        totals["refused"] += not pair.refused
-        return next((one.difference for one in pair.refused.values()), None)
-    totals.update(outcome.counts)
-    return pair.difference
+        for refused in pair.coverage.refused.values():
+            difference = refused.difference
+        totals["refused"] += difference is None
+    else:
+        totals.update(outcome.counts)
+        difference = pair.difference
+        earlier = pair.differences[-2] if len(pair.differences) > 1 else None
+    if difference is None:
+        return None
+    noted = Noted(scenario, record.engine, record.scale, difference)
+    if difference.fields:  # once more, up to there, for the steps before it
+        pair.sides[0].target = Recorded(record.answers)
+        replay(pair, scenario, (), last_step=difference.step)
+    recent = tuple(both for both in pair.recent if both.number < difference.step)
+    return Kept(noted, difference, "", recent, earlier)

@@ -1,7 +1,8 @@
-"""A difference is shrunk, shown once more, written down, and only then reported."""
+"""A difference between two targets is shrunk, shown once more, written down, and then reported."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -9,130 +10,169 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Request, Scenario
 from ...properties.checking.difference import HANG, Difference
-from ...properties.checking.differential_target import Both, Pair
+from ...properties.checking.differential_target import RANKS, Both, Pair
 from ...properties.checking.replay import replay
 from ...properties.checking.translation import translated
+from ...properties.search.state import size
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink, until
 from ..files.scenario_file import write_scenario
-from .context import Diff, DiffFound
+from ..judging.base import Noted
+from ..judging.context import GateContext
 from .verdict import DiffFinding
 
+# Steps that shrinking a long scenario may take on each target.
+SHRINK_STEPS = 20_000
 
-def keep_smallest(
-    diff: Diff,
-    engine: str,
-    scale: str,
-    scenario: Scenario,
-    found_after: float,
-    attempts: int,
-    shrunk_in: float = 0.0,
-) -> None:
-    """Shrink a scenario that differs, show it once more, and keep it.
+
+class Kept(NamedTuple):
+    """A difference in the smallest scenario that was found, which `path` has.
+
+    Attributes:
+        recent: the steps before it, on both.
+        earlier: a harmless difference of the same run before it.
+        seen: the runs that showed it.
+    """
+
+    noted: Noted
+    difference: Difference
+    path: str
+    recent: Sequence[Both] = ()
+    earlier: Difference | None = None
+    seen: int = 1
+    shrunk_in: float = 0.0
+
+
+def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
+    """Keep at most this many of the differences that a gate has noted, the gravest first.
+
+    What a gate noted that was broken off is kept as it was found.
 
     Raises:
-        TargetBroken: it does not differ again; the scenario is written down all the same.
+        TargetBroken: one does not show again; its scenario is written down all the same.
     """
-    began = time.monotonic()
-    first = differs(diff.pair, scenario, None)
-    if first is None:
-        path = write_scenario(scenario, diff.out, "flaky-difference")
-        why = f"a difference did not show again in the same scenario ({path})"
-        raise TargetBroken("step", f"{why}: a target is not deterministic", "")
+    assert gate.base is not None
+    compared = gate.base.compared
+    noted = [*compared.differences.values(), *_refused(gate)]
+    noted.sort(key=_gravest_first)
+    for one in noted[:most]:
+        assert one.difference is not None
+        seen = compared.seen[one.difference.shape] or 1
+        if gate.results.broken_off or not one.engine:
+            kept = Kept(one, one.difference, "")
+        else:
+            kept = _smallest(gate, one, shrinks)
+        yield written(gate, kept._replace(seen=seen))
+
+
+def _gravest_first(noted: Noted) -> tuple[int, tuple[int, int]]:
+    assert noted.difference is not None
+    return RANKS.index(noted.difference.kind), size(noted.scenario)
+
+
+def _refused(gate: GateContext) -> list[Noted]:
+    """Configurations that one target takes and the other refuses: one request shows them."""
+    assert gate.base is not None
+    request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
+    options = gate.options
+    return [
+        Noted(
+            Scenario(
+                system=options.system,
+                revision=options.revision,
+                config=dict(refused.config),
+                requests=(request,),
+            ),
+            engine="",
+            scale="any",
+            difference=refused.difference,
+        )
+        for refused in gate.base.pair.coverage.refused.values()
+    ]
+
+
+def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
+    """Shrink a scenario that differs, and show it once more."""
+    assert gate.base is not None
+    assert noted.difference is not None
+    pair, began, shape = gate.base.pair, time.monotonic(), noted.difference.shape
+    first, scenario = noted.difference, noted.scenario
+    attempts = min(gate.options.profile.shrink_attempts, SHRINK_STEPS // (first.step + 1))
     if first.kind == HANG:
         attempts = min(attempts, HANG_ATTEMPTS)
 
     def still_differs(candidate: Scenario) -> bool:
-        if any(candidate.config.get(key, 0) != value for key, value in diff.fixed.items()):
+        fixed = gate.options.fixed
+        if any(candidate.config.get(key, 0) != value for key, value in fixed.items()):
             return False
-        again = differs(diff.pair, candidate, first.step)
-        return again is not None and again.shape == first.shape
+        return differs(pair, candidate, shape, first.step) is not None
 
-    cut = until(scenario, first.step)
-    if cut != scenario and still_differs(cut):
-        scenario = cut
-    smallest = shrink(scenario, still_differs, min(attempts, diff.profile.shrink_attempts))
-    shown = differs(diff.pair, smallest, first.step)
-    if shown is None or shown.shape != first.shape:
-        path = write_scenario(smallest, diff.out, f"flaky-{first.kind}")
-        why = f"{first.shape} did not show again in the same scenario ({path})"
+    if shrinks:
+        cut = until(scenario, first.step)
+        if cut != scenario and still_differs(cut):
+            scenario = cut
+        scenario = shrink(scenario, still_differs, attempts)
+    shown = differs(pair, scenario, shape, first.step)
+    if shown is None:
+        path = write_scenario(scenario, gate.options.out, f"flaky-{first.kind}")
+        why = f"{shape} did not show again in the same scenario ({path})"
         raise TargetBroken("step", f"{why}: a target is not deterministic", "")
-    seconds = shrunk_in + time.monotonic() - began
-    before = tuple(diff.pair.recent)
-    keep(
-        *(diff, engine, scale, smallest, shown, before, found_after, seconds),
-        earlier=diff.pair.earlier,
-    )
+    number = pair.differences.index(shown)
+    earlier = pair.differences[number - 1] if number else None
+    recent = tuple(both for both in pair.recent if both.number < shown.step)
+    smallest = noted._replace(scenario=scenario, difference=shown)
+    return Kept(smallest, shown, "", recent, earlier, shrunk_in=time.monotonic() - began)
 
 
-def differs(pair: Pair, scenario: Scenario, last_step: int | None) -> Difference | None:
-    """How both differ in this scenario, up to a step; None where they do not, or refuse it."""
+def differs(pair: Pair, scenario: Scenario, shape: str, last_step: int) -> Difference | None:
+    """The difference of this shape that a scenario shows up to a step; None where there is none, or
+    a target refuses it."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
         return None
-    return pair.difference
+    return next((one for one in pair.differences if one.shape == shape), None)
 
 
-def keep_refused(diff: Diff) -> None:
-    """Configurations that one target takes and the other refuses: one request is enough."""
-    for shape, refused in diff.pair.refused.items():
-        if diff.enough:
-            return
-        if shape not in diff.found:
-            one = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
-            scenario = Scenario(
-                system=diff.system,
-                revision=diff.revision,
-                config=dict(refused.config),
-                requests=(one,),
-            )
-            keep(diff, "hypothesis", "any", scenario, refused.difference, ())
-
-
-def keep(
-    diff: Diff,
-    engine: str,
-    scale: str,
-    scenario: Scenario,
-    difference: Difference,
-    recent: Sequence[Both],
-    found_after: float = 0.0,
-    shrunk_in: float = 0.0,
-    seen: int | None = None,
-    earlier: Difference | None = None,
-) -> None:
-    """Write the scenario down, for B in its own terms where these are others, and report it."""
-    first, second = diff.specs
-    title = f"{difference.kind} between {first} and {second}"
+def written(gate: GateContext, kept: Kept) -> Kept:
+    """Write the scenario of a difference down."""
+    options, noted, difference = gate.options, kept.noted, kept.difference
+    assert options.base is not None
+    title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"
     origin = {
-        "engine": engine,
+        "engine": noted.engine or "hypothesis",
         "note": f"{title}: {difference.message}",
-        "seed": diff.seed if engine == "hypothesis" else None,
+        "seed": options.seed if noted.engine != "corpus" else None,
     }
-    named = replace(scenario, name=title, origin=origin)
-    path = write_scenario(named, diff.out, f"diff-{difference.kind}")
-    finding = DiffFinding(
+    named = replace(noted.scenario, name=title, origin=origin)
+    path = write_scenario(named, options.out, f"diff-{difference.kind}")
+    return kept._replace(noted=noted._replace(scenario=named), path=str(path))
+
+
+def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
+    """A difference as data; B has a file of its own where its terms are others."""
+    noted, difference = kept.noted, kept.difference
+    return DiffFinding(
         kind=difference.kind,
         shape=difference.shape,
-        engine=engine,
-        scale=scale,
-        scenario=str(path),
+        engine=noted.engine or "hypothesis",
+        scale=noted.scale,
+        scenario=kept.path,
         step=difference.step,
         message=difference.message,
-        requests=len(scenario.requests),
+        requests=len(noted.scenario.requests),
         fields={one.field: {"a": one.first, "b": one.second} for one in difference.fields},
         words=difference.words,
-        scenario_b=_for_second(diff, named),
-        found_after=found_after,
-        shrunk_in=shrunk_in,
-        seen=seen,
+        scenario_b=_for_second(gate, noted.scenario),
+        found_after=noted.found_after,
+        shrunk_in=kept.shrunk_in,
+        seen=kept.seen,
     )
-    diff.found[difference.shape] = finding
-    diff.report(DiffFound(finding, named, difference, recent, earlier))
 
 
-def _for_second(diff: Diff, scenario: Scenario) -> str | None:
-    other = diff.pair.sides[1]
+def _for_second(gate: GateContext, scenario: Scenario) -> str | None:
+    """The file that B replays where its terms are others."""
+    assert gate.base is not None
+    other = gate.base.pair.sides[1]
     if other.system == scenario.system:
         return None
     config = translated(
@@ -140,4 +180,4 @@ def _for_second(diff: Diff, scenario: Scenario) -> str | None:
         *(other.system, other.revision),
     )
     own = replace(scenario, system=other.system, revision=other.revision, config=config)
-    return str(write_scenario(own, diff.out, "diff-b"))
+    return str(write_scenario(own, gate.options.out, "diff-b"))

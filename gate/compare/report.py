@@ -13,9 +13,9 @@ from ...properties.checking.difference import CLASSES, only, plain
 from ...properties.checking.lockstep import Differing
 from ..console import output
 from ..console.step_lines import step_line
-from ..judging.events import Notice, Progress
-from .context import DiffFound
-from .verdict import DiffVerdict
+from ..judging.events import Began, Event, Notice, Progress
+from .keeping import Kept
+from .verdict import DiffFinding, DiffVerdict
 
 EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
@@ -28,62 +28,37 @@ class SideNames(NamedTuple):
 
 
 class DiffReporter:
-    """Prints events as they come: differences at once, progress only on a terminal."""
+    """Prints what a comparison says in passing, and progress on a terminal."""
 
-    def __init__(self, console: Console, reported: SideNames) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._told = reported
         self._status = console.status("") if console.is_terminal else None
 
-    def __call__(self, event: Notice | Progress | DiffFound) -> None:
-        if isinstance(event, Notice):
-            self._console.print(output.one_line(event.text), style="dim", markup=False)
-        elif isinstance(event, Progress):
-            if self._status is not None:
-                of = f" of {event.of}" if event.of else ""
-                self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")
-                self._status.start()
-        else:
-            self.close()
-            print_difference(self._console, event, self._told)
+    def __call__(self, event: Event) -> None:
+        """Print one event."""
+        if isinstance(event, Began) and event.base is not None:
+            sides = zip("AB", (event.target, event.base), strict=True)
+            names = "; ".join(f"{side}: {one.name} {one.version}" for side, one in sides)
+            self._dim(f"{names}; scales {', '.join(event.scales)}")
+        elif isinstance(event, Notice):
+            self._dim(event.text.replace("the target refuses", "one of them refuses"))
+        elif isinstance(event, Progress) and self._status is not None:
+            of = f" of {event.of}" if event.of else ""
+            self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")
+            self._status.start()
+
+    def _dim(self, text: str) -> None:
+        self._console.print(output.one_line(text), style="dim", markup=False)
 
     def close(self) -> None:
         if self._status is not None:
             self._status.stop()
 
 
-def print_difference(console: Console, found: DiffFound, reported: SideNames) -> None:
-    """Class, scenario, the steps before, the step on both, what it means, and how to replay it."""
-    finding, difference = found.finding, found.difference
-    console.print(
-        f"[red]DIFFERS[/red] [bold]{finding.kind}[/bold] "
-        f"{escape(output.one_line(CLASSES[finding.kind]))}"
-    )
+def print_finding(console: Console, finding: DiffFinding, found: Kept, reported: SideNames) -> None:
+    """A difference, how to replay it, and how it was found."""
+    print_difference(console, found, reported.names)
     plain = Lines(console)
-    what = difference.shape.partition(": ")[2] if difference.fields else difference.message
-    plain(f"  step {finding.step}:  {what}")
-    plain(f"  config:   {output.scenario_config(found.scenario)}")
-    for line in output.request_lines(found.scenario):
-        plain(f"  {line}")
-    last, config = None, found.scenario.config
-    if found.recent:
-        plain("  steps before, with what changed:")
-    for number, step, _ in found.recent:
-        plain(f"    {step_line(number, step, last, config)}")
-        last = step
-    if found.earlier is not None:
-        plain(f"  before, in step {found.earlier.step}, {found.earlier.shape}: known, see above")
-    first, second = difference.steps
-    if first is not None and second is not None:
-        plain("  then:")
-        plain(f"    A {step_line(finding.step, first, last, config)}")
-        plain(f"    B {step_line(finding.step, second, last, config)}")
-        console.print(_side_by_side(found, reported.names))
-        plain("  in words:")
-        for line in difference.words:
-            plain(f"    {line}")
-    if difference.details:
-        output.print_details(difference.details, console)
     plain(f"  scenario: {finding.scenario}")
     files = (finding.scenario, finding.scenario_b or finding.scenario)
     for name, file, options in zip("AB", files, reported.options, strict=True):
@@ -94,10 +69,44 @@ def print_difference(console: Console, found: DiffFound, reported: SideNames) ->
     timing = f"found after {finding.found_after:.1f} s"
     if finding.shrunk_in:
         timing += f", shrunk in {finding.shrunk_in:.1f} s"
-    if finding.seen is not None:
+    if reported.options[0] is None:
         timing = f"in {finding.seen} recorded runs; this is the smallest, it cannot be shrunk"
     plain(f"  {finding.engine}, {finding.scale} scale: {timing}")
     plain("")
+
+
+def print_difference(console: Console, found: Kept, names: Sequence[str]) -> None:
+    """Class, scenario, the steps before, the step on both, and what it means."""
+    difference, scenario = found.difference, found.noted.scenario
+    console.print(
+        f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
+        f"{escape(output.one_line(CLASSES[difference.kind]))}"
+    )
+    plain = Lines(console)
+    what = difference.shape.partition(": ")[2] if difference.fields else difference.message
+    plain(f"  step {difference.step}:  {what}")
+    plain(f"  config:   {output.scenario_config(scenario)}")
+    for line in output.request_lines(scenario):
+        plain(f"  {line}")
+    last, config = None, scenario.config
+    if found.recent:
+        plain("  steps before, with what changed:")
+    for number, step, _ in found.recent:
+        plain(f"    {step_line(number, step, last, config)}")
+        last = step
+    if found.earlier is not None:
+        plain(f"  before, in step {found.earlier.step}, {found.earlier.shape}")
+    first, second = difference.steps
+    if first is not None and second is not None:
+        plain("  then:")
+        plain(f"    A {step_line(difference.step, first, last, config)}")
+        plain(f"    B {step_line(difference.step, second, last, config)}")
+        console.print(_side_by_side(found, names))
+        plain("  in words:")
+        for line in difference.words:
+            plain(f"    {line}")
+    if difference.details:
+        output.print_details(difference.details, console)
 
 
 class Lines:
@@ -110,7 +119,7 @@ class Lines:
         output.say(self._console, output.one_line(line))
 
 
-def _side_by_side(found: DiffFound, names: Sequence[str]) -> Table:
+def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for head in (
         "    differs in",

@@ -1,7 +1,8 @@
 """What a gate is asked, what it works with, and what it has found so far."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,9 @@ from typing import Any, NamedTuple
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
+from ...properties.checking.differential_target import Pair, Side
 from ...properties.checking.replay import Outcome
+from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import (
     NEVER_CRASHES,
     NEVER_HANGS,
@@ -19,10 +22,13 @@ from ...properties.rules.registry import (
 )
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
+from ..targets.factory import opened
+from ..targets.pipe import PipeTarget
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
-from .deviations import Deviations, State
+from .base import Base, BaseOptions, Compared
+from .deviations import Deviations, New, State
 from .events import Report
 from .profiles import PROFILES, Profile
 
@@ -51,6 +57,7 @@ class GateOptions:
         lockstep: the revision whose model decides beside the target, or "none", if one is asked
             for.
         fixed: keys of the configuration that have this value in every run.
+        base: the target that this one is compared with: only what it keeps is counted.
     """
 
     spec: TargetSpec
@@ -75,6 +82,7 @@ class GateOptions:
     imports: tuple[str, ...] = ()
     lockstep: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    base: BaseOptions | None = None
 
     @property
     def profile(self) -> Profile:
@@ -116,6 +124,7 @@ class GateResults:
         deviation_status: by the number of a known deviation, whether it was met, and how.
         refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
+        compared: what came out beside a base.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -129,6 +138,7 @@ class GateResults:
     interrupted: bool = False
     hung: bool = False
     fault: BreakOff | None = None
+    compared: Compared = field(default_factory=Compared)
 
     def count(self, outcome: Outcome) -> None:
         """Add what a replay exercised."""
@@ -144,6 +154,8 @@ class GateResults:
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
+        if options.base is not None and len(self.compared.differences) >= options.base.enough:
+            return True
         return options.first_only and bool(self.findings)
 
     def add(self, other: "GateResults") -> None:
@@ -160,6 +172,7 @@ class GateResults:
         self.interrupted |= other.interrupted
         self.hung |= other.hung
         self.fault = self.fault or other.fault
+        self.compared.add(other.compared)
 
 
 @dataclass
@@ -172,6 +185,7 @@ class GateContext:
         version: what the target reports to be, once it has started.
         shrink_model: decides as the target does, and faster, where a model of its release is
             known: a failure is shrunk on it, and confirmed on the target.
+        base: the base of the change, which `target` has beside it.
     """
 
     options: GateOptions
@@ -182,6 +196,27 @@ class GateContext:
     version: str = ""
     shrink_model: Target | None = None
     results: GateResults = field(default_factory=GateResults)
+    base: Base | None = None
+
+    def __post_init__(self) -> None:
+        if self.base is not None:
+            self.results.compared = self.base.compared
+
+    def in_run(self) -> New:
+        """What tells the failures of one run that neither a deviation nor the base explains."""
+        known = self.deviations.in_run()
+
+        def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
+            left = known(broken, scenario)
+            return self.base.new(left, scenario) if self.base is not None and left else left
+
+        return new
+
+    def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
+        """Note what a run has shown beside the base."""
+        if self.base is not None:
+            self.base.ended(scenario, engine, scale, judge)
+            self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """The rules but those known to break: a run that breaks these goes on."""
@@ -204,7 +239,7 @@ class GateContext:
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """The model of the release that the target reports to be, whatever it is held to."""
     decides_as = SYSTEMS[system].decides_as
-    if type(target) is ModelTarget or version not in decides_as:
+    if type(target) in (ModelTarget, Pair) or version not in decides_as:
         return None
     revision = decides_as[version]
 
@@ -213,3 +248,51 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
             return super().start(system, revision, config)
 
     return ShrinkModel()
+
+
+class OpenedGate(NamedTuple):
+    """What a gate judges: a target, or a pair with its base; and what wrote to stderr."""
+
+    target: Target
+    stderr: Callable[[], str]
+    base: Base | None = None
+
+
+@contextmanager
+def opened_gate(
+    options: GateOptions, *, offline: bool, notice: Callable[[str], None] = lambda _: None
+) -> Iterator[OpenedGate]:
+    """Open the target of a gate, and its base where it has one; end their processes.
+
+    Raises:
+        UnknownTargetError, ReleaseError, InputError: there is no such target.
+    """
+    specs = [options.spec, *([options.base.spec] if options.base else [])]
+    with ExitStack() as stack:
+        there = [
+            stack.enter_context(
+                opened(
+                    spec,
+                    step_limit=options.step_limit,
+                    memory_limit=options.memory_limit,
+                    offline=offline,
+                    report=notice,
+                    folder=options.folder,
+                    imports=options.imports,
+                )
+            )
+            for spec in specs
+        ]
+        if options.base is None:
+            yield OpenedGate(*there[0])
+            return
+        for one in there:  # both load at once
+            if isinstance(one.target, PipeTarget):
+                one.target.begin()
+        sides = [
+            Side(one.target, *terms, stderr=one.stderr)
+            for one, terms in zip(there, options.base.terms, strict=True)
+        ]
+        pair = Pair(*sides)
+        base = Base(pair, options.rules)
+        yield OpenedGate(pair, lambda: "".join(one.stderr() for one in there), base)

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.faults import TargetBroken, TargetFault
+from ...model.scenario import Scenario
 from ...properties.rules.registry import NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
@@ -26,12 +27,14 @@ def search_scale(
     known: frozenset[str] = frozenset(),
     choices: Mapping[str, tuple[Any, ...]] | None = None,
     shrunk: int = 0,
+    avoid: frozenset[str] = frozenset(),
 ) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
 
     `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
     known to break at this scale, of which so many were `shrunk` that count for --max-failures.
-    `choices`: by key that the target declares, its values.
+    `choices`: by key that the target declares, its values. `avoid`: kinds of configuration that it
+    refuses.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
@@ -40,7 +43,7 @@ def search_scale(
     examples, steps = profile.examples, profile.steps
     complete = False
     try:
-        while examples > 0 and steps > 0 and not known >= checked:
+        while examples > 0 and steps > 0 and (gate.base is not None or not known >= checked):
             if gate.results.hung:
                 return
             options = SearchOptions(
@@ -54,12 +57,13 @@ def search_scale(
                 ),
                 fixed=fixed or {},
                 choices=choices or {},
+                avoid=avoid,
                 max_steps=steps,
             )
             before = _progress(
                 gate, scale, gate.options.profile.examples - examples, totals["steps"]
             )
-            search = Search(options, Hooks(gate.deviations.in_run, partial(_watch, gate, before)))
+            search = _search_of(gate, options, before)
             attempts = 0  # after Ctrl-C nothing is shrunk
             try:
                 has_room = shrunk < gate.options.max_failures
@@ -67,7 +71,8 @@ def search_scale(
                 with interrupts.instead():
                     broken = run_search(search, examples, seed, shrink_runs)
                 attempts = profile.shrink_attempts
-                if not broken and search.runs < examples and not search.exhausted:
+                ended = search.exhausted or gate.results.hung
+                if not broken and search.runs < examples and not ended:
                     raise not_deterministic(search.runs, examples)
             finally:
                 totals += search.counts
@@ -100,9 +105,21 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
     return Progress(f"hypothesis, {scale}", runs, gate.options.profile.examples, steps)
 
 
+def _search_of(gate: GateContext, options: SearchOptions, before: Progress) -> Search:
+    """A search that reports to the gate."""
+
+    def ended(scenario: Scenario) -> None:
+        # What Hypothesis shrinks is a run that the gate has judged already.
+        gate.ended(scenario, "hypothesis", options.scale, judge=search.failure is None)
+
+    search = Search(options, Hooks(gate.in_run, partial(_watch, gate, before), ended))
+    return search
+
+
 def _watch(gate: GateContext, before: Progress, search: Search) -> None:
     interrupts.check()
-    if search.failure is not None and search.failure[1][0].rule == NEVER_HANGS:
+    hangs = search.failure is not None and search.failure[1][0].rule == NEVER_HANGS
+    if hangs or gate.results.hung:
         raise StopSearch
     shrinking = search.failure is not None
     runs = before.runs + (search.runs_to_failure if shrinking else search.runs)

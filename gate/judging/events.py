@@ -12,7 +12,7 @@ FORMAT = "schedproof/events@1"
 
 
 class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
-    """The target has started: what is judged, by what, and at which scales."""
+    """The target has started: what is judged, by what, at which scales, and beside which base."""
 
     target: TargetInfo
     system: str
@@ -20,6 +20,7 @@ class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
     profile: str
     seed: int
     scales: tuple[str, ...]
+    base: TargetInfo | None = None
     format: str = FORMAT
 
 

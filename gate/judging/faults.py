@@ -4,7 +4,7 @@ Nobody can read a cause off a run. These count as one, each of which one change 
 
 - the same scenario breaks several rules, or a step does;
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
-  knows the same of both;
+  knows the same of both, or both begin with the same kind of difference;
 - a rule breaks in a run in which another one has broken before, and needs no further feature;
 - what was shrunk needs the same features, and the first step that differs from the model's differs
   in the same fields.
@@ -36,7 +36,7 @@ MEANS = {
     "door": "a request is refused that could run",
     "limit": "the scheduler goes beyond a bound, or does otherwise than its documents say",
     "decision": "the scheduler decides otherwise than its documents say",
-    "adapter": "nothing: the adapter describes a step wrongly, and rules that read it say nothing",
+    "adapter": "nothing: the adapter describes a step wrongly; repair it first, and judge again",
 }
 KINDS = {
     NEVER_CRASHES: "crash",
@@ -49,6 +49,8 @@ KINDS = {
     AT_THE_DOOR: "door",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
+NAMES = tuple(f"r{number}" for number in range(20))  # of requests that a search makes up
+FEW = 3  # features, by which a finding that was not shrunk stands behind those that need fewer
 ACCEPTED_FOR = datetime.timedelta(days=90)
 
 
@@ -83,6 +85,8 @@ def _one_cause(one: Finding, other: Finding) -> bool:
         return _is_one_failure(one, other)
     if one.rule in _with(other) or other.rule in _with(one):
         return True
+    if bool(one.divergence) != bool(other.divergence):
+        return False  # what the catalogue knows must not hide what it does not
     for later, earlier in ((one, other), (other, one)):
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
@@ -95,6 +99,8 @@ def _is_one_failure(one: Finding, other: Finding) -> bool:
     if one.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(one) != _shape(other):
         return False
     if one.divergence and one.divergence == other.divergence:
+        return True
+    if one.differs and one.differs == other.differs:
         return True
     return _needs_no_more(one, other) or _needs_no_more(other, one)
 
@@ -116,7 +122,7 @@ def _content(finding: Finding) -> str:
 
 
 def _shape(finding: Finding) -> str:
-    return shape(Broken(finding.rule, finding.step, finding.message), ())
+    return shape(Broken(finding.rule, finding.step, finding.message), NAMES)
 
 
 def _needs_no_more(one: Finding, other: Finding) -> bool:
@@ -129,8 +135,10 @@ def _same_needs(one: Finding, other: Finding) -> bool:
     return one.needs is not None and one.needs != () and {*one.needs} == {*(other.needs or ())}
 
 
-def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int]:
-    return bool(finding.behind), bool(finding.others_first), order.index(finding)
+def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
+    """What broke first comes first, then what was shrunk, then what needs the fewest features."""
+    needs = FEW if finding.needs is None else len(finding.needs)
+    return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 
 
 def kind_of(finding: Finding, rules: Mapping[str, Rule]) -> str:
@@ -189,7 +197,7 @@ def _fault(
         scales=tuple(dict.fromkeys(one.scale for one in group)),
         needs=root.needs or (),
         behind=before,
-        divergence=root.divergence,
+        divergence=root.divergence if all(one.divergence for one in group) else None,
         shrunk=not root.others_first,
         decided=root.decided,
     )

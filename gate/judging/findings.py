@@ -48,9 +48,7 @@ def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
         TargetBroken: it does not; the scenario is written down all the same.
     """
     rules = gate.rules_beyond(place.known)
-    outcome = replay(
-        gate.target, scenario, rules, last_step=first.step, new=gate.deviations.in_run()
-    )
+    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.results.unconfirmed.add(first.rule)
@@ -92,7 +90,8 @@ def keep(
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
     path = write_scenario(named, gate.options.out, first.rule)
     options = gate.options.replay_options
-    if gate.deviations.entries or place.known:  # another failure would end the replay before it
+    several = gate.deviations.entries or place.known or gate.base is not None
+    if several:  # another failure would end the replay before it
         options = gate.options.replay_options_of([first.rule])
     finding = verdict.Finding(
         rule=first.rule,
@@ -105,7 +104,10 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        divergence=_divergence(gate, first.rule, started.name, started.version),
+        # What only the change breaks is nothing that is known of its release.
+        divergence=None
+        if gate.base is not None
+        else _divergence(gate, first.rule, started.name, started.version),
         behind=_behind(gate, place, scenario, first),
         replay=f"schedproof replay {shlex.quote(str(path))}{options}",
         needs=needs,
@@ -124,6 +126,9 @@ def keep(
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
     """The fields of the first step that differs from the model's, up to the step that breaks."""
+    if gate.base is not None:  # the first step that differs from the base's says more
+        found = gate.base.pair.difference
+        return None if found is None else found.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
     if not lockstep or type(gate.target) is ModelTarget or first.rule == NEVER_HANGS:
         return None
@@ -226,9 +231,7 @@ def shrink_and_keep(
         if any(candidate.config.get(key) != found.config.get(key) for key in gate.options.fixed):
             return None
         try:
-            ended = replay(
-                target, candidate, rules, last_step=first.step, new=gate.deviations.in_run()
-            )
+            ended = replay(target, candidate, rules, last_step=first.step, new=gate.in_run())
         except ConfigRefused:  # plainer, but not for this target
             return None
         steps += ended.steps
@@ -250,12 +253,13 @@ def shrink_and_keep(
             target = gate.shrink_model
             if still_breaks(smallest):
                 shrink(smallest, still_breaks, SHRINK_MODEL_ATTEMPTS * attempts)
+                needs = needed_features(smallest, breaks)
             target = gate.target
             if smallest is not found and not still_breaks(smallest):
-                smallest = found
+                smallest, needs = found, None
         if smallest is found and attempts:
             shrink(smallest, still_breaks, attempts)
-        if attempts:
+        if needs is None and attempts:
             needs = needed_features(smallest, breaks)
     finally:
         outcome = confirm(gate, place, smallest, first)

@@ -144,7 +144,7 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _to_its_end(gate, meant, found, known, totals):
+            if not _to_its_end(gate, meant, found, known, totals, Place(engine, scale)):
                 break
         complete = True
     finally:
@@ -153,7 +153,12 @@ def _replay(
 
 
 def _to_its_end(
-    gate: GateContext, meant: Scenario, found: Found, known: set[str], totals: Counter[str]
+    gate: GateContext,
+    meant: Scenario,
+    found: Found,
+    known: set[str],
+    totals: Counter[str],
+    place: Place,
 ) -> bool:
     """Replay one scenario, behind each rule that it breaks; whether to go on with others."""
     runs = totals["runs"] + 1
@@ -163,7 +168,7 @@ def _to_its_end(
             # What its model refuses the revision has no rule for, though the release may take it.
             make_model(meant.system, gate.options.revision, meant.config)
             rules = gate.rules_beyond(known)
-            outcome = replay(gate.target, meant, rules, new=gate.deviations.in_run())
+            outcome = replay(gate.target, meant, rules, new=gate.in_run())
         except (ConfigRefused, InputError) as refusal:  # a release may lack an option, say
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
@@ -171,8 +176,9 @@ def _to_its_end(
         totals.update(outcome.counts)
         totals["runs"] = runs  # one, however often it is run again behind a rule
         gate.results.count(outcome)
+        gate.ended(meant, place.engine, place.scale)
         if not outcome.broken or outcome.broken[0].rule in known:
-            return True
+            return not gate.results.hung
         if not found(meant, outcome, time.monotonic() - began):
             return False
 
@@ -187,7 +193,7 @@ def replay_deviations(gate: GateContext) -> None:
         if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.options.revision, expect=None)
-        outcome = replay(gate.target, meant, gate.options.rules, new=gate.deviations.in_run())
+        outcome = replay(gate.target, meant, gate.options.rules, new=gate.in_run())
         if outcome.broken:
             place = Place("deviations", "given")
             again = confirm(gate, place, meant, outcome.broken[0])

@@ -3,16 +3,17 @@
 import datetime
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...spec.catalogue import Rule, load
-from ..targets.factory import opened
 from ..targets.probe import Capabilities, probe
 from . import verdict
-from .context import BreakOff, GateContext, GateOptions, GateResults, shrink_model_of
+from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
+from .coverage import PAGE, coverage_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
 from .faults import faults_of
@@ -20,43 +21,45 @@ from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
 
+# What is done with the targets before they end, and the fields of the verdict that come of it.
+Finish = Callable[[GateContext], Mapping[str, Any]]
+
+
+def no_fields(_: GateContext) -> Mapping[str, Any]:
+    """Nothing to do, and no fields: the gate of a single target."""
+    return {}
+
 
 def run_gate(
     options: GateOptions,
     deviations: Deviations,
     report: Report,
     notice: Callable[[str], None] = lambda _: None,
+    finish: Finish = no_fields,
 ) -> tuple[verdict.Verdict, GateResults]:
     """Open the target, judge it, and end its process.
 
-    `report` receives the events of the gate, `notice` what installing a release prints.
+    `report` receives the events of the gate, `notice` what installing a release prints; `finish`
+    is as for `judge`.
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: there is no such target.
         TargetFault, ConfigRefused: it does not start, or accepts no configuration.
     """
     set_hypothesis_home()
-    with opened(
-        options.spec,
-        step_limit=options.step_limit,
-        memory_limit=options.memory_limit,
-        offline=options.offline,
-        report=notice,
-        folder=options.folder,
-        imports=options.imports,
-    ) as there:
-        gate = GateContext(options, there.target, report, there.stderr, deviations)
-        return judge(gate), gate.results
+    with opened_gate(options, offline=options.offline, notice=notice) as there:
+        gate = GateContext(options, there.target, report, there.stderr, deviations, base=there.base)
+        return judge(gate, finish), gate.results
 
 
-def judge(gate: GateContext) -> verdict.Verdict:
+def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     """Run the whole gate.
 
     1. Ask the target which scales, features and fields it has.
     2. Replay the user's known deviations, and the user's corpus.
     3. Replay the built-in scenarios and the seed corpus of each scale.
     4. Search each scale with Hypothesis for rules that the seed corpus did not break.
-    5. Put the results together, one verdict per rule.
+    5. Put the results together, one verdict per rule, with the fields that `finish` gives.
 
     Ctrl-C, or a target that hangs or breaks the protocol, ends it early; findings until then are
     kept.
@@ -73,7 +76,7 @@ def judge(gate: GateContext) -> verdict.Verdict:
         gate.results.interrupted = True
     except TargetFault as fault:
         gate.results.fault = BreakOff.of(fault, gate.stderr())
-    return _conclude(gate, target, capabilities.shows)
+    return _conclude(gate, target, capabilities.shows, finish(gate))
 
 
 def _run(gate: GateContext, capabilities: Capabilities) -> None:
@@ -94,16 +97,27 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     options, started = gate.options, capabilities.started
     target = verdict.TargetInfo(options.spec.text, started.name, started.version)
     about = (options.system, options.revision, options.profile_name, options.seed)
-    gate.report(Began(target, *about, tuple(capabilities.scales)))
+    gate.report(Began(target, *about, tuple(capabilities.scales), _base_of(gate)))
     if options.fixed:
         keys = ", ".join(f"{key} {json.dumps(value)}" for key, value in options.fixed.items())
         gate.report(Notice(f"every configuration has {keys}"))
     for line in capabilities.left_out:
         gate.report(Notice(line))
+    if gate.base is not None:  # what the target refuses is reported by now
+        gate.base.pair.coverage.refused.clear()
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
     gate.deviations.begin(started.name, started.version)
     return target
+
+
+def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
+    """What the base says of itself."""
+    if gate.base is None or gate.options.base is None:
+        return None
+    started = gate.base.pair.sides[1].started
+    about = (started.name, started.version) if started is not None else ("", "")
+    return verdict.TargetInfo(gate.options.base.spec.text, *about)
 
 
 def _replays(capabilities: Capabilities) -> list[Stage]:
@@ -116,15 +130,19 @@ def _searches(
 ) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
     shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
+    choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
-        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices, shrunk[stage.scale])
+        Stage("search", stage.scale, stage.fixed, rules, choices, shrunk[stage.scale], avoid)
         for stage, rules in broken.items()
         if stage.kind == "seeds"
     ]
 
 
 def _conclude(
-    gate: GateContext, target: verdict.TargetInfo, observes: frozenset[str]
+    gate: GateContext,
+    target: verdict.TargetInfo,
+    observes: frozenset[str],
+    more: Mapping[str, Any],
 ) -> verdict.Verdict:
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
@@ -148,8 +166,13 @@ def _conclude(
         interrupted=results.interrupted,
         fault=None if results.fault is None else results.fault.text,
         config=dict(options.fixed),
+        base=_base_of(gate),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
+        coverage=None
+        if results.fault is not None
+        else coverage_of(options.spec.coverage, options.out / PAGE),
+        **more,
     )
     gate.report(Judged(judged))
     return judged
@@ -209,6 +232,9 @@ def _verdict_of(
     if rule.id in results.unconfirmed:
         why = "broke once, but not again in the same scenario"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
+    if results.compared.shared[rule.id]:
+        why = f"the base breaks it in the same scenarios ({results.compared.shared[rule.id]} runs)"
+        return verdict.RuleVerdict(rule.id, "known", message=why, exercised=steps)
     if (known := gate.deviations.of_rule(rule.id)) is not None:
         return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)
     if rule.id in results.exercised_cleanly:

@@ -6,7 +6,6 @@ of the stages, so that the verdict is the same for every number of processes.
 
 import pickle
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, NamedTuple
@@ -14,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 from ...model.faults import TargetFault
 from ...properties.rules.predicate import RuleFault
 from ..processes.work_process import WorkProcess
-from ..targets.factory import opened
-from .context import BreakOff, GateContext, GateOptions, GateResults, shrink_model_of
+from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
@@ -32,6 +30,7 @@ class Stage:
         fixed: keys of the configuration that have one value only.
         choices: by key that the target declares, its values.
         known: of a search, the rules that are known to break at its scale.
+        avoid: kinds of configuration that the target refuses.
         shrunk: how many of these were shrunk, and count for --max-failures.
     """
 
@@ -41,6 +40,7 @@ class Stage:
     known: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     shrunk: int = 0
+    avoid: frozenset[str] = frozenset()
 
     def run(self, gate: GateContext) -> frozenset[str]:
         """Run it; the rules that a seed corpus breaks."""
@@ -49,7 +49,8 @@ class Stage:
         if self.kind == "builtin":
             replay_builtin(gate)
         else:
-            search_scale(gate, self.scale, self.fixed, self.known, self.choices, self.shrunk)
+            options = self.fixed, self.known, self.choices, self.shrunk, self.avoid
+            search_scale(gate, self.scale, *options)
         return frozenset()
 
 
@@ -184,30 +185,22 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
     use_rules(task.options.own_rules)
     options, results = task.options, GateResults()
     broken: frozenset[str] = frozenset()
-    with ExitStack() as stack:
-        opening = opened(
-            options.spec,
-            step_limit=options.step_limit,
-            memory_limit=options.memory_limit,
-            offline=True,
-            folder=options.folder,
-            imports=options.imports,
-        )
-        target = stack.enter_context(opening)
+    with opened_gate(options, offline=True) as there:
         gate = GateContext(
             replace(options, jobs=1),
-            target.target,
+            there.target,
             pipe.send,
-            target.stderr,
+            there.stderr,
             task.deviations,
             task.version,
-            shrink_model_of(target.target, options.system, task.version),
+            shrink_model_of(there.target, options.system, task.version),
             results,
+            there.base,
         )
         try:
             broken = task.stage.run(gate)
         except TargetFault as fault:
-            results.fault = BreakOff.of(fault, target.stderr())
+            results.fault = BreakOff.of(fault, there.stderr())
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return

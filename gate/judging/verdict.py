@@ -9,6 +9,7 @@ import msgspec
 
 from ...model.replies import StartUp
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
+from .coverage import Coverage
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
@@ -169,12 +170,29 @@ class RuleVerdict(msgspec.Struct, frozen=True):
     fault: int | None = None
 
 
+class Change(msgspec.Struct, frozen=True):
+    """What a change does otherwise than its base, in the smallest scenario that was found.
+
+    `what` is a kind of decision, or a rule that the change repairs; `replay` shows it.
+    """
+
+    what: str
+    scenario: str
+    step: int
+    message: str
+    replay: str
+    runs: int = 1
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """Everything that a gate found out; `fault` is why it broke off, where it did.
 
     `faults` are the findings by cause. `deviations` are the entries of the user's file, each with
     what became of it; `config` has the keys of the configuration that had one value in every run,
-    by the user's wish.
+    by the user's wish. `coverage` is of the target's own modules, where they can be seen.
+
+    With a `base`, a rule that the base breaks in the same scenario is known; `repaired` are rules
+    that only the base breaks, and `decisions` the kinds of decision that differ.
     """
 
     target: TargetInfo
@@ -192,6 +210,10 @@ class Verdict(msgspec.Struct, frozen=True):
     config: dict[str, Any] = {}
     faults: tuple[Fault, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    base: TargetInfo | None = None
+    repaired: tuple[Change, ...] = ()
+    decisions: tuple[Change, ...] = ()
+    coverage: Coverage | None = None
     format: str = FORMAT
 
 

@@ -22,18 +22,32 @@ from ..processes.watchdog import run_watched
 from ..targets.scales import Configuration, scales_of
 from ..targets.target_spec import parse_target
 
+EVERY = Configuration("every configuration", {})
+
 
 class Cell(NamedTuple):
-    """A release, NAME==VERSION, in a configuration, with the profile and the seed of its gate."""
+    """A release, NAME==VERSION, in a configuration, with the profile and the seed of its gate.
+
+    With a `scheduler`, DIR:PACKAGE.MODULE.CLASS or FILE.py:CLASS, that class is judged against the
+    release's own.
+    """
 
     target: str
     configuration: Configuration
     profile: str
     seed: int
+    scheduler: str = ""
 
     @property
     def title(self) -> str:
         return f"{self.target}, {self.configuration.name}"
+
+    @property
+    def words(self) -> list[str]:
+        """The target of its gate, with its options."""
+        if not self.scheduler:
+            return [self.target]
+        return [f"{self.target}:{self.scheduler}", "--against-base"]
 
     @property
     def file_name(self) -> str:
@@ -57,12 +71,15 @@ class GateRun(NamedTuple):
     seconds: float
 
 
-def cells_of(targets: Sequence[str], profile: str, seed: int) -> list[Cell]:
-    """Return every release in every configuration of its system.
+def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
+    """Return every release in every configuration of its system; with a `scheduler`, that class on
+    every release, whatever the configuration.
 
     Raises:
         UnknownTargetError, ReleaseError: there is no such release.
     """
+    if scheduler:
+        return [Cell(target, EVERY, profile, seed, scheduler) for target in targets]
     return [
         Cell(target, configuration, profile, seed)
         for target in targets
@@ -78,8 +95,8 @@ def run_cells(
     cluster: str | None = None,
     work: Callable[[Cell], GateRun] | None = None,
 ) -> list[Judged]:
-    """Judge the cells whose verdict is not in the folder, `jobs` at a time or on the Dask cluster
-    at this address; return all, in the order of the cells.
+    """Judge the cells whose verdict is not in the folder, and those of a user's class, `jobs` at a
+    time or on the Dask cluster at this address; return all, in the order of the cells.
 
     `report` receives each with its seconds, 0 where it was kept.
 
@@ -92,7 +109,8 @@ def run_cells(
     for name in ("logs", "scenarios", "verdicts"):  # notice it before the work, not after it
         with told(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
-    verdicts = {cell.title: kept(cell, folder) for cell in cells}
+    # The code of a class changes between two runs, and that of a release does not.
+    verdicts = {cell.title: None if cell.scheduler else kept(cell, folder) for cell in cells}
     judged = {cell.title: Judged(cell, verdicts[cell.title]) for cell in cells}
     waiting = [cell for cell in cells if verdicts[cell.title] is None]
     for cell in cells:
@@ -131,7 +149,7 @@ def judge(cell: Cell) -> GateRun:
         (folder / "verdicts").mkdir()
         ran = run_watched(
             [
-                *(sys.executable, "-m", "schedproof", "gate", cell.target, *words),
+                *(sys.executable, "-m", "schedproof", "gate", *cell.words, *words),
                 *("--profile", cell.profile, "--seed", str(cell.seed)),
                 *("--out", str(folder / "scenarios" / cell.file_name)),
                 *("--json", str(folder / "verdicts" / f"{cell.file_name}.json")),

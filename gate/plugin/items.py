@@ -96,7 +96,7 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
         with_it = f"{judged.id} broke with {by}, in the same step" if by else f"{judged.id}: {says}"
         raise Failed(reports.get(judged.id) or with_it)
     if judged.status == "inconclusive":
-        raise Failed(f"{judged.id} inconclusive: {says}")
+        raise Failed(reports.get(judged.id) or f"{judged.id} inconclusive: {says}")
     pytest.skip(f"{judged.status.replace('_', ' ')}: {says}")
 
 

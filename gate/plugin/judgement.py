@@ -186,15 +186,11 @@ class Judgement:
 
     def _judged(self, rules: frozenset[str]) -> Answer:
         set_hypothesis_home()
-        setting, reports = self.setting, dict[str, str]()
-        by_id = {rule.id: rule for rule in setting.rules}
+        setting, found = self.setting, list[Found]()
 
         def keep(event: Event) -> None:
             if isinstance(event, Found):
-                rule = by_id[event.finding.rule]
-                lines = (f"  {line}" for line in explained(event, rule))
-                text = "\n".join([f"BROKEN {rule.id} {rule.title}", *lines])
-                reports.setdefault(rule.id, text)
+                found.append(event)
 
         root = self._config.rootpath
         options = GateOptions(
@@ -216,7 +212,21 @@ class Judgement:
             raise KeyboardInterrupt
         if gate.results.fault is not None:
             raise BrokenOff(gate.results.fault)
-        return Answer(verdict, reports)
+        return Answer(verdict, _reports(found, verdict, setting.rules))
+
+
+def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) -> dict[str, str]:
+    """By rule, its first finding in full, with the fault that begins with it."""
+    by_id, reports = {rule.id: rule for rule in rules}, dict[str, str]()
+    faults = {fault.scenario: fault for fault in verdict.faults}
+    for event in sorted(found, key=lambda event: event.finding.scenario not in faults):
+        rule, fault = by_id[event.finding.rule], faults.get(event.finding.scenario)
+        word = "ADAPTER" if event.finding.by_adapter else "BROKEN"
+        lines = [f"fault {fault.number}:  {fault.means}"] if fault else []
+        lines += explained(event, rule, fault)
+        text = "\n".join([f"{word} {rule.id} {rule.title}", *(f"  {line}" for line in lines)])
+        reports.setdefault(rule.id, text)
+    return reports
 
 
 @contextmanager

@@ -123,7 +123,10 @@ def check_report_options(options: ReportOptions) -> None:
 
 @contextmanager
 def reporters(
-    console: Console, rules: Sequence[Rule], options: ReportOptions
+    console: Console,
+    rules: Sequence[Rule],
+    options: ReportOptions,
+    printer: type[Terminal] = Terminal,
 ) -> Iterator[FanOutReporter]:
     """Open the requested reporters and that of the console: files first, since the console may have
     no reader."""
@@ -143,9 +146,7 @@ def reporters(
             workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
             github = GitHub(console, rules, _summary(), workspace)
             chosen.append(open_reports.enter_context(closing(github)))
-        chosen.append(
-            open_reports.enter_context(closing(Terminal(console, rules, options.verbose)))
-        )
+        chosen.append(open_reports.enter_context(closing(printer(console, rules, options.verbose))))
         yield FanOutReporter(chosen)
 
 

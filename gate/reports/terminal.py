@@ -10,6 +10,7 @@ from rich.text import Text
 from ...spec.catalogue import Rule
 from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
+from ..judging.coverage import Coverage, coverage_lines
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
 from ..judging.verdict import NOT_SHOWN, EngineRun, Fault, Refusal, RuleVerdict, Verdict
 from .outcome import because, explained, how_many, in_short, out_of_date, result
@@ -163,8 +164,15 @@ def print_verdict(
         console.print(engine_line(engine))
     for refusal in verdict.refusals:
         console.print(one_line(refusal_line(refusal)), markup=False)
+    print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
+
+
+def print_coverage(console: Console, coverage: Coverage | None) -> None:
+    """How much of the target's code was entered, and what never was, in two or three lines."""
+    for word, what in coverage_lines(coverage) if coverage is not None else ():
+        console.print(one_line(f"{word:<14} {what}"), markup=False)
 
 
 def print_faults(console: Console, faults: Sequence[Fault]) -> None:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from ...model.faults import TargetNotStarted
 from ...model.target import ModelTarget, Target
-from . import checkouts, releases
+from . import checkouts, coverage, releases
 from .jsonl import OPERATIONS
 from .pipe import PipeTarget
 from .release_adapter import BEYOND_START_UP
+from .scheduler_class import OWN_CLASS
 from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
@@ -51,6 +52,8 @@ def opened(
         yield Opened(ModelTarget(spec.formula), lambda: "")
         return
     command, env = _command(spec, imports, offline=offline, report=report)
+    if spec.coverage is not None:
+        env = {**(os.environ if env is None else env), coverage.VARIABLE: str(spec.coverage)}
     pipe = PipeTarget(
         command,
         env=env,
@@ -81,6 +84,7 @@ def make_target(spec: TargetSpec) -> Any:
         raise UnknownTargetError(f"TARGET {spec.text!r}: valid here: MODULE:FACTORY")
     module_name, factory_name = spec.module, spec.factory
     sys.path.insert(0, "")
+    coverage.count_beside(module_name)
     with _stdout_to_stderr():
         try:
             module = importlib.import_module(module_name)
@@ -143,8 +147,9 @@ def _command(
         release = checkouts.release_of(package, spec.checkout, spec.folder)
     if release is not None:
         prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
-        beyond = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
-        return prepared.command, prepared.env | beyond
+        more = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
+        more |= {OWN_CLASS: "1"} if spec.is_base else {}
+        return prepared.command, prepared.env | more
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

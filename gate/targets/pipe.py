@@ -61,6 +61,7 @@ class PipeTarget:
         self._stderr = Tail()
         self._has_answered = False
         self._has_started = False
+        self._is_fresh = False  # what it wrote before its first start belongs to that start
 
     @property
     def stderr_tail(self) -> str:
@@ -71,12 +72,18 @@ class PipeTarget:
     def process_id(self) -> int | None:
         return None if self._child is None else self._child.process_id
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Begins anew, in the process that is there or else in a new one."""
-        self._stderr.clear()
+    def begin(self) -> None:
+        """Let the process begin, which loads what it needs meanwhile."""
         if self._child is None:
             self._child = self._spawn()
-            self._has_started = False
+            self._has_started, self._is_fresh = False, True
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """Begins anew, in the process that is there or else in a new one."""
+        self.begin()
+        if not self._is_fresh:
+            self._stderr.clear()
+        self._is_fresh = False
         limit = max(self._step_limit, RESTART_LIMIT) if self._has_started else self._start_limit
         question = {"op": "start", "system": system, "revision": revision, "config": config}
         reply = self._ask(question, limit)

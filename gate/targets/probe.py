@@ -40,6 +40,7 @@ class Capabilities:
         shows: every field that it shows in some configuration.
         scales: the scales that it accepts.
         fixed: by scale, the keys that it accepts one value of, and that value.
+        refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
         left_out: what it refused, in words for the user.
     """
 
@@ -47,6 +48,7 @@ class Capabilities:
     shows: frozenset[str] = frozenset()
     scales: list[str] = field(default_factory=list)
     fixed: dict[str, Config] = field(default_factory=dict)
+    refused_kinds: frozenset[str] = frozenset()
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -72,7 +74,9 @@ def probe(request: ProbeRequest) -> Capabilities:
         except ConfigRefused as refused:
             refusals[scale] = refused
             continue
-        capabilities = capabilities or Capabilities(plainest.started)
+        if capabilities is None:
+            capabilities = Capabilities(plainest.started)
+            _kinds(request, plainest.base, capabilities)
         capabilities.scales.append(scale)
         capabilities.shows |= plainest.started.shows
         capabilities.fixed[scale] = {**_features(request, plainest, capabilities), **request.fixed}
@@ -155,7 +159,10 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
+    # A feature that is listed again beside another one is refused if both are.
     base = plainest.base
+    refused, instead = dict[str, str](), dict[str, Any]()
+    taken: set[str] = set()
     fixed: dict[str, Any] = dict(plainest.instead)
     neutral = part(request.system, "neutral") or {}
     for key, value in fixed.items():
@@ -165,7 +172,7 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             )
     for feature in scales_of(request.system).features:
         key, value = next(iter(feature.items()))
-        if key in fixed or key in request.fixed or base.get(key, ...) == value:
+        if key in fixed or key in request.fixed or base.get(key, ...) == value or key in taken:
             continue
         try:
             usual = full_config(request.system, request.revision, base)
@@ -175,11 +182,31 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
         try:
             capabilities.shows |= _start(request, {**base, **feature}).shows
         except ConfigRefused as refusal:
-            if not any(key in earlier for earlier in capabilities.fixed.values()):
-                line = f"{key} {value} left out, the target refuses it: {refusal}"
-                capabilities.left_out.append(line)
-            fixed[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
-    return fixed
+            line = f"{key} {value} left out, the target refuses it: {refusal}"
+            refused.setdefault(key, line)
+            instead[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
+        else:
+            taken.add(key)
+            refused.pop(key, None)
+            instead.pop(key, None)
+    for key, line in refused.items():
+        if not any(key in earlier for earlier in capabilities.fixed.values()):
+            capabilities.left_out.append(line)
+    return fixed | instead
+
+
+def _kinds(request: ProbeRequest, base: Config, capabilities: Capabilities) -> None:
+    """Note the kinds of configuration that the target refuses."""
+    for kind, values in scales_of(request.system).kinds.items():
+        if values.keys() & request.fixed.keys():
+            continue  # what is fixed decides, not the kind
+        try:
+            _start(request, {**base, **values})
+        except InputError:  # not of this revision
+            continue
+        except ConfigRefused as refusal:
+            capabilities.refused_kinds |= {kind}
+            capabilities.left_out.append(f"{kind}: left out, the target refuses it: {refusal}")
 
 
 def _start(request: ProbeRequest, values: Config) -> Started:

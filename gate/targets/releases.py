@@ -7,6 +7,7 @@ so that no resolver can bring in CUDA or triton. Of vLLM only the Python part is
 Each part is made beside its place and renamed into it when complete: what is there is whole.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import math
@@ -16,6 +17,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +28,7 @@ from pathlib import Path
 from packaging.version import Version
 from platformdirs import user_cache_path
 
+from ...model.errors import InputError
 from ..processes.watchdog import run_watched
 from .checkouts import ADAPTERS, metadata_folder
 from .scheduler_class import VARIABLE
@@ -133,6 +137,40 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return user_cache_path("schedproof").absolute()
+
+
+def checkout_at(folder: Path, revision: str, name: str) -> Path:
+    """Return a folder of the cache with the files of a revision of the repository in `folder`.
+
+    Raises:
+        InputError: it is no repository of git, or has no such revision.
+    """
+    valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
+    git = ["git", "-C", str(folder)]
+    words = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    try:
+        named = run_watched(words)
+    except OSError as error:
+        problem = f"{revision!r:.60}: git cannot be run ({error.strerror}); valid: {valid}"
+        raise InputError("--base", problem) from None
+    commit = named.stdout.decode().strip()
+    if named.returncode:
+        raise InputError("--base", f"{revision!r:.60}; valid: {valid}")
+    place = cache_folder() / "checkouts" / f"{name}-{commit[:12]}"
+    if not place.is_dir():
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+            archive = Path(scratch) / "files.tar"
+            ended = run_watched(
+                [*git, "archive", f"--output={archive}", commit], stderr=subprocess.STDOUT
+            )
+            if ended.returncode:
+                raise InputError("--base", f"{revision!r:.60}: {complaint(ended.stdout.decode())}")
+            with tarfile.open(archive) as files:
+                files.extractall(Path(scratch) / "files", filter="data")
+            with contextlib.suppress(OSError):  # another run was faster
+                (Path(scratch) / "files").rename(place)
+    return place
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:

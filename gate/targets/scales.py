@@ -34,6 +34,8 @@ class GateScales(NamedTuple):
         scales: by scale (small, short, tight), the configuration that a target must accept.
         plain: values that turn off what a scheduler need not have.
         features: options beyond that, each of which a target may refuse by itself.
+        kinds: by name, a configuration of a kind that a target may refuse; the strategies of the
+            system know the names, and draw none of a kind that is refused.
         chunk_key: the configuration key that bounds how many prompt tokens one step computes; None
             if a step computes a whole prompt.
         configurations: what releases are judged in one by one, by `matrix` and `campaign`.
@@ -44,6 +46,7 @@ class GateScales(NamedTuple):
     features: tuple[Config, ...] = ()
     chunk_key: str | None = None
     configurations: tuple[Configuration, ...] = (ANY,)
+    kinds: Mapping[str, Config] = MappingProxyType({})
 
 
 def scales_of(system: str) -> GateScales:

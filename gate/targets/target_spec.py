@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -46,7 +46,9 @@ class TargetSpec:
         release: of `NAME==VERSION`.
         scheduler: a scheduler class in the place of the release's own: FILE.py:CLASS or
             DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
+        is_base: the class of the release that `scheduler` is derived from, in its place.
         beyond_start_up: take configurations that the release does not start with.
+        coverage: a folder in which the processes of the target write down what they enter.
         beside_another: a project names another target; a replay has to name this one.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
@@ -60,10 +62,12 @@ class TargetSpec:
     command: tuple[str, ...] = ()
     release: Release | None = None
     scheduler: str = ""
+    is_base: bool = False
     checkout: Checkout | None = None
     folder: str = ""
     beyond_start_up: bool = False
     beside_another: bool = False
+    coverage: Path | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -95,6 +99,10 @@ class TargetSpec:
     def default_system(self) -> str:
         """The system of a release or a checkout; the first one for all other targets."""
         return self.own_system or first_system()
+
+    def base_class(self) -> "TargetSpec":
+        """The release's own class from which the user's is derived, driven as the user's is."""
+        return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
         """The revision that a release or a checkout is compared with; None for other targets.

@@ -7,7 +7,6 @@ in the same fields of that class are one difference, whatever their numbers.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...model.faults import TargetFault
 from ...model.observation import Step
 from ..rules.predicate import Broken
 from .failure_signature import shape
@@ -59,17 +58,6 @@ class Difference(NamedTuple):
     words: tuple[str, ...] = ()
     steps: tuple[Step | None, Step | None] = (None, None)
     details: str = ""
-
-
-class Differs(TargetFault):
-    """Raised by a pair of targets in answer to the operation in which they differ."""
-
-    def __init__(self, difference: Difference) -> None:
-        super().__init__(difference)
-        self.difference = difference
-
-    def __str__(self) -> str:
-        return self.difference.message
 
 
 def of_steps(number: int, first: Step, second: Step) -> Difference | None:

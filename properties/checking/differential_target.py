@@ -1,7 +1,7 @@
-"""Two targets in the place of one: asked the same, compared step by step.
+"""Two targets in the place of one: given the same operations, compared step by step.
 
-The pair answers as its first target does, so that any driver of a target (the machine, replay,
-shrinking) drives both; where they differ it raises `Differs`.
+A pair answers as its first target does, so that whatever drives a target (the machine, replay,
+shrinking) drives both. It notes where they differ, and the run goes on.
 """
 
 from collections import Counter, deque
@@ -23,7 +23,6 @@ from .difference import (
     HARMLESS,
     REFUSAL,
     Difference,
-    Differs,
     of_answers,
     of_steps,
 )
@@ -59,24 +58,6 @@ class Both(NamedTuple):
     second: Step
 
 
-@dataclass
-class Coverage:
-    """What was compared: steps, fields that both show (with the steps in which they did), events
-    of the first target, and runs in which both crashed or hung alike."""
-
-    steps: int = 0
-    fields: Counter[str] = field(default_factory=Counter)
-    events: Counter[str] = field(default_factory=Counter)
-    both_failed: int = 0
-
-    def add(self, other: "Coverage") -> None:
-        """What was compared elsewhere, too."""
-        self.steps += other.steps
-        self.fields.update(other.fields)
-        self.events.update(other.events)
-        self.both_failed += other.both_failed
-
-
 class Refused(NamedTuple):
     """A configuration that one of two targets of one system refuses."""
 
@@ -84,33 +65,66 @@ class Refused(NamedTuple):
     config: Mapping[str, Any]
 
 
+@dataclass
+class Coverage:
+    """What a pair has compared in all of its runs, and what it could not.
+
+    Attributes:
+        fields: by field that both show, the steps in which they did.
+        events: of the first target.
+        both_failed: runs in which both crashed or hung alike.
+        refused: configurations that one side only refuses, the first of each shape.
+        cannot_abort: why one of the targets cannot abort, before a step (False) or inside one
+            (True); empty where both can.
+    """
+
+    steps: int = 0
+    fields: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    both_failed: int = 0
+    refused: dict[str, Refused] = field(default_factory=dict)
+    cannot_abort: dict[bool, str] = field(default_factory=dict)
+
+    def add(self, other: "Coverage") -> None:
+        """Add what another pair of the same targets has compared."""
+        self.steps += other.steps
+        self.fields.update(other.fields)
+        self.events.update(other.events)
+        self.both_failed += other.both_failed
+        self.refused = other.refused | self.refused
+        self.cannot_abort |= other.cannot_abort
+
+
 class Pair:
     """Two targets as one.
 
     Attributes:
         coverage: over all runs since the pair was made.
-        difference: the one in which the last run ended, if it did.
-        recent: the last few steps of the run, on both.
-        tolerated: shapes of harmless differences that do not end a run: what follows from them in
-            it counts where it is graver.
-        earlier: the first one of the last run that was tolerated.
-        refused: configurations that one side only refuses, the first of each shape.
-        cannot_abort: the targets that cannot abort, before a step (False) or inside one (True), in
-            its words; nothing where both can.
+        differences: of the last run, each graver than the one before it. After one that changes
+            decisions the second target is no longer driven: it would answer for another run.
+        recent: the last few steps of the run, on both, without those in which they differ first.
+        runs: how often the pair was started.
     """
 
     def __init__(self, first: Side, second: Side) -> None:
         self.sides = (first, second)
         self.coverage = Coverage()
-        self.difference: Difference | None = None
+        self.differences: list[Difference] = []
         self.recent: deque[Both] = deque(maxlen=CONTEXT_STEPS)
-        self.tolerated: frozenset[str] = frozenset()
-        self.earlier: Difference | None = None
-        self.refused: dict[str, Refused] = {}
-        self.cannot_abort: dict[bool, str] = {}
+        self.runs = 0
+        self._together = True
         self._requests: list[str] = []
         self._step = 0
         self._seen = _Seen()
+
+    @property
+    def difference(self) -> Difference | None:
+        """The gravest difference of the last run."""
+        return self.differences[-1] if self.differences else None
+
+    def part(self) -> None:
+        """Drive the first target alone until the next start."""
+        self._together = False
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Start both, each in its own terms; what either refuses is refused.
@@ -118,8 +132,10 @@ class Pair:
         Raises:
             TargetFault: one of them does not start.
         """
-        self.difference, self.earlier, self._requests, self._step = None, None, [], 0
+        self.differences, self._requests, self._step = [], [], 0
         self.recent.clear()
+        self.runs += 1
+        self._together = True
         self._seen = _Seen()
         replies, refusals = [], {}
         for name, side in zip(NAMES, self.sides, strict=True):
@@ -137,45 +153,38 @@ class Pair:
             [(name, words)] = refusals.items()
             message = f"{name} refuses the configuration: {words}"
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
-            self.refused.setdefault(refused.difference.shape, refused)
+            self.coverage.refused.setdefault(refused.difference.shape, refused)
         said = "; ".join(f"{name}: {words}" for name, words in refusals.items())
         return {"ok": False, "error": "config", "message": said}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Both get the request; a request that both refuse is no part of the run.
-
-        Raises:
-            Differs: one of them refuses it, or crashes.
-        """
+        """Give both the request; a request that both refuse is no part of the run."""
         self._requests.append(request["id"])
         first, second = self._both("add", lambda side: (side.target.add, request))
-        words = [read_ok("add", first), read_ok("add", second)]
-        if (words[0] is None) != (words[1] is None):
-            who = 0 if words[1] is None else 1
-            self._differ(REFUSAL, f"{NAMES[who]} refuses {request['id']}: {words[who]}")
+        if second is not None:
+            words = [read_ok("add", first), read_ok("add", second)]
+            if (words[0] is None) != (words[1] is None):
+                who = 0 if words[1] is None else 1
+                self._note_answer(REFUSAL, f"{NAMES[who]} refuses {request['id']}: {words[who]}")
         return first
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Both abort it, if both can.
-
-        Raises:
-            Differs: one of them crashes.
-        """
+        """Abort it in both, if both can."""
         args = (True,) if inside else ()
-        if inside not in self.cannot_abort:
-            self.cannot_abort[inside] = self._unable_to_abort(args)
-        if self.cannot_abort[inside]:
-            return {"ok": False, "error": "unsupported", "message": self.cannot_abort[inside]}
+        cannot = self.coverage.cannot_abort
+        if inside not in cannot and self._together:
+            cannot[inside] = self._unable_to_abort(args)
+        if cannot.get(inside):
+            return {"ok": False, "error": "unsupported", "message": cannot[inside]}
         first, _ = self._both("abort", lambda side: (side.target.abort, id, *args))
         return first
 
     def step(self) -> Reply:
-        """One step of both, compared on the fields that both show.
-
-        Raises:
-            Differs: in any of these fields, or one of them crashes or hangs.
-        """
+        """Take a step of both, compared on the fields that both show."""
         first, second = self._both("step", lambda side: (side.target.step,))
+        if second is None:
+            self._step += 1
+            return first
         known = [side.started.observes for side in self.sides if side.started is not None]
         common = known[0] & known[1]
         own, other = (
@@ -186,10 +195,8 @@ class Pair:
         self.coverage.fields.update(common)
         self.coverage.events.update(self._seen.events(own))
         difference = of_steps(self._step, own, other)
-        if difference is not None and not self._tolerates(difference):
-            self.difference = difference
-            raise Differs(difference)
-        self.recent.append(Both(self._step, own, other))
+        if difference is None or not self._note(difference):
+            self.recent.append(Both(self._step, own, other))
         self._step += 1
         return first
 
@@ -197,19 +204,28 @@ class Pair:
         first, *_ = [side.target.stop() for side in self.sides]
         return first
 
-    def _tolerates(self, difference: Difference) -> bool:
+    def _note(self, difference: Difference) -> bool:
+        """Whether the difference is the gravest of the run so far; what follows from another one
+        and is no graver is none of its own."""
         if difference.kind not in HARMLESS:
+            self._together = False
+        worst = self.difference
+        if worst is not None and RANKS.index(difference.kind) >= RANKS.index(worst.kind):
             return False
-        if self.earlier is not None:
-            return RANKS.index(difference.kind) >= RANKS.index(self.earlier.kind)
-        if difference.shape in self.tolerated:
-            self.earlier = difference
-        return self.earlier is not None
+        self.differences.append(difference)
+        return True
+
+    def _note_answer(self, kind: str, message: str, details: str = "") -> None:
+        self._note(of_answers(kind, self._step, message, self._requests, details))
 
     def _unable_to_abort(self, args: tuple[bool, ...]) -> str:
-        asked = self._both("abort", lambda side: (side.target.abort, NO_REQUEST, *args))
-        said = {name: read_ok("abort", one) for name, one in zip(NAMES, asked, strict=True)}
-        return "; ".join(f"{name}: {words}" for name, words in said.items() if words is not None)
+        replies = self._both("abort", lambda side: (side.target.abort, NO_REQUEST, *args))
+        refusals = {
+            name: read_ok("abort", reply)
+            for name, reply in zip(NAMES, replies, strict=True)
+            if reply is not None
+        }
+        return "; ".join(f"{name}: {why}" for name, why in refusals.items() if why is not None)
 
     @staticmethod
     def _in_terms_of(
@@ -219,32 +235,38 @@ class Pair:
             return config
         return translated(config, system, revision, side.system, side.revision)
 
-    def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> list[Reply]:
-        """Both replies; a crash of one is a difference, a crash of both is the first one's."""
-        replies: list[Reply] = []
-        faults: dict[int, TargetFault] = {}
-        for number, side in enumerate(self.sides):
-            method, *args = call(side)
-            try:
-                reply = ask(op, method, *args)
-                if isinstance(reply, Mapping) and reply.get("error") == "crashed":
-                    read_ok(op, reply)
-                replies.append(reply)
-            except CRASHES_AND_HANGS as fault:
-                faults[number] = fault
-        if len(faults) == 1:
-            [(number, alone)] = faults.items()
+    def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
+        """Both replies, the second only while both are driven. A crash of one is a difference.
+
+        Raises:
+            TargetFault: the first one crashes or hangs.
+        """
+        first, fault = self._answer(op, self.sides[0], call)
+        second, other = self._answer(op, self.sides[1], call) if self._together else (None, None)
+        if (fault is None) != (other is None) and self._together:
+            number, alone = (0, fault) if fault is not None else (1, other)
             details = getattr(alone, "details", "") or self.sides[number].stderr()
             kind = HANG if isinstance(alone, TargetHung) else CRASH
-            self._differ(kind, f"{NAMES[number]}: {alone}", details)
-        if faults:
-            self.coverage.both_failed += 1
-            raise faults[0]
-        return replies
+            self._note_answer(kind, f"{NAMES[number]}: {alone}", details)
+        if fault is not None:
+            self.coverage.both_failed += other is not None
+            self._together = False
+            raise fault
+        assert first is not None
+        return first, second
 
-    def _differ(self, kind: str, message: str, details: str = "") -> None:
-        self.difference = of_answers(kind, self._step, message, self._requests, details)
-        raise Differs(self.difference)
+    @staticmethod
+    def _answer(
+        op: str, side: Side, call: Callable[[Side], Sequence[Any]]
+    ) -> tuple[Reply | None, TargetFault | None]:
+        method, *args = call(side)
+        try:
+            reply = ask(op, method, *args)
+            if isinstance(reply, Mapping) and reply.get("error") == "crashed":
+                read_ok(op, reply)
+        except CRASHES_AND_HANGS as fault:
+            return None, fault
+        return reply, None
 
 
 def _without_probe(step: Step) -> Step:

@@ -23,12 +23,10 @@ from ...spec.catalogue import Rule
 from ..rules.predicate import Broken, Predicate
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
-from .difference import Differs
 from .monitor import Monitor
 
 CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
-FINDINGS = (*CRASHES_AND_HANGS, Differs)
 
 
 class Excerpt(NamedTuple):
@@ -101,7 +99,7 @@ class Session:
         request = history.features.as_sent(history.config, request)
         try:
             refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
-        except FINDINGS as fault:
+        except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         if refusal is not None:
             self.rejected[request.id] = refusal
@@ -121,7 +119,7 @@ class Session:
         try:
             args = (request_id, True) if inside else (request_id,)
             unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
-        except FINDINGS as fault:
+        except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         self.cannot_abort = unsupported is not None
         if unsupported is None:
@@ -142,7 +140,7 @@ class Session:
             step = read_step(reply, self.started.observes)
             if step.completes is not None:  # the protocol says when
                 step = replace(step, completes=None)
-        except FINDINGS as fault:
+        except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         differences: list[str] | None = None
         if self._lockstep is not None:
@@ -196,9 +194,6 @@ class Session:
         return number
 
     def _fault(self, fault: TargetFault) -> list[Broken]:
-        if isinstance(fault, Differs):
-            self.details = fault.difference.details
-            return [Broken(fault.difference.shape, self.monitor.history.step, str(fault))]
         if isinstance(fault, TargetHung):
             self.details = fault.details
             return self.monitor.hung(str(fault))

@@ -165,11 +165,14 @@ class RunHistory(Generic[R]):
             self._note_first_in_line()
 
     def give_up(self, step: Step) -> None:
-        """Requests that can never run, and that the target ends in this step, unscheduled, are as
-        good as aborted before it: no other request waits for them."""
+        """Requests that can never run, and that the target ends in this step, unscheduled and
+        without a token that was on its way, are as good as aborted before it: no other request
+        waits for them."""
         for name in step.finished or ():
             account = self.live.get(name)
-            if account is not None and account.beyond and name not in step.scheduled:
+            if account is None or name in step.scheduled or name in (step.emitted or ()):
+                continue
+            if account.beyond:
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:

@@ -55,8 +55,10 @@ class Generators(Protocol):
 
     LATE_STEPS: int
 
-    def configs(self, scale: Any, revision: str) -> st.SearchStrategy[dict[str, Any]]:
-        """Configurations of a scale that the revision has."""
+    def configs(
+        self, scale: Any, revision: str, *avoid: frozenset[str]
+    ) -> st.SearchStrategy[dict[str, Any]]:
+        """Configurations of a scale that the revision has, none of the kinds to `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:
         """Requests without names."""

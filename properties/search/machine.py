@@ -41,7 +41,8 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
             reject()
         return config
 
-    drawn = generators_of(asked.system).configs(asked.scale, asked.revision)
+    avoid = (asked.avoid,) if asked.avoid else ()  # a system without kinds takes none
+    drawn = generators_of(asked.system).configs(asked.scale, asked.revision, *avoid)
     if chosen and "own" not in asked.fixed:
         return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
     return drawn.map(configured)

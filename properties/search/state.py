@@ -28,6 +28,8 @@ class SearchOptions:
         config: the only configuration, instead of those of the scale.
         fixed: keys of the configuration that have one value only, whatever the scale has.
         choices: by key that the target declares, its values.
+        avoid: kinds of configuration that the target is known to refuse, as the strategies of the
+            system name them.
         predicates: replace those of the system.
         max_steps: no run begins after so many steps.
     """
@@ -41,6 +43,7 @@ class SearchOptions:
     config: dict[str, Any] | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    avoid: frozenset[str] = frozenset()
     predicates: Mapping[str, Predicate] | None = None
     max_steps: int = NO_END
 

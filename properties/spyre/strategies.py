@@ -14,6 +14,7 @@ from ...model.pool import Content
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..search.generators import said_before
+from . import FEWER_BLOCKS
 from .predicates.volume import Member, overrun
 
 Scale = Literal["small", "short", "tight"]
@@ -42,7 +43,9 @@ class Shape(NamedTuple):
 
 
 @st.composite
-def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
+def configs(
+    draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """Configurations in which the limit binds before the other constraints do.
 
     Pools are left to `pools`; options that the revision does not have stay at their defaults.
@@ -69,18 +72,35 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "max_batch_tkv": limit,
         "interleave": draw(st.sampled_from((True, True, True, False))),
         "prefix_caching": draw(st.booleans()),
-        "num_blocks": draw(pools(blocks, max_num_seqs)),
+        "num_blocks": draw(
+            st.one_of(st.none(), st.none(), served_pools(block, length, max_num_seqs, limit))
+            if FEWER_BLOCKS in avoid
+            else pools(blocks, max_num_seqs)
+        ),
         "pausing": revision != "2.5.2" or draw(st.sampled_from((True, True, False))),
         "long_output_priority": revision == "2.5.2" and draw(st.booleans()),
     }
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Usable blocks: no bound, or from one request of max_model_len (`longest` blocks; less no
-    server starts with) to half of what a full batch could want."""
+    """Usable blocks: no bound, or from one request of max_model_len (`longest` blocks) to half of
+    what a full batch could want."""
     return st.one_of(
         st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
     )
+
+
+def served_pools(
+    block: int, max_model_len: int, max_num_seqs: int, limit: int
+) -> st.SearchStrategy[int]:
+    """Usable blocks of the smallest pools that a server starts with.
+
+    The platform rounds the blocks, with the padding block, down to a multiple of max_num_seqs; they
+    must hold a full batch, or what the limit allows of it, and the padding block.
+    """
+    needed = min(max_num_seqs * (max_model_len // block), limit // block) + 1
+    least = ceil(needed / max_num_seqs) * max_num_seqs - 1
+    return st.integers(least, least + max_num_seqs)
 
 
 @st.composite

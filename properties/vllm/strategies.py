@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import said_before
+from . import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
 from .history import speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
@@ -25,7 +26,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "ahead": {"async_scheduling": True},
     "pipeline": {"pipeline_parallel_size": 2},
     "longer pipeline": {"pipeline_parallel_size": 3},
-    "ahead in stages": {"async_scheduling": True, "pipeline_parallel_size": 3},
+    AHEAD_IN_STAGES: {"async_scheduling": True, "pipeline_parallel_size": 3},
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
@@ -34,8 +35,9 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
 
 @st.composite
-def options(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *IN_FLIGHT)))
+def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()) -> dict[str, Any]:
+    in_flight = [kind for kind in IN_FLIGHT if kind not in avoid]
+    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight)))
     drawn: dict[str, Any] = {}
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
@@ -116,7 +118,9 @@ class Shape(NamedTuple):
 
 
 @st.composite
-def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
+def configs(
+    draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """Configurations in which the pool, the budget or the threshold bind before anything else."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
@@ -125,7 +129,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     chunks = draw(st.sampled_from((True, True, True, False)))
     num_blocks = draw(pools(blocks, max_num_seqs))
     if num_blocks is not None:
-        length = min(length, draw(served_lengths(block, num_blocks)))
+        length = min(length, draw(served_lengths(block, num_blocks, avoid)))
     threshold = draw(thresholds(block, length))
     caching = draw(st.sampled_from((True, True, False)))
     config = {
@@ -143,7 +147,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "watermark": draw(watermarks(num_blocks)),
         "reserve_full_isl": draw(st.booleans()),
     }
-    return {**config, **draw(options(config))}
+    return {**config, **draw(options(config, avoid))}
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
@@ -155,13 +159,18 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     return st.one_of(crowded, enough, crowded, enough, st.none())
 
 
-def served_lengths(block: int, num_blocks: int) -> st.SearchStrategy[int]:
+def served_lengths(
+    block: int, num_blocks: int, avoid: frozenset[str] = frozenset()
+) -> st.SearchStrategy[int]:
     """Lengths of a request, in tokens, up to which a server starts with the pool: what it holds.
 
     Releases before 0.29 count the null block as well, and the oldest start with any length.
     """
     whole = block * num_blocks
-    return st.sampled_from((*7 * (whole,), whole + block, MODEL_LENGTH))
+    beyond = {WITH_THE_NULL_BLOCK: whole + block, ANY_LENGTH: MODEL_LENGTH}
+    return st.sampled_from(
+        (*5 * (whole,), *(tokens for kind, tokens in beyond.items() if kind not in avoid))
+    )
 
 
 def thresholds(block: int, length: int) -> st.SearchStrategy[int]:

@@ -20,7 +20,6 @@ RELEASE_ALONE = [
     for file in FILES
     if file.stem
     in {
-        "no-room-for-a-prompt-without-interleaving",
         "first-token-comes-twice",
         "promises-run-out",
         "threshold-below-the-drafts",

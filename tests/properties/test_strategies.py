@@ -96,6 +96,7 @@ def drawn(system, scale, data):
     return revision, data.draw(SUBJECTS[system].strategies.configs(scale, revision))
 
 
+@pytest.mark.slow
 @each_scale
 @each_system
 @given(data=st.data())
@@ -126,6 +127,7 @@ def test_requests_fit(system, scale, data):
     fits(system, revision, config, data.draw(one.beside_a_prefill(config, book)))
 
 
+@pytest.mark.slow
 @each_scale
 @each_system
 @given(data=st.data())

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import protocol_checks
+from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..release_adapter import Hosted, HostedTarget
@@ -304,4 +304,5 @@ def reason(engine: Engine, request: Any) -> str:
 
 
 def main() -> None:
+    coverage.count_packages("serving.core")
     serve(LlmServingSimTarget())

@@ -15,7 +15,7 @@ from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from .. import protocol_checks
+from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
 from ..release_adapter import Hosted, HostedTarget
 from ..streams import EOS, Output
@@ -216,4 +216,5 @@ def version() -> str:
 
 
 def main() -> None:
+    coverage.count_packages("nanovllm.engine")
     serve(NanoTarget())

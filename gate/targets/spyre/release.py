@@ -10,6 +10,8 @@ from typing import Any
 
 from .. import scheduler_class
 from ..protocol_checks import RefusedError
+from ..release_adapter import StartUp, checked_start
+from ..vllm import start_up
 from ..vllm.offline import engine_config, prepare_environment, version_of
 
 # Import name: (name on the package index, prefix of the release's environment variables).
@@ -18,6 +20,7 @@ PACKAGES = {
     "vllm_spyre": ("vllm-spyre", "VLLM_SPYRE_"),
 }
 INTERLEAVE = "CP_INTERLEAVE_STEPS"
+PADDING_BLOCK = 1  # block 0 of the pool belongs to no request
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,11 @@ def _apply_options(release: Release, config: dict[str, Any]) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _engine_config(
-    max_model_len: int, max_num_seqs: int, chunk_size: int, prefix_caching: bool
+    max_model_len: int,
+    max_num_seqs: int,
+    chunk_size: int,
+    prefix_caching: bool,
+    num_blocks: int | None,
 ) -> Any:
     """vLLM's configuration, built as the engine would build it (10 ms: hence the cache)."""
     return engine_config(
@@ -119,11 +126,50 @@ def _engine_config(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=chunk_size,
         enable_prefix_caching=prefix_caching,
+        num_gpu_blocks_override=num_blocks,
     )
 
 
-def configure(release: Release, config: dict[str, Any]) -> Any:
-    """Make this configuration the current one of the process; returns vLLM's form of it."""
+def check_start(release: Release, config: dict[str, Any]) -> StartUp:
+    """Run the checks of a server that starts with this configuration: those of the platform, of
+    the worker's warm-up, and of the vLLM that it runs on.
+
+    Raises:
+        RefusedError: one of them refuses it.
+    """
+    base = f"vllm {version_of('vllm')}"
+
+    def check() -> None:
+        if config["num_blocks"] is None:
+            return  # the release chooses its own pool
+        blocks = config["num_blocks"] + PADDING_BLOCK
+        vllm_config = configure(release, config, blocks)
+        refusal = start_up.refusal(vllm_config, start_up.attention(config["block_size"]))
+        if refusal is not None:
+            raise _too_few(config, f"{base} does not start ({start_up.CHECK}: {refusal})")
+        total = getattr(release.platform, "get_total_spyre_blocks", None)
+        if total is not None:
+            try:
+                total(vllm_config)  # as `complete_warmup` of the model runner does
+            except ValueError as error:
+                why = f"{release.name} {release.version} does not start (warm-up: {error})"
+                raise _too_few(config, why) from error
+
+    checks = f"{release.name} {release.version} check_and_update_config"
+    if config["num_blocks"] is not None:
+        checks += f", get_total_spyre_blocks, and {base} {start_up.CHECK}"
+    return checked_start(checks, check)
+
+
+def _too_few(config: dict[str, Any], why: str) -> RefusedError:
+    return RefusedError(f"$.config.num_blocks is {config['num_blocks']}; {why}")
+
+
+def configure(release: Release, config: dict[str, Any], num_blocks: int | None = None) -> Any:
+    """Make this configuration the current one of the process; returns vLLM's form of it.
+
+    `num_blocks`: the pool as a server gets it; None: the platform chooses.
+    """
     _apply_options(release, config)
     try:
         vllm_config = _engine_config(
@@ -131,6 +177,7 @@ def configure(release: Release, config: dict[str, Any]) -> Any:
             config["max_num_seqs"],
             config["chunk_size"],
             config["prefix_caching"],
+            num_blocks,
         )
         # Makes this configuration the platform's current one, also when it comes from the cache.
         release.platform.check_and_update_config(vllm_config)

@@ -1,5 +1,6 @@
 """Releases and checkouts of the Spyre plugins of vLLM: their process, and their configurations."""
 
+from ....properties.spyre import FEWER_BLOCKS
 from ....spec.systems import SYSTEMS
 from ..checkouts import Checkout
 from ..scales import POOL, GateScales
@@ -20,6 +21,7 @@ SCALES = GateScales(
         {"pausing": False},
         {"long_output_priority": True},
     ),
+    kinds={FEWER_BLOCKS: {"num_blocks": 16}},
     chunk_key="chunk_size",
 )
 

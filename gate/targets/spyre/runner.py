@@ -14,7 +14,7 @@ from typing import Any
 from ..protocol_checks import CheckedRequest, RefusedError
 from ..streams import EOS, VOCABULARY, Output
 from ..vllm.offline import block_hasher
-from .release import Release, configure
+from .release import PADDING_BLOCK, Release, check_start, configure
 
 BLOCK_SIZE = 64  # fixed by the hardware, in every release
 
@@ -113,6 +113,7 @@ class Engine:
         self.config = config
         self.outputs: dict[str, Output] = {}
         self.broken_assertion: str | None = None  # of the runner, in the last step
+        self.start_up = check_start(release, config)
         self._vllm_config = configure(release, config)
         self._usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         self.runner = self._make_runner()
@@ -144,13 +145,13 @@ class Engine:
         runner._model = self.model
         runner.complete_warmup()
         if hasattr(runner, "_set_blocks"):
-            runner._set_blocks(num_blocks=self._usable_blocks + 1)  # and padding block 0
+            runner._set_blocks(num_blocks=self._usable_blocks + PADDING_BLOCK)
         return runner
 
     def _make_scheduler(self) -> Any:
         interface = importlib.import_module("vllm.v1.kv_cache_interface")
         structured = importlib.import_module("vllm.v1.structured_output")
-        num_blocks = self._usable_blocks + 1  # and padding block 0
+        num_blocks = self._usable_blocks + PADDING_BLOCK
         groups = [
             interface.KVCacheGroupSpec(layer_names=[layer], kv_cache_spec=spec)
             for layer, spec in self.runner.get_kv_cache_spec().items()

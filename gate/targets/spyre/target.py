@@ -8,11 +8,11 @@ Runs in an environment that holds a release and not schedproof:
 import sys
 from typing import Any
 
-from .. import protocol_checks, scheduler_class
+from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget, ids, outputs
 from ..vllm.offline import fix_hash_seed
-from .release import Release, load_release
+from .release import PACKAGES, Release, load_release
 from .runner import BLOCK_SIZE, Engine
 
 KEYS = {
@@ -40,7 +40,8 @@ class SpyreTarget(HostedTarget):
         check_options(release, config)
         engine = Engine(release, config)
         title = scheduler_class.title(release.name, release.version)
-        return Hosted(engine, *title, observed_fields(engine), release.defaults)
+        observes = observed_fields(engine)
+        return Hosted(engine, *title, observes, release.defaults, engine.start_up)
 
     def admit(self, engine: Engine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless the protocol or the release refuses it on arrival."""
@@ -223,5 +224,6 @@ def written_blocks(engine: Engine, decision: Any, kind: str) -> dict[str, list[i
 
 def main() -> None:
     fix_hash_seed()
+    coverage.count_packages(*(f"{package}.v1.core" for package in PACKAGES))
     scheduler_class.say_at_once(load_release)
     serve(SpyreTarget())

@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
 from . import encoder, in_flight, start_up
@@ -20,6 +21,7 @@ from .observation import SchedulerView
 from .offline import block_hasher
 from .release import NULL_BLOCK, Release, cached_config, configure
 
+AHEAD = "AsyncScheduler"  # vLLM's class that decides a step before the one before it is computed
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
 
@@ -141,15 +143,23 @@ class Engine(SchedulerView):
 
 
 def class_for(release: Release, config: Mapping[str, Any]) -> Any:
-    """The scheduler class of the configuration, as vLLM chooses it; raises RefusedError where the
-    user's class cannot decide ahead."""
+    """The scheduler class of the configuration, as vLLM chooses it.
+
+    Raises:
+        RefusedError: the user's class cannot decide ahead; or it always does, and a pipeline is not
+            told so: vLLM's workers then wait for tokens that nobody sends them.
+    """
     if not config.get("async_scheduling"):
+        decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
+        if decides_ahead and in_flight.depth(config) > 1:
+            valid = f"true with a pipeline ({release.scheduler_class.__name__} is an {AHEAD})"
+            raise refuse("async_scheduling", False, valid)
         return release.scheduler_class
-    ahead = importlib.import_module("vllm.v1.core.sched.async_scheduler").AsyncScheduler
-    if issubclass(ahead, release.scheduler_class):
+    ahead = getattr(importlib.import_module("vllm.v1.core.sched.async_scheduler"), AHEAD)
+    if issubclass(ahead, release.scheduler_class) and not scheduler_class.is_chosen():
         return ahead
     if not issubclass(release.scheduler_class, ahead):
-        valid = f"false ({release.scheduler_class.__name__} is no AsyncScheduler)"
+        valid = f"false ({release.scheduler_class.__name__} is no {AHEAD})"
         raise refuse("async_scheduling", True, valid)
     return release.scheduler_class
 

@@ -2,6 +2,7 @@
 
 from packaging.version import Version
 
+from ....properties.vllm import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
 from ....spec.systems import SYSTEMS
 from ..checkouts import Checkout
 from ..scales import POOL, Configuration, GateScales
@@ -33,10 +34,18 @@ SCALES = GateScales(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"early_completions": 1, "pipeline_parallel_size": 2},
+        # A class that always decides ahead takes them so only.
+        {"pipeline_parallel_size": 2, "async_scheduling": True},
+        {"early_completions": 1, "async_scheduling": True},
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
     ),
+    kinds={
+        WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
+        ANY_LENGTH: {"block_size": 16, "num_blocks": 4, "max_model_len": 128},
+        AHEAD_IN_STAGES: {"async_scheduling": True, "pipeline_parallel_size": 3},
+    },
     chunk_key="max_num_batched_tokens",
     configurations=(
         Configuration("one step at a time", {"async_scheduling": False}),

@@ -7,7 +7,7 @@ Runs in an environment that holds a release and not schedproof:
 
 from typing import Any
 
-from .. import protocol_checks, scheduler_class
+from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget
 from .drafts import KEYS as DRAFT_KEYS
@@ -80,5 +80,6 @@ class VllmTarget(HostedTarget):
 
 def main() -> None:
     fix_hash_seed()
+    coverage.count_packages("vllm.v1.core")
     scheduler_class.say_at_once(load_release)
     serve(VllmTarget())

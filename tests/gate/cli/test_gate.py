@@ -184,7 +184,7 @@ def test_the_printed_command_breaks_the_same_rule_at_the_same_step(command, as_p
     if as_printed:
         target, options = toy(command), ["--step-limit", "7"]
     result, data = gate_json(run, target, *options, "--max-failures", "1")
-    finding = data["findings"][0]
+    finding = data["faults"][0]
     printed = re.findall(r"^  replay:   (.*)$", result.out, re.MULTILINE)[0]
     assert ("--step-limit 7" in printed) == as_printed
     again = subprocess.run(printed, shell=True, capture_output=True, text=True, timeout=PATIENCE)
@@ -432,3 +432,27 @@ def test_the_first_finding_is_drawn_and_opened_where_that_is_asked_for(run, monk
     assert "SPY-R07" in page.read_text(encoding="utf-8")
     assert run("gate", "model", "--rule", "SPY-R07", "--profile", "quick", "--open").code == 0
     assert len(opened) == 1
+
+
+def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
+    (folder / "mine.py").write_text(
+        "from schedproof.model.target import ModelTarget\n"
+        "class Mine(ModelTarget):\n"
+        "    def step(self):\n"
+        "        return super().step()\n"
+        "    def never(self):\n"
+        "        return None\n",
+        encoding="utf-8",
+    )
+    result, data = gate_json(run, "mine:Mine", "--rule", "ALL-R01")
+    assert "coverage       50 % of 2 lines in functions: mine.py 50 %\n" in result.out
+    page = Path("schedproof-out/coverage.html")
+    line = f"never entered  1 of 2 functions: Mine.never ({page} lists them)"
+    assert line in result.out.splitlines()
+    assert [one["entered"] for one in data["coverage"]["files"][0]["functions"]] == [1, 0]
+    assert "Mine.never" in page.read_text(encoding="utf-8")
+    page.unlink()
+    result, data = gate_json(run, "mine:Mine", "--rule", "ALL-R01", "--no-coverage")
+    assert "never entered" not in result.out
+    assert data["coverage"] is None
+    assert not page.exists()

@@ -3,12 +3,18 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from schedproof.gate.cli.init import texts
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.targets import probe as probing
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.properties.checking.replay import replay
+from schedproof.spec.catalogue import load, select
 from schedproof.spec.systems import SYSTEMS
 
 from ...command_line import runner
@@ -26,6 +32,7 @@ WRITTEN = [
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     for name in ("quick", "ci"):
         monkeypatch.setitem(PROFILES, name, Profile(10, 20, 20, corpus_steps=0))
     return runner(monkeypatch, capfd)
@@ -115,3 +122,46 @@ def test_the_hook_calls_a_command_that_there_is():
     ]
     assert hook["entry"] == "schedproof gate"
     assert hook["pass_filenames"] is False
+
+
+def test_the_adapter_names_a_step_rightly_when_a_scheduler_preempts():
+    names: dict[str, Any] = {"__name__": "adapter"}
+    exec(texts("generic", "documented")["schedproof_adapter.py"], names)
+
+    class Preempts(names["Scheduler"]):
+        """Takes everything from the last request in its fifth step."""
+
+        steps, preempted = 0, ()
+
+        def schedule(self):
+            self.steps += 1
+            self.preempted = ()
+            if self.steps != 5:
+                return super().schedule()
+            victim = self.running.pop()
+            victim.computed, self.preempted = 0, (victim.id,)
+            self.waiting.insert(0, victim)
+            return {one: one.length - one.computed for one in self.running}
+
+    class Target(names["Target"]):
+        def start(self, system, revision, config):
+            reply = super().start(system, revision, config)
+            self.scheduler = Preempts(8, 64)
+            return reply
+
+        def step(self):
+            reply = super().step()
+            reply["step"]["preempted"] = [*self.scheduler.preempted]
+            return reply
+
+    config = full_config("generic", "documented", {"enable_prefix_caching": False})
+    requests = tuple(
+        Request(id=name, arrival=0, prompt=((name, 6),), max_tokens=9) for name in ("a", "b")
+    )
+    scenario = Scenario(system="generic", revision="documented", config=config, requests=requests)
+    kinds: list[str] = []
+    outcome = replay(
+        Target(), scenario, select(load("generic"), ["ALL-R13"]), lambda _, s: kinds.append(s.kind)
+    )
+    assert outcome.broken == []
+    assert kinds[:7] == ["prefill", *["decode"] * 4, "mixed", "decode"]

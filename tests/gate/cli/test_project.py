@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.targets import probe as probing
 
 from ...command_line import runner
 
@@ -16,6 +17,7 @@ Said = Callable[[str], None]
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     monkeypatch.setitem(PROFILES, "quick", Profile(10, 0, 0, corpus_steps=0))
     return runner(monkeypatch, capfd)
 

@@ -1,8 +1,13 @@
 """`schedproof replay`: every step, what broke and why, and what was expected."""
 
 import re
+from dataclasses import replace
 
 import pytest
+
+from schedproof.gate.judging.context import replay_options
+from schedproof.gate.targets.target_spec import parse_target
+from schedproof.model.target import ModelTarget
 
 from ..toys import broken_scenario, spyre_scenario, written
 
@@ -155,3 +160,21 @@ def test_a_replay_on_a_broken_target_is_exit_3(run, toy):
     assert result.err == (
         "schedproof: ADAPTER: at 'step' field waiting is promised in observes, but missing\n"
     )
+
+
+def test_only_a_release_or_a_checkout_has_start_up_checks_to_go_beyond(run):
+    result = run("replay", written("s.json"), "--beyond-start-up")
+    assert result.code == 2
+    assert "--beyond-start-up: model has no start-up checks; valid with a release" in result.err
+    release = replace(parse_target("vllm==0.33.0"), beyond_start_up=True)
+    assert replay_options(release, None) == " --target vllm==0.33.0 --beyond-start-up"
+
+
+def test_a_target_that_says_whether_its_server_starts_is_quoted_below_a_failure(run, monkeypatch):
+    def start(self, system, revision, config, really=ModelTarget.start):
+        said = {"starts": True, "why": "release 1 its check"}
+        return really(self, system, revision, config) | {"start_up": said}
+
+    monkeypatch.setattr(ModelTarget, "start", start)
+    result = run("replay", broken_scenario(), "--quiet")
+    assert "  starts in production: yes, by release 1 its check\n" in result.out

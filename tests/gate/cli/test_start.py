@@ -11,6 +11,7 @@ import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.matrix.cells import Cell, Judged
+from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.scales import ANY
 
 from ...command_line import runner
@@ -92,7 +93,8 @@ def test_an_error_of_our_own_is_one_line_and_no_verdict():
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(PROFILES, "quick", Profile(10, 20, 20, corpus_steps=2_000))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 4, 8, corpus_steps=2_000))
     return runner(monkeypatch, capfd)
 
 

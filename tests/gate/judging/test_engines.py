@@ -20,8 +20,9 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
     judged = gate(release, "SPY-R22", examples=40, max_failures=1, shrink_model=shrink_model)
     search_scale(judged, "small")
     [finding], [engine] = judged.results.findings, judged.results.engines
-    # The search, the smallest scenario once, and once more to confirm it: no trial in between.
-    assert release.starts == engine.runs + engine.refused_configs + 2
+    # The search, the smallest scenario once, once more to confirm it, and once beside the model: no
+    # trial in between.
+    assert release.starts == engine.runs + engine.refused_configs + 3
     scenario = read_scenario(Path(finding.scenario))
 
     def first_broken(candidate):

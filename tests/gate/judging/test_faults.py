@@ -3,9 +3,13 @@
 from datetime import date
 from typing import Any
 
+import pytest
+
 from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.verdict import Fault, Finding
 from schedproof.spec.catalogue import load
+
+from ..build import Toy
 
 RULES = {rule.id: rule for rule in load("vllm")}
 
@@ -55,15 +59,16 @@ def test_that_a_step_differs_from_the_models_joins_nothing():
 def test_a_rule_at_two_scales_is_one_fault_if_one_needs_no_more_than_the_other():
     small, tight = finding("V1-R09"), finding("V1-R09", scale="tight", needs=("abort",))
     [fault] = faults(tight, small)
-    assert fault.scales == ("tight", "small")
-    assert fault.scenarios == (tight.scenario, small.scenario)
+    assert fault.scales == ("small", "tight")
+    assert fault.scenarios == (small.scenario, tight.scenario)  # what needs less comes first
     other = finding("V1-R09", scale="tight", needs=("policy priority",))
     assert len(faults(finding("V1-R09", needs=("abort",)), other)) == 2
 
 
 def test_two_crashes_are_one_fault_if_they_say_the_same():
-    crash = finding("ALL-R01", message="KeyError: 3")
-    assert len(faults(crash, finding("ALL-R01", scale="tight", message="KeyError: 17"))) == 1
+    crash = finding("ALL-R01", message="KeyError: 'r3', 3")
+    alike = finding("ALL-R01", scale="tight", message="KeyError: 'r0', 17")
+    assert len(faults(crash, alike)) == 1
     assert len(faults(crash, finding("ALL-R01", scale="tight", message="IndexError: 3"))) == 2
 
 
@@ -88,6 +93,14 @@ def test_one_decision_that_breaks_two_rules_is_one_fault():
     assert len(faults(one, finding("V1-R04", needs=needs, differs="waiting"))) == 2
     plain = [finding(rule, differs="scheduled") for rule in ("V1-R11", "V1-R04")]
     assert len(faults(*plain)) == 2  # what needs nothing may have any cause
+
+
+def test_what_the_catalogue_knows_does_not_hide_what_it_does_not():
+    known = finding("V1-R11", needs=("policy priority",), differs="waiting", divergence="lifted")
+    own = finding("V1-R09", needs=("policy priority",), differs="waiting", behind=("V1-R11",))
+    first, second = faults(known, own)
+    assert (first.rule, first.behind, first.divergence) == ("V1-R09", 2, None)
+    assert (second.rule, second.divergence) == ("V1-R11", "lifted")
 
 
 def test_what_is_worst_for_a_user_comes_first_and_what_is_known_last():
@@ -118,3 +131,16 @@ def test_what_was_not_shrunk_says_so_and_joins_what_it_may_follow_from():
     assert together(first, later) == [["ALL-R09", "ALL-R10"]]
     [alone] = faults(finding("ALL-R10", needs=None, others_first=3))
     assert not alone.shrunk
+
+
+def test_a_known_divergence_takes_no_place_of_max_failures():
+    assert finding("V1-R11").costs
+    assert not finding("V1-R11", divergence="0.31.0: lifted").costs
+    assert not finding("V1-R11", others_first=3).costs
+
+
+@pytest.mark.parametrize("rule", ["ALL-R01", "ALL-R02", "ALL-R03", "ALL-R09", "ALL-R11"])
+def test_what_is_worst_is_shrunk_whatever_came_first(rule, gate):
+    judged = gate(Toy(), max_failures=3)
+    assert judged.others_first(rule, 3) == 0
+    assert [judged.others_first("SPY-R22", shrunk) for shrunk in (2, 3, 4)] == [0, 3, 4]

@@ -1,6 +1,5 @@
 """The scenarios that a gate begins with: the user's own corpus, and what earlier gates found."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +7,11 @@ from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import seed_corpus
 from schedproof.gate.corpus.folder import entries
-from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import TargetHung
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm.model import VllmModel
 from schedproof.properties.rules.registry import NEVER_HANGS
@@ -116,8 +115,11 @@ def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_t
         def start(self, system, revision, config):
             return super().start(system, revision, {**config, "num_blocks": None})
 
-    file = Path(__file__).parents[2] / "corpus" / "blocks-run-out-in-a-decode.json"
-    asked: dict[str, Any] = {"revision": "2.5.2", "corpus": [read_scenario(file)], "examples": 1}
+    # The model of 2.5.2 reserves blocks, and has none for a request of max_model_len.
+    config = {"chunk_size": 128, "max_model_len": 512, "max_batch_tkv": 2048, "num_blocks": 5}
+    request = Request(id="r0", arrival=0, prompt=(("r0", 128),), max_tokens=3)
+    small = Scenario(system="spyre", revision="2.1.2", config=config, requests=(request,))
+    asked: dict[str, Any] = {"revision": "2.5.2", "corpus": [small], "examples": 1}
     verdict = judge(gate(TakesAnyPool(), "SPY-R30", **asked))
     [own] = [one for one in verdict.engines if one.name == "own corpus"]
     assert (own.runs, own.refused_configs) == (0, 1)

@@ -50,6 +50,16 @@ def test_every_release_is_judged_in_every_configuration_of_its_system():
         cells_of(["vllm==0.1.0"], "quick", 0)
 
 
+def test_a_class_is_judged_on_each_release_against_the_class_of_that_release():
+    versions = ("0.28.0", "0.33.0")
+    targets = [f"vllm=={version}" for version in versions]
+    there = cells_of(targets, "quick", 0, "/here/mine.py:Mine")
+    words = [[f"{target}:/here/mine.py:Mine", "--against-base"] for target in targets]
+    assert [cell.words for cell in there] == words
+    names = [f"vllm-{version}-every-configuration" for version in versions]
+    assert [cell.file_name for cell in there] == names
+
+
 def test_a_cell_is_judged_once(tmp_path):
     reported = list[tuple[Judged, float]]()
     for _ in range(2):

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from schedproof.gate.judging.judge import judge
-from schedproof.gate.targets.probe import probe
+from schedproof.gate.targets import probe as probing
+from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.gate.targets.scales import scales_of
 from schedproof.model.systems import config_keys, full_config
 from schedproof.model.target import ModelTarget
+from schedproof.properties.vllm import ANY_LENGTH, WITH_THE_NULL_BLOCK
 from schedproof.spec.catalogue import load, select
 from schedproof.spec.systems import SYSTEMS
 
@@ -41,6 +43,25 @@ class NeedsAPool(Toy):
         if config["num_blocks"] is None:
             return {"ok": False, "error": "config", "message": "$.config.num_blocks: give a pool"}
         return super().start(system, revision, config)
+
+
+class PlansItsPool(ModelTarget):
+    """Starts only with a pool that holds a request of max_model_len."""
+
+    def start(self, system, revision, config):
+        pool = (config["num_blocks"] or 10**6) * config["block_size"]
+        if pool < config["max_model_len"]:
+            return {"ok": False, "error": "config", "message": "$.config.num_blocks: too few"}
+        return super().start(system, revision, config)
+
+
+def test_a_kind_of_configuration_that_a_target_refuses_is_known_and_said(gate):
+    query = ProbeRequest(PlansItsPool(), "vllm", "documented", load("vllm"))
+    capabilities = probe(query)
+    assert capabilities.refused_kinds == {WITH_THE_NULL_BLOCK, ANY_LENGTH}
+    said = f"{ANY_LENGTH}: left out, the target refuses it: $.config.num_blocks: too few"
+    assert said in capabilities.left_out
+    assert probe(query._replace(fixed={"num_blocks": 64})).refused_kinds == set()
 
 
 def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(gate):
@@ -110,7 +131,10 @@ class Lacks(ModelTarget):
         ("kv_connector", {"V1-R10", "V1CP-R35"}),
     ],
 )
-def test_a_target_that_refuses_one_option_is_searched_with_the_others(gate, key, still):
+def test_a_target_that_refuses_one_option_is_searched_with_the_others(
+    gate, key, still, monkeypatch
+):
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     context = gate(Lacks(key), examples=60, system="vllm", revision="documented")
     rules = select(load("vllm"), sorted(still))
     context.options = replace(context.options, rules=rules)

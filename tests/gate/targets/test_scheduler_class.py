@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +11,12 @@ import pytest
 
 from schedproof.gate.targets import releases, scheduler_class
 from schedproof.gate.targets.factory import opened
+from schedproof.gate.targets.protocol_checks import RefusedError
+from schedproof.gate.targets.scheduler_class import own_class
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 from schedproof.gate.targets.target_spec import TargetSpec, UnknownTargetError, parse_target
+from schedproof.gate.targets.vllm.engine import class_for
+from schedproof.gate.targets.vllm.release import Release
 from schedproof.model.errors import InputError
 
 from ...command_line import runner
@@ -243,20 +248,45 @@ def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
 
 
 @pytest.mark.slow
-def test_a_class_is_compared_with_its_base_in_one_command(run):
+def test_a_class_is_judged_against_its_base_in_one_command(run):
     result = run(
-        *("diff", RELEASE, "--path-a", str(FILE.parent), "--against-base", "--profile", "quick"),
+        *("gate", RELEASE, "--path", str(FILE.parent), "--against-base", "--profile", "quick"),
         *("--scheduler-cls", "forgetful.ForgetsThatNothingRuns", "--offline", "--json", "d.json"),
-        *("--set", "async_scheduling=false"),
+        *("--set", "async_scheduling=false", "--rule", "V1-R07"),
     )
     assert result.code == 1, result
     verdict = json.loads(Path("d.json").read_text(encoding="utf-8"))
-    assert verdict["b"]["spec"] == RELEASE
-    assert verdict["a"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
-    assert {one["kind"] for one in verdict["differences"]} == {"decision"}
+    assert verdict["base"] == {"spec": RELEASE, "name": "vllm", "version": "0.24.0"}
+    assert verdict["target"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
+    assert [one["rule"] for one in verdict["findings"]] == ["V1-R07"]
+    assert verdict["decisions"]
 
 
 def verdict_of(file, rule):
     rules = json.loads(Path(file).read_text(encoding="utf-8"))["rules"]
     [status] = [one["status"] for one in rules if one["id"] == rule]
     return str(status)
+
+
+def made(name, base, module):
+    return type(name, (base,), {"__module__": module})
+
+
+OWN = made("Scheduler", object, "vllm.v1.core.sched.scheduler")
+AHEAD = made("AsyncScheduler", OWN, "vllm.v1.core.sched.async_scheduler")
+
+
+def test_the_base_of_a_class_is_the_nearest_one_of_the_release():
+    mine = made("Mine", made("Shared", AHEAD, "my_pkg.shared"), "my_pkg.sched")
+    assert own_class(mine, OWN) is AHEAD
+    assert own_class(made("Mine", OWN, "my_pkg.sched"), OWN) is OWN
+
+
+def test_a_class_that_always_decides_ahead_gets_a_pipeline_only_when_that_is_said():
+    release = Release("0.33.0", frozenset(), made("Mine", AHEAD, "mine"))
+    pipeline = {"pipeline_parallel_size": 2, "async_scheduling": False}
+    with pytest.raises(RefusedError, match="valid is true with a pipeline"):
+        class_for(release, pipeline)
+    assert class_for(release, {"async_scheduling": False}) is release.scheduler_class
+    plain = replace(release, scheduler_class=made("Mine", OWN, "mine"))
+    assert class_for(plain, pipeline) is plain.scheduler_class

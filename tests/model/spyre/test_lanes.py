@@ -56,6 +56,7 @@ def test_runs_end_where_the_reference_model_ends(seed):
             assert result.steps[place] == len(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", [None, "1.10.0", "2.0.1", "2.1.0", "2.1.2"])
 @pytest.mark.parametrize("name", BUILTIN)
 def test_published_counterexamples_reach_the_volume_of_the_model(name, formula):

@@ -74,6 +74,7 @@ def cases_of(name, block):
     return [case(draw, block) for _ in range(CASES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 4, 64])
 @pytest.mark.parametrize("name", FORMULAS)
 @pytest.mark.parametrize("slack", [0, 3])

@@ -78,7 +78,7 @@ def test_without_room_for_its_first_token_a_running_request_is_passed_over():
 
 
 def test_a_preempted_request_gives_back_what_was_not_computed_yet():
-    """gate/corpus/builtin/vllm/preempted-before-its-input-is-encoded.json, four times as small."""
+    """As in gate/corpus/builtin/vllm/preempted-before-its-input-is-encoded.json, in small."""
     there = target(
         **{"num_blocks": 5, "max_num_batched_tokens": 8, "policy": "priority"},
         encoder_cache_size=16,

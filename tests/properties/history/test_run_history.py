@@ -413,3 +413,12 @@ def test_where_preemptions_are_not_shown_a_request_may_have_come_back_with_a_hit
     book.observe(prefill("a", 4, preempted=preempted))
     step = prefill("a", 2, preempted=preempted)
     assert book.reached(step, book.live["a"]) == tokens
+
+
+@pytest.mark.parametrize(("emitted", "there"), [({}, False), ({"long": 1}, True)])
+def test_a_request_that_can_never_run_is_given_up_unless_its_last_token_comes(emitted, there):
+    """With decisions ahead it ends in a step that does not schedule it, and held its slot."""
+    book = history(request("long", 12, 100))
+    assert book.live["long"].beyond
+    book.give_up(Step(kind="idle", scheduled={}, emitted=emitted, finished={"long": "length"}))
+    assert ("long" in book.live) is there

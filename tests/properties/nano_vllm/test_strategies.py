@@ -45,6 +45,7 @@ def test_where_prompts_are_computed_whole_the_budget_has_room_for_more_than_half
     assert config["max_num_batched_tokens"] <= whole + config["block_size"]
 
 
+@pytest.mark.slow
 @each_revision
 @each_scale
 def test_every_number_of_slots_and_budgets_around_the_pool_are_tried(scale, revision):
@@ -98,6 +99,7 @@ def test_the_longest_request_is_what_the_door_lets_in(revision, budget, longest)
         assert (model.refusal(asked) is not None) is refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 17, 18, 19, 24])
 def test_prompts_at_the_borders_of_blocks_and_budget_are_tried(prompt):
     """Blocks of 4, a budget of 9, up to three of each."""

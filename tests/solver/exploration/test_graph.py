@@ -32,6 +32,7 @@ def graph_of(question, most=MOST):
     return drawn(question, rules, most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
 def test_states_moves_and_rules_are_those_of_the_explorer(question):
     run = Exploration(question, chosen_rules(load(question.scope.system), None, question.revision))

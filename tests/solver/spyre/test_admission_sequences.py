@@ -193,6 +193,7 @@ def some_batch_overruns(asked):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [7, 8, 11])
 @pytest.mark.parametrize("formula", volumetric.FORMULAS)

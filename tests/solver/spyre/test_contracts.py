@@ -5,7 +5,7 @@ from inspect import isfunction, signature
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from schedproof.model import pool
@@ -53,6 +53,7 @@ def arguments_of(draw, one):
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
+@settings(max_examples=10)  # CrossHair proves each
 @given(st.data())
 def test_a_contract_holds_of_the_model_wherever_it_applies(name, data):
     one = CONTRACTS[name]

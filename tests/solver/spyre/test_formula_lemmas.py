@@ -58,6 +58,7 @@ def test_an_unsound_formula_fails_the_lemma_that_is_wrong_for_it(formula, failin
         assert {name for name, how in status.items() if how != "proven"} == failing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", [name for name in volumetric.FORMULAS if "document" in name])
 def test_no_reading_of_the_document_is_proven(formula):
     assert "refuted" in status_of(formula).values()

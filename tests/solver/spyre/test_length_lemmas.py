@@ -141,6 +141,7 @@ def test_at_the_smallest_lengths_nobody_is_refused(scale):
     assert needless(scale) is None
 
 
+@pytest.mark.slow
 def test_at_production_scale_a_request_is_refused_for_thirty_thousand_steps():
     scenario = needless(Scale())
     first, second = scenario.requests

@@ -88,6 +88,7 @@ def crowded(seed):
     return macros | {name: 1 for name, often in switches.items() if chance.random() < often}
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize("group", range(4))
 def test_both_models_take_the_same_steps_in_random_runs(group):
@@ -112,6 +113,7 @@ def test_runs_of_another_formula_are_told_apart():
     assert any(difference(ran, other) for ran in runs)
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize(("revision", "aborts"), [("documented", {}), ("2.1.2", {"ABORTS": 1})])
 def test_both_models_reach_equally_many_states(revision, aborts):
@@ -206,6 +208,7 @@ def ending(state, early=()):
     )
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize(
     ("revision", "rule", "further"),
@@ -226,6 +229,7 @@ def test_what_spin_refutes_breaks_on_the_python_model_in_the_same_step(revision,
     assert not replay_trail(fixed, found.trail).confirmed
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize(
     ("revision", "rule", "holds"),
@@ -248,6 +252,7 @@ def test_known_rules_break_and_others_hold_however_many_arrive(revision, rule, h
     assert holds or replay_trail(macros, found.trail).confirmed
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize(
     ("rule", "right", "wrong"),
@@ -273,6 +278,7 @@ def test_a_fault_in_the_promela_model_breaks_the_rule_there_and_not_in_python(
     assert not replay_trail(macros, found.trail).confirmed
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize("bound", [{"depth": 30}, {"memory_mb": 140}, {"seconds": 0.05}])
 def test_a_search_that_is_cut_short_holds_nothing(bound):

@@ -212,7 +212,7 @@ def test_a_scheduler_that_cuts_prompts_to_the_budget_with_chunking_off_keeps_the
     with planted(cuts) as target:
         asked = (target, "llmservingsim", "documented", load("llmservingsim"), "small")
         search = Search(SearchOptions(*asked))
-        assert not run_search(search, 200, 0, 0), search.failure
+        assert not run_search(search, 80, 0, 0), search.failure
 
 
 @pytest.mark.parametrize(("free", "breaks"), [(2, False), (1, True)])

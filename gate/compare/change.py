@@ -1,0 +1,232 @@
+"""A gate against a base: what a change breaks, repairs, and decides otherwise, and nothing else."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from ...model.errors import InputError
+from ...model.faults import TargetFault
+from ...properties.checking.difference import CRASH, HANG
+from ...properties.shrinking.shrink import shrink
+from ...spec.catalogue import Rule
+from ..console import INCONCLUSIVE, output
+from ..console.output import one_line
+from ..files.scenario_file import write_scenario
+from ..judging.base import BaseOptions, Noted
+from ..judging.context import BreakOff, GateContext
+from ..judging.events import Event, Found, Judged
+from ..judging.verdict import Change, Fault, Verdict
+from ..reports.terminal import Terminal
+from ..targets import checkouts, releases
+from ..targets.supported_releases import parse_release
+from ..targets.target_spec import TargetSpec, parse_target, replay_options
+from .keeping import keep_differences
+
+MOST = 12  # kinds of decision that are shrunk and written down
+SHOWN = 5  # of them that are printed
+WHOLE = 2  # faults that are printed with their scenarios
+FEW = 3  # runs in which only the base breaks a rule, before the change is said to repair it
+ATTEMPTS = 60  # to shrink a scenario that a change repairs
+
+
+def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
+    """The base of a gate: a target of the same system, started in the same terms.
+
+    Raises:
+        InputError: it is of another system.
+    """
+    if base.own_system not in (None, system):
+        problem = f"{base.text} is of {base.own_system}; valid: a target of {system}"
+        raise InputError("--base", problem)
+    return BaseOptions(base, ((system, revision), (system, revision)))
+
+
+def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:
+    """The target that `--base` or `--against-base` names, if one does.
+
+    `--base` of a checkout may be a revision of its repository.
+
+    Raises:
+        InputError: both are given, or the target replaces no class of a release.
+        UnknownTargetError, ReleaseError: there is no such target.
+    """
+    if against_base:
+        if base is not None:
+            raise InputError("--against-base", f"not together with --base {base}")
+        if not spec.scheduler:
+            problem = f"{spec.text} has no base; valid: a release with --scheduler-cls CLASS"
+            raise InputError("--against-base", problem)
+        return spec.base_class()
+    if base is None:
+        return None
+    if spec.checkout is not None and parse_release(base) is None and ":" not in base:
+        return at_revision(spec, base)
+    return parse_target(base)
+
+
+def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
+    """The checkout at another revision of its repository, in a folder of the cache.
+
+    Raises:
+        InputError: there is no checkout, no repository, or no such revision in it.
+    """
+    assert spec.checkout is not None
+    folder = checkouts.folder_of(spec.checkout, spec.folder)
+    place = releases.checkout_at(folder, revision, spec.checkout.name)
+    return parse_target(spec.checkout.name, place)
+
+
+def changes_of(gate: GateContext) -> Mapping[str, Any]:
+    """The fields of the verdict that only a gate against a base has."""
+    decisions: list[Change] = []
+    repaired: list[Change] = []
+    try:
+        decisions = _decisions(gate)
+        repaired = _repaired(gate)
+    except TargetFault as fault:
+        gate.results.fault = gate.results.fault or BreakOff.of(fault, gate.stderr())
+    except KeyboardInterrupt:
+        gate.results.interrupted = True
+    return {"decisions": tuple(decisions), "repaired": tuple(repaired)}
+
+
+def _decisions(gate: GateContext) -> list[Change]:
+    options = gate.options
+    assert options.base is not None
+    both = f"{options.replay_options_of(None)} --base {options.base.spec.text}"
+    if options.base.spec.is_base:
+        both = f"{options.replay_options_of(None)} --against-base"
+    return [
+        Change(
+            kept.difference.shape,
+            kept.path,
+            kept.difference.step,
+            output.unicode_text(kept.difference.message),
+            f"schedproof replay {kept.path}{both}",
+            kept.seen,
+        )
+        for kept in keep_differences(gate, MOST)
+        # A crash or a hang of the change is a rule that it breaks.
+        if kept.difference.kind not in (CRASH, HANG) or kept.difference.message.startswith("B")
+    ]
+
+
+def _repaired(gate: GateContext) -> list[Change]:
+    """Rules that only the base breaks, in several runs; not those that the change breaks elsewhere.
+    In a run or two it may only have happened not to meet the fault."""
+    assert gate.base is not None
+    base, options = gate.base, gate.options
+    assert options.base is not None
+    found = {rule for one in gate.results.findings for rule in (one.rule, *one.consequences)}
+    changes = []
+    for rule, noted in sorted(base.compared.repaired.items()):
+        runs = base.compared.kept[rule]
+        if rule in found or base.compared.shared[rule] or gate.results.broken_off or runs < FEW:
+            continue
+        scenario = _smallest(gate, rule, noted)
+        broken = base.broken_by_base(scenario).get(rule)
+        if broken is None:
+            continue
+        path = write_scenario(scenario, options.out, f"repaired-{rule}")
+        words = replay_options(options.base.spec, [rule], options.step_limit)
+        replay = f"schedproof replay {path}{words}"
+        message = output.unicode_text(broken.message)
+        changes.append(Change(rule, str(path), broken.step, message, replay, runs))
+    return changes
+
+
+def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
+    assert gate.base is not None
+    base = gate.base
+    attempts = min(ATTEMPTS, gate.options.profile.shrink_attempts)
+    return shrink(noted.scenario, lambda one: base.only_base_breaks(rule, one), attempts)
+
+
+class ChangeReporter(Terminal):
+    """Prints what a change does otherwise than its base, and how much was tried."""
+
+    def __call__(self, event: Event) -> None:
+        """Print one event; what is broken waits for the verdict."""
+        if isinstance(event, Found):
+            self._found[event.finding.scenario] = event
+        elif isinstance(event, Judged) and not self._verbose:
+            self.close()
+        else:
+            super().__call__(event)
+        if isinstance(event, Judged):
+            self._judged(event.verdict)
+
+    def _judged(self, verdict: Verdict) -> None:
+        by_id = {rule.id: rule for rule in self._rules}
+        for fault in verdict.faults:
+            event = self._found.get(fault.scenario) if len(verdict.faults) <= WHOLE else None
+            print_broken(self._console, fault, event, by_id[fault.rule])
+        for change in verdict.repaired:
+            self._line("REPAIRS", "green", f"{change.what} {by_id[change.what].title}", change)
+        for change in verdict.decisions[:SHOWN]:
+            self._line("DIFFERS", "yellow", change.what, change)
+        if len(verdict.decisions) > SHOWN:
+            more = plural(len(verdict.decisions) - SHOWN, "more kind")
+            self._dim(f"and {more} of difference: --json names them")
+        for line in summary_lines(verdict):
+            self._dim(line)
+        self._console.print(one_line(conclusion(verdict)), style="bold", markup=False)
+
+    def _line(self, word: str, style: str, what: str, change: Change) -> None:
+        text = escape(one_line(f"{what} ({plural(change.runs, 'run')}): {change.replay}"))
+        self._console.print(f"[{style}]{word}[/{style}] {text}", soft_wrap=True)
+
+
+def plural(number: int, noun: str) -> str:
+    """A number and its noun."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:
+    """What the change breaks, in which run, and how to replay it."""
+    console.print(
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
+        f"{escape(one_line(fault.message))}",
+        soft_wrap=True,
+    )
+    lines = [f"with it: {', '.join(fault.follows)}"] if fault.follows and event else []
+    if event is not None:
+        lines.insert(0, f"means: {fault.means}")
+        lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
+    for line in (*lines, f"replay: {fault.replay}"):
+        console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
+
+
+def summary_lines(verdict: Verdict) -> list[str]:
+    """How much ran, what both break, and what could not be judged."""
+    runs = sum(engine.runs for engine in verdict.engines)
+    steps = sum(engine.steps for engine in verdict.engines)
+    seconds = sum(engine.seconds for engine in verdict.engines)
+    lines = [f"{plural(runs, 'run')}, {plural(steps, 'step')} beside the base in {seconds:.0f} s"]
+    known = [rule.id for rule in verdict.rules if rule.status == "known"]
+    if known:
+        lines.append(f"the base breaks as well: {', '.join(known)}")
+    open_ = [rule.id for rule in verdict.rules if rule.status == "inconclusive"]
+    if open_:
+        lines.append(f"inconclusive: {', '.join(open_)}")
+    by_design = [rule.id for rule in verdict.rules if rule.status == "excluded"]
+    if by_design:
+        lines.append(f"not judged, by design or by --exclude: {', '.join(by_design)}")
+    return lines
+
+
+def conclusion(verdict: Verdict) -> str:
+    """The result in a line."""
+    assert verdict.base is not None
+    parts = [f"{plural(len(verdict.faults), 'fault')} that the base does not have"]
+    if not verdict.faults:
+        parts = ["no fault that the base does not have, in what ran"]
+    if verdict.repaired:
+        parts.append(f"repairs {plural(len(verdict.repaired), 'rule')}")
+    if verdict.decisions:
+        parts.append(f"{plural(len(verdict.decisions), 'kind')} of difference")
+    what = f"{verdict.target.name} ({verdict.target.version}) against {verdict.base.name}"
+    state = "inconclusive: " if verdict.exit_code == INCONCLUSIVE else ""
+    return f"{what} {verdict.base.version}: {state}{', '.join(parts)} (seed {verdict.seed})"

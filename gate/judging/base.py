@@ -1,0 +1,165 @@
+"""The base of a change, driven beside it in the same scenarios.
+
+A rule that the base breaks in the same scenario is not the fault of the change: the run goes on,
+and the search for that rule with it. What is counted is what the base keeps and the change breaks.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused
+from ...model.scenario import Scenario
+from ...properties.checking.difference import CRASH, HANG, Difference
+from ...properties.checking.differential_target import Coverage, Pair
+from ...properties.checking.replay import replay
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
+from ...properties.search.state import NO_END, size
+from ...spec.catalogue import Rule
+from ..targets.target_spec import TargetSpec
+
+FAILS = {CRASH: NEVER_CRASHES, HANG: NEVER_HANGS}
+
+
+class BaseOptions(NamedTuple):
+    """The base of a gate.
+
+    Attributes:
+        terms: the system and revision in which the change and the base are started.
+        enough: differences after which no further part of the gate is run.
+    """
+
+    spec: TargetSpec
+    terms: tuple[tuple[str, str], tuple[str, str]]
+    enough: int = NO_END
+
+
+class Noted(NamedTuple):
+    """The smallest run that shows something, and the seconds until the first one did."""
+
+    scenario: Scenario
+    engine: str
+    scale: str
+    difference: Difference | None = None
+    found_after: float = 0.0
+
+
+@dataclass
+class Compared:
+    """What came out of driving both.
+
+    Attributes:
+        differences: by shape; `seen` counts the runs of each.
+        repaired: by rule, a run in which the base breaks it and the change does not; `kept` counts
+            these runs.
+        shared: by rule that both break in the same scenario, the runs.
+    """
+
+    differences: dict[str, Noted] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
+    repaired: dict[str, Noted] = field(default_factory=dict)
+    kept: Counter[str] = field(default_factory=Counter)
+    shared: Counter[str] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Coverage)
+
+    def add(self, other: "Compared") -> None:
+        """Add what a later part of the same gate has compared."""
+        for shape, noted in other.differences.items():
+            keep_smaller(self.differences, shape, noted)
+        for rule, noted in other.repaired.items():
+            keep_smaller(self.repaired, rule, noted)
+        self.seen.update(other.seen)
+        self.shared.update(other.shared)
+        self.kept.update(other.kept)
+        self.coverage.add(other.coverage)
+
+
+def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
+    """Keep the first of the smallest runs."""
+    before = kept.get(key)
+    if before is None:
+        kept[key] = noted
+    elif size(noted.scenario) < size(before.scenario):
+        kept[key] = noted._replace(found_after=before.found_after)
+
+
+class Base:
+    """The base of a change, beside it in a pair."""
+
+    def __init__(self, pair: Pair, rules: Sequence[Rule]) -> None:
+        self.pair = pair
+        self.compared = Compared(coverage=pair.coverage)
+        self._rules = rules
+        self._run = 0
+        self._broken: set[str] = set()  # by the change, in the run `_run`
+        self._shared: set[str] = set()
+        self._cut = False
+        self._began = time.monotonic()
+
+    @property
+    def hangs(self) -> bool:
+        """One of the two does not answer: each further run may cost another time limit."""
+        return any(shape.startswith(HANG) for shape in self.compared.differences)
+
+    def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
+        """Return those of the broken rules that the base keeps in this scenario."""
+        if self._run != self.pair.runs:
+            self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), set(), False
+        self._broken |= {one.rule for one in broken}
+        unknown = [one for one in broken if one.rule not in self._shared]
+        if not unknown or not self._rules:
+            return []
+        shared = {one.rule for one in unknown}
+        if self.pair.differences:  # else the base has done the same
+            base = self.broken_by_base(scenario)
+            shared = {name for name in shared if name in base or base.keys() & {*FAILS.values()}}
+        self._shared |= shared
+        self.compared.shared.update(shared)
+        new = [one for one in unknown if one.rule not in shared]
+        self._cut |= bool(new)
+        return new
+
+    def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
+        """Every rule that the base breaks in a scenario, run to its end on the base alone."""
+        self.pair.part()
+        found: dict[str, Broken] = {}
+
+        def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
+            for one in broken:
+                found.setdefault(one.rule, one)
+            return []
+
+        try:
+            replay(self.pair.sides[1].target, scenario, self._rules, new=collect)
+        except (ConfigRefused, InputError):
+            return {}
+        return found
+
+    def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
+        """Whether the base breaks a rule in a scenario in which the change breaks none."""
+        try:
+            change = replay(self.pair.sides[0].target, scenario, self._rules)
+        except (ConfigRefused, InputError):
+            return False
+        return rule in self.broken_by_base(scenario) and not change.broken
+
+    def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
+        """Note what a run has shown; `judge`: also which rules only the base breaks in it."""
+        for difference in self.pair.differences:
+            self.compared.seen[difference.shape] += 1
+            after = time.monotonic() - self._began
+            noted = Noted(scenario, engine, scale, difference, after)
+            keep_smaller(self.compared.differences, difference.shape, noted)
+        if not (judge and self._rules and self.pair.differences):
+            return
+        same_run = self._run == self.pair.runs
+        if same_run and self._cut:
+            return
+        broken = self._broken if same_run else set()
+        for rule in self.broken_by_base(scenario).keys() - broken:
+            self.compared.kept[rule] += 1
+            keep_smaller(self.compared.repaired, rule, Noted(scenario, engine, scale))

@@ -1,0 +1,240 @@
+"""What a gate has entered of the target's code, and what of it nothing was judged about."""
+
+import ast
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ..targets.coverage import Entered, Function, entered, places
+
+PAGE = "coverage.html"  # in the folder of counterexamples
+SHOWN_FILES, SHOWN_FUNCTIONS = 5, 5  # in a line of a report
+
+
+class FunctionCoverage(msgspec.Struct, frozen=True):
+    """A function: its first line, its lines with code, and how many of them were entered.
+
+    `missed` are the lines that were not, such as "312-318, 330". `changed`: its code differs from
+    that of the base.
+    """
+
+    name: str
+    line: int
+    lines: int
+    entered: int
+    missed: str = ""
+    changed: bool = False
+
+
+class FileCoverage(msgspec.Struct, frozen=True):
+    """A module of the target that was imported; only lines of functions count.
+
+    `name` is its path from the folder that its package is in.
+    """
+
+    name: str
+    path: str
+    lines: int
+    entered: int
+    functions: tuple[FunctionCoverage, ...]
+
+    @property
+    def percent(self) -> int:
+        """The share of lines that were entered, rounded down."""
+        return 100 * self.entered // self.lines
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What all runs of a gate together entered, the module with the most entered lines first.
+
+    `page` lists it line by line. `base`: what the code was compared with, if it was.
+    """
+
+    lines: int
+    entered: int
+    functions: int
+    never_entered: int
+    files: tuple[FileCoverage, ...]
+    page: str = ""
+    base: str | None = None
+
+
+class Changes(NamedTuple):
+    """What changed since the base, named in words: by path of a module, its changed functions."""
+
+    base: str
+    functions: Mapping[str, frozenset[str]]
+
+
+class Missed(NamedTuple):
+    """A function that was never entered, and its file."""
+
+    file: FileCoverage
+    function: FunctionCoverage
+
+
+def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None) -> Coverage | None:
+    """Return what the target's processes wrote down in `folder`; None if nothing was counted."""
+    if folder is None:
+        return None
+    changed = {} if changes is None else changes.functions
+    files = [file for one in entered(folder) if (file := _file(one, changed.get(one.path)))]
+    if not files:
+        return None
+    functions = [function for file in files for function in file.functions]
+    return Coverage(
+        lines=sum(file.lines for file in files),
+        entered=sum(file.entered for file in files),
+        functions=len(functions),
+        never_entered=sum(not function.entered for function in functions),
+        files=tuple(sorted(files, key=lambda file: (-file.entered, file.name))),
+        page=str(page),
+        base=None if changes is None else changes.base,
+    )
+
+
+def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
+    """A module; None if it has no function, or is another file now than the one that ran."""
+    path = Path(module.path)
+    try:
+        probes = places(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    if not probes or len(probes) != len(module.probes):
+        return None
+    lines: dict[Function, dict[int, bool]] = defaultdict(dict)
+    for (function, line), passed in zip(probes, module.probes, strict=True):
+        lines[function][line] = lines[function].get(line, False) or bool(passed)
+    functions = tuple(
+        FunctionCoverage(
+            name=function.name,
+            line=function.line,
+            lines=len(passed),
+            entered=sum(passed.values()),
+            missed=", ".join(_missed(passed)),
+            changed=function.name in (changed or ()),
+        )
+        for function, passed in sorted(lines.items(), key=lambda item: item[0].line)
+    )
+    depth = module.module.count(".") + 1 + (path.stem == "__init__")
+    return FileCoverage(
+        name="/".join(path.parts[-depth:]),
+        path=module.path,
+        lines=sum(function.lines for function in functions),
+        entered=sum(function.entered for function in functions),
+        functions=functions,
+    )
+
+
+def _missed(passed: Mapping[int, bool]) -> Iterator[str]:
+    """The lines that were not entered, neighbours together."""
+    for is_passed, group in groupby(sorted(passed.items()), key=lambda item: item[1]):
+        if not is_passed:
+            (first, _), *rest = group
+            yield f"{first}-{rest[-1][0]}" if rest else f"{first}"
+
+
+def missed_lines(function: FunctionCoverage) -> set[int]:
+    """Return the lines of the ranges in `missed`."""
+    lines: set[int] = set()
+    for part in filter(None, function.missed.split(", ")):
+        first, _, last = part.partition("-")
+        lines |= set(range(int(first), int(last or first) + 1))
+    return lines
+
+
+def never_entered(coverage: Coverage) -> list[Missed]:
+    """Return the functions that no run entered: first those that changed since the base, then by
+    file and size."""
+    found = [
+        Missed(file, function)
+        for file in coverage.files
+        for function in sorted(file.functions, key=lambda function: -function.lines)
+        if not function.entered
+    ]
+    return sorted(found, key=lambda missed: not missed.function.changed)
+
+
+def changed_functions(old: str, new: str) -> frozenset[str]:
+    """Return the qualified names of functions whose code differs between two texts of a module, or
+    that only the new text has. Comments, blank lines and docstrings do not count.
+
+    Raises:
+        SyntaxError: a text is no Python.
+    """
+    before, after = _bodies(old), _bodies(new)
+    return frozenset(name for name, body in after.items() if before.get(name) != body)
+
+
+def changes_since(base: str, base_folder: Path, folder: Path, paths: Iterable[str]) -> Changes:
+    """Return what changed in the modules `paths` of `folder` since `base`, whose files lie in
+    `base_folder`. A module that the base does not have is new as a whole; so is one that lies
+    outside of the folder."""
+    functions = {}
+    for path in map(Path, paths):
+        try:
+            new = path.read_text(encoding="utf-8")
+            old = base_folder / path.relative_to(folder) if path.is_relative_to(folder) else None
+            before = old.read_text(encoding="utf-8") if old is not None and old.is_file() else ""
+            functions[str(path)] = changed_functions(before, new)
+        except (OSError, ValueError, SyntaxError):  # not to be compared
+            continue
+    return Changes(base, functions)
+
+
+def _bodies(source: str) -> dict[str, list[str]]:
+    """The code of each function by its qualified name, nested ones included."""
+    found: dict[str, list[str]] = defaultdict(list)
+
+    def walk(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{prefix}{child.name}"
+                if ast.get_docstring(child, clean=False) is not None:
+                    child.body = child.body[1:]
+                walk(child, f"{name}.<locals>.")
+                found[name].append(ast.dump(child))
+            else:
+                walk(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)
+
+    walk(ast.parse(source), "")
+    return dict(found)
+
+
+def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
+    """Return what a report says, a word and a line each: what changed and was never entered
+    first."""
+    missed = never_entered(coverage)
+    changed = [one.function.name for one in missed if one.function.changed]
+    others = [one.function.name for one in missed if not one.function.changed]
+    lines = []
+    if changed:
+        count = _many(len(changed), "function")
+        what = f"{count} changed since {coverage.base}: {', '.join(changed)}"
+        lines.append(("never entered", what))
+    lines.append(("coverage", _shares(coverage)))
+    if others:
+        names = ", ".join(others[:SHOWN_FUNCTIONS]) + ", ..." * (len(others) > SHOWN_FUNCTIONS)
+        count = f"{len(missed):,} of {_many(coverage.functions, 'function')}"
+        lines.append(("never entered", f"{count}: {names} ({coverage.page} lists them)"))
+    return lines
+
+
+def _shares(coverage: Coverage) -> str:
+    """The share of all lines, and of each of the first modules."""
+    folder = os.path.commonpath([os.path.dirname(file.name) for file in coverage.files])
+    shown = coverage.files[:SHOWN_FILES]
+    names = [os.path.relpath(file.name, folder or ".") for file in shown]
+    modules = ", ".join(f"{name} {file.percent} %" for name, file in zip(names, shown, strict=True))
+    more = ", ..." * (len(coverage.files) > SHOWN_FILES)
+    percent, lines = 100 * coverage.entered // coverage.lines, _many(coverage.lines, "line")
+    return f"{percent} % of {lines} in functions{f' of {folder}' * bool(folder)}: {modules}{more}"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

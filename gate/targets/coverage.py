@@ -1,0 +1,233 @@
+"""Which lines of its functions a target enters, written down by its own process.
+
+The modules that are counted get a probe before each statement of a function when they are imported,
+much as pytest rewrites assertions. A probe sets one byte of a file that is mapped into memory. So
+nothing is asked of the target, every run counts, and what a process entered is known even if it
+crashed or had to be ended. A tracer (`sys.settrace`) would be several times slower.
+
+Standard library only: this file also runs inside the environment of a release under test.
+"""
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import mmap
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+VARIABLE = "SCHEDPROOF_COVERAGE"  # in the environment of the target's process: the folder
+PROBES = "__schedproof_probes__"  # a global of a counted module
+DECLARED = ("abstractmethod", "overload")
+INSTALLED = ("site-packages", "dist-packages")
+NOT_COUNTED = {*sys.stdlib_module_names, __name__.partition(".")[0]}
+
+
+class Function(NamedTuple):
+    """A function of a module: its qualified name, and its first and last line."""
+
+    name: str
+    line: int
+    end: int
+
+
+class Entered(NamedTuple):
+    """A module, and for each of its probes whether it was passed."""
+
+    path: str
+    module: str
+    probes: bytes
+
+
+def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
+    """Yield every block of statements that stands in a function, in the order of the source.
+
+    Functions without code are left out: those that are declared only, or whose body is `...`.
+    """
+    yield from _blocks(tree, "", None)
+
+
+def _blocks(
+    node: ast.AST, prefix: str, function: Function | None
+) -> Iterator[tuple[Function, list[ast.stmt]]]:
+    if isinstance(node, ast.ClassDef):
+        prefix, function = f"{prefix}{node.name}.", None
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if _is_declaration(node):
+            return
+        function = Function(f"{prefix}{node.name}", node.lineno, node.end_lineno or node.lineno)
+        prefix = f"{function.name}.<locals>."
+    for field in ("body", "handlers", "cases", "orelse", "finalbody"):
+        block = getattr(node, field, None)
+        if not isinstance(block, list):  # a lambda has a body, too
+            continue
+        if function is not None and field not in ("handlers", "cases"):
+            yield function, block
+        for child in block:
+            yield from _blocks(child, prefix, function)
+
+
+def is_code(statement: ast.stmt) -> bool:
+    """Whether a statement does something: a docstring, `...` and `global` do not."""
+    if isinstance(statement, ast.Expr):
+        return not isinstance(statement.value, ast.Constant)
+    return not isinstance(statement, ast.Global | ast.Nonlocal)
+
+
+def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = [ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list]
+    return any(name in DECLARED for name in names) or not any(
+        is_code(statement)
+        and not isinstance(statement, ast.Pass)
+        and not (isinstance(statement, ast.Raise) and "NotImplemented" in ast.unparse(statement))
+        for statement in node.body
+    )
+
+
+def places(source: str | bytes) -> list[tuple[Function, int]]:
+    """Return the function and the line of each probe, in their order.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    return [
+        (function, statement.lineno)
+        for function, block in blocks(ast.parse(source))
+        for statement in block
+        if is_code(statement)
+    ]
+
+
+def _insert_probes(tree: ast.AST) -> int:
+    """Put a probe before each statement; return how many."""
+    numbers = count()
+    for _, block in list(blocks(tree)):
+        block[:] = [
+            statement
+            for original in block
+            for statement in (
+                [_probe(next(numbers), original), original] if is_code(original) else [original]
+            )
+        ]
+    return next(numbers)
+
+
+def _probe(number: int, statement: ast.stmt) -> ast.stmt:
+    """PROBES[number] = 1, at the line of the statement."""
+    place = ast.Subscript(ast.Name(PROBES, ast.Load()), ast.Constant(number), ast.Store())
+    return ast.fix_missing_locations(
+        ast.copy_location(ast.Assign([place], ast.Constant(1)), statement)
+    )
+
+
+class _CountingLoader(SourceFileLoader):
+    """Executes a module with probes; compiled files of it are neither read nor written."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        tree = ast.parse(self.get_data(self.path), self.path)
+        probes = _insert_probes(tree)
+        vars(module)[PROBES] = _mapped(Path(os.environ[VARIABLE]), self, probes)
+        exec(compile(tree, self.path, "exec", dont_inherit=True), vars(module))
+
+
+def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
+    """The bytes of a module's probes, which all processes share; behind them, its path and name."""
+    words = f"{os.path.abspath(loader.path)}\0{loader.name}"
+    name = words.encode(errors="surrogateescape")
+    file = folder / hashlib.sha256(name).hexdigest()
+    if not file.exists():
+        made = folder / f"{file.name}.{os.getpid()}"
+        made.write_bytes(bytes(probes) + name)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.link(made, file)
+        made.unlink()
+    with file.open("r+b") as opened:
+        return mmap.mmap(opened.fileno(), 0)
+
+
+def entered(folder: Path) -> list[Entered]:
+    """Return what the processes of a target have entered, by module."""
+    found = []
+    for file in folder.iterdir():
+        probes, separator, words = file.read_bytes().partition(b"/")  # a probe is 0 or 1
+        if separator and "." not in file.name:
+            path, _, module = words.decode(errors="surrogateescape").partition("\0")
+            found.append(Entered(f"/{path}", module, probes))
+    return sorted(found)
+
+
+class _Finder:
+    """Finds what the other finders find, and has lines counted.
+
+    Attributes:
+        packages: whose modules are counted.
+        folders: whose modules are counted, installed packages excepted.
+    """
+
+    def __init__(self) -> None:
+        self.packages: set[str] = set()
+        self.folders: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module that is counted as the next finder does that knows it."""
+        named = any(name == package or name.startswith(f"{package}.") for package in self.packages)
+        first = name.partition(".")[0]
+        if not named and (not self.folders or first in NOT_COUNTED):
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: ModuleSpec | None = find(name, path, target)
+            if spec is not None:
+                return counted(spec) if named or self._is_beside(spec) else spec
+        return None
+
+    def _is_beside(self, spec: ModuleSpec) -> bool:
+        path = Path(os.path.abspath(spec.origin or os.devnull))
+        return not any(part in INSTALLED for part in path.parts) and any(
+            path.is_relative_to(folder) for folder in self.folders
+        )
+
+
+FINDER = _Finder()
+
+
+def counted(spec: ModuleSpec) -> ModuleSpec:
+    """Return the specification of a module, with a loader that counts where that is asked for."""
+    if VARIABLE in os.environ and type(spec.loader) is SourceFileLoader and spec.origin:
+        spec.loader = _CountingLoader(spec.name, spec.origin)
+    return spec
+
+
+def count_packages(*packages: str) -> None:
+    """Count the lines of these packages and modules, which are not imported yet."""
+    FINDER.packages.update(packages)
+    _begin()
+
+
+def count_beside(module: str) -> None:
+    """Count the lines of a module, which is not imported yet, of its package, and of what lies
+    beside it or in the working directory."""
+    top = module.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return  # it cannot be imported either
+    places = [*(spec.submodule_search_locations or ()), spec.origin] if spec else []
+    beside = [str(Path(place).absolute().parent) for place in places if place]
+    FINDER.folders.update([os.getcwd(), *beside])
+    count_packages(top)
+
+
+def _begin() -> None:
+    if VARIABLE in os.environ and FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)

@@ -1,0 +1,154 @@
+"""`gate --base`: what is printed, which targets have a base, and what is refused."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.compare.change import ChangeReporter, base_of
+from schedproof.gate.judging.events import Judged
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.judging.verdict import Change, RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.targets import probe as probing
+from schedproof.gate.targets.checkouts import known_checkouts
+from schedproof.gate.targets.target_spec import TargetSpec, parse_target
+from schedproof.model.errors import InputError
+from schedproof.spec.catalogue import load
+
+from ..reported import printed
+
+CLASS = TargetSpec("vllm==0.28.0:mine.py:Mine", "release", scheduler="/here/mine.py:Mine")
+
+
+def verdict(**changes):
+    values = {
+        "target": TargetInfo("vllm==0.28.0:mine.py:Mine", "Mine", "vllm 0.28.0"),
+        "base": TargetInfo("vllm==0.28.0", "vllm", "0.28.0"),
+        "system": "vllm",
+        "revision": "documented",
+        "profile": "quick",
+        "seed": 0,
+        "engines": (),
+        "rules": (RuleVerdict("ALL-R05", "known"), RuleVerdict("ALL-R06", "held", exercised=3)),
+        "findings": (),
+        "exit_code": 0,
+    }
+    return Verdict(**values | changes)
+
+
+def reported(console, judged):
+    made = console()
+    ChangeReporter(made, load("vllm"), False)(Judged(judged))
+    return printed(made)
+
+
+def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
+    lines = reported(console, verdict()).splitlines()
+    assert len(lines) == 3
+    assert lines[1] == "the base breaks as well: ALL-R05"
+    assert lines[2] == (
+        "Mine (vllm 0.28.0) against vllm 0.28.0: no fault that the base does not have, in what ran "
+        "(seed 0)"
+    )
+
+
+def test_what_it_repairs_and_decides_otherwise_is_a_line_each_with_its_command(console):
+    repaired = Change("ALL-R05", "r.json", 3, "stuck", "schedproof replay r.json")
+    decision = Change("decision: preempted", "d.json", 1, "x", "schedproof replay d.json", 4)
+    text = reported(console, verdict(repaired=(repaired,), decisions=(decision,)))
+    assert "REPAIRS ALL-R05 " in text
+    assert ": schedproof replay r.json\n" in text
+    assert "DIFFERS decision: preempted (4 runs): schedproof replay d.json\n" in text
+    assert "repairs 1 rule, 1 kind of difference (seed 0)" in text
+
+
+def test_the_base_of_a_class_is_the_class_of_the_release_from_which_it_is_derived():
+    base = base_of(CLASS, True, None)
+    assert base is not None
+    assert (base.text, base.scheduler, base.is_base) == ("vllm==0.28.0", CLASS.scheduler, True)
+
+
+def test_a_target_without_a_base_is_its_own_judge():
+    assert base_of(CLASS, False, None) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "base", "message"),
+    [
+        (CLASS, "model", "not together with --base model"),
+        (TargetSpec("model", "model"), None, "model has no base; valid: a release with --schedu"),
+    ],
+)
+def test_what_has_no_base_is_one_line(spec, base, message):
+    with pytest.raises(InputError, match=message):
+        base_of(spec, True, base)
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A checkout of nano-vllm whose last commit adds a file."""
+    monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "checkout"
+    (folder / "nanovllm" / "engine").mkdir(parents=True)
+    for name in known_checkouts()["nano-vllm"].needs:
+        (folder / name).touch()
+    git(folder, "init", "-q")
+    commit(folder, "all")
+    (folder / "new.py").touch()
+    commit(folder, "more")
+    return folder
+
+
+def git(folder, *words):
+    subprocess.run(["git", "-C", str(folder), *words], check=True)
+
+
+def commit(folder, message):
+    git(folder, "add", ".")
+    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", message)
+
+
+def test_the_base_of_a_checkout_is_another_revision_of_its_repository(repository):
+    spec = parse_target("nano-vllm", repository)
+    base = base_of(spec, False, "HEAD~1")
+    assert base is not None
+    assert base.checkout == spec.checkout
+    names = {path.name for path in Path(base.folder).iterdir()}
+    assert names == {"nanovllm", "pyproject.toml"}
+
+
+def test_a_revision_that_is_not_there_is_one_line(repository):
+    spec = parse_target("nano-vllm", repository)
+    with pytest.raises(InputError, match="--base: 'HEAD~9'; valid: a release such as"):
+        base_of(spec, False, "HEAD~9")
+
+
+ORDER = """
+from schedproof.model.target import ModelTarget
+
+class Order(ModelTarget):
+    def step(self):
+        reply = super().step()
+        if len(reply["step"]["running"]) > 1:
+            reply["step"]["running"].reverse()
+        return reply
+"""
+
+
+@pytest.mark.slow
+def test_a_gate_lists_the_kinds_of_difference_and_replay_shows_one(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(10, 10, 20, 0))
+    Path("toys.py").write_text(ORDER, encoding="utf-8")
+    words = ("--base", "model", "--rule", "ALL-R03", "--profile", "quick")
+    result = run("gate", "toys:Order", *words)
+    assert result.code == 0, result
+    [line] = [line for line in result.out.splitlines() if line.startswith("DIFFERS ")]
+    assert line.startswith("DIFFERS order: running (")
+    command = line.partition(": schedproof ")[2].split()
+    shown = run(*command)
+    assert shown.code == 1, shown
+    assert "running: in the order " in shown.out
+    same = run("replay", command[1], "--base", "model")
+    assert (same.code, same.out.startswith("no difference in ")) == (0, True)

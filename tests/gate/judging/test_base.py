@@ -1,0 +1,108 @@
+"""A gate against a base counts what the base keeps and the change breaks, and nothing else."""
+
+import pytest
+
+from schedproof.gate.compare.change import changes_of
+from schedproof.gate.judging.base import Base, BaseOptions, Compared, Noted
+from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.judge import judge
+from schedproof.gate.targets import probe as probing
+from schedproof.gate.targets.target_spec import TargetSpec
+from schedproof.model.scenario import Request, Scenario
+from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.spec.catalogue import load, select
+
+from ..build import Ghosts, Toy, entry
+
+TERMS = ("spyre", "sound")
+
+
+class ShowsMore(Toy):
+    """Says that it holds more blocks for a request than it does: no rule of these tests."""
+
+    def bend(self, step):
+        step["reserved_blocks"] += 1
+
+
+class GhostsAndMore(Ghosts, ShowsMore):
+    def bend(self, step):
+        Ghosts.bend(self, step)
+        ShowsMore.bend(self, step)
+
+
+@pytest.fixture
+def against(gate, monkeypatch):
+    """A gate of a change against its base, by the rule that no request is invented."""
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+
+    def make(change, base, rules="ALL-R03", **options) -> GateContext:
+        pair = Pair(Side(change, *TERMS), Side(base, *TERMS))
+        spec = TargetSpec("base", "factory", module="toy", factory="base")
+        options["base"] = BaseOptions(spec, (TERMS, TERMS))
+        made: GateContext = gate(pair, rules, **options)
+        made.base = Base(pair, select(load("spyre"), rules.split()))
+        made.results.compared = made.base.compared
+        return made
+
+    return make
+
+
+def test_what_the_base_breaks_in_the_same_scenario_is_not_counted(against):
+    verdict = judge(against(Ghosts(), Ghosts()), changes_of)
+    assert (verdict.exit_code, verdict.findings, verdict.decisions) == (0, (), ())
+    rule = entry(verdict, "ALL-R03")
+    assert rule.status == "known"
+    assert "the base breaks it in the same scenarios" in (rule.message or "")
+
+
+def test_that_holds_where_the_two_differ_otherwise_too(against):
+    verdict = judge(against(GhostsAndMore(), Ghosts()), changes_of)
+    assert (verdict.exit_code, verdict.findings) == (0, ())
+    assert [one.what for one in verdict.decisions] == ["bookkeeping: reserved_blocks"]
+
+
+def test_what_the_base_keeps_is_counted_and_shrunk(against):
+    verdict = judge(against(Ghosts(), Toy()), changes_of)
+    [finding] = verdict.findings
+    assert (verdict.exit_code, finding.rule, finding.requests) == (1, "ALL-R03", 2)
+    assert verdict.base is not None
+    assert verdict.repaired == ()
+
+
+def test_what_only_the_base_breaks_is_repaired(against):
+    verdict = judge(against(Toy(), Ghosts()), changes_of)
+    assert (verdict.exit_code, verdict.findings) == (0, ())
+    [repaired] = verdict.repaired
+    assert repaired.what == "ALL-R03"
+    assert repaired.replay.endswith(" --target base --rule ALL-R03")
+
+
+def test_each_kind_of_difference_is_one_entry_with_the_command_that_shows_it(against):
+    verdict = judge(against(ShowsMore(), Toy()), changes_of)
+    [decision] = verdict.decisions
+    assert decision.what == "bookkeeping: reserved_blocks"
+    assert decision.runs > 1
+    assert decision.replay == f"schedproof replay {decision.scenario} --target toy --base base"
+
+
+def test_a_rule_that_the_base_breaks_elsewhere_is_still_searched_for(against):
+    later = Ghosts()
+    later.crowd = 3
+    verdict = judge(against(Ghosts(), later, examples=30), changes_of)
+    [finding] = verdict.findings
+    assert (finding.rule, finding.requests) == ("ALL-R03", 2)
+    assert verdict.repaired == ()
+
+
+def test_what_two_parts_of_a_gate_have_compared_is_added_and_the_smaller_run_is_kept():
+    def noted(tokens):
+        request = Request(id="a", arrival=0, prompt=(("a", tokens),), max_tokens=1)
+        return Noted(Scenario(system="spyre", requests=(request,)), "hypothesis", "small")
+
+    first, second = Compared(), Compared()
+    first.repaired, second.repaired = {"A": noted(5), "B": noted(1)}, {"A": noted(3)}
+    first.shared.update("CC")
+    second.shared.update("CD")
+    first.add(second)
+    assert first.repaired == {"A": noted(3), "B": noted(1)}
+    assert first.shared == {"C": 3, "D": 1}

@@ -1,0 +1,126 @@
+"""What a gate says of the code that no run entered."""
+
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.judging.coverage import (
+    Changes,
+    changed_functions,
+    changes_since,
+    coverage_lines,
+    coverage_of,
+    missed_lines,
+    never_entered,
+)
+from schedproof.gate.judging.verdict import TargetInfo
+from schedproof.gate.targets.coverage import places
+from schedproof.gate.web.coverage import coverage_page
+
+SOURCE = """class Scheduler:
+    def step(self):
+        if self.waiting:
+            self.admit()
+            self.count += 1
+        return self.running
+
+    def reset(self):
+        self.waiting = []
+        self.running = []
+
+    def pause(self):
+        self.paused = True
+"""
+STEP = {3, 6}  # the lines that were entered
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with what a process wrote of a package of two modules."""
+    probes = tmp_path / "probes"
+    probes.mkdir()
+    for module, lines in {"engine.sched.scheduler": STEP, "engine.sched.queue": set[int]()}.items():
+        file = tmp_path / f"{module.replace('.', '/')}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(SOURCE, encoding="utf-8")
+        passed = bytes(line in lines for _, line in places(SOURCE))
+        (probes / module.rpartition(".")[2]).write_bytes(passed + f"{file}\0{module}".encode())
+    return probes
+
+
+def report(coverage):
+    return [f"{word}: {what}" for word, what in coverage_lines(coverage)]
+
+
+def test_lines_and_functions_that_no_run_entered_are_named(folder):
+    coverage = coverage_of(folder, Path("out/coverage.html"))
+    assert report(coverage) == [
+        "coverage: 14 % of 14 lines in functions of engine/sched: scheduler.py 28 %, queue.py 0 %",
+        "never entered: 5 of 6 functions: Scheduler.reset, Scheduler.pause, Scheduler.step, "
+        "Scheduler.reset, Scheduler.pause (out/coverage.html lists them)",
+    ]
+    scheduler, _ = coverage.files
+    step = scheduler.functions[0]
+    assert (step.name, step.line, step.lines, step.entered) == ("Scheduler.step", 2, 4, 2)
+    assert step.missed == "4-5"
+    assert missed_lines(step) == {4, 5}
+
+
+def test_what_changed_since_the_base_and_was_never_entered_comes_first(folder):
+    path = str(folder.parent / "engine" / "sched" / "queue.py")
+    changes = Changes("main", {path: frozenset({"Scheduler.pause", "Scheduler.gone"})})
+    coverage = coverage_of(folder, Path("out/coverage.html"), changes)
+    first = never_entered(coverage)[0]
+    assert (first.file.name, first.function.name) == ("engine/sched/queue.py", "Scheduler.pause")
+    assert report(coverage)[0] == "never entered: 1 function changed since main: Scheduler.pause"
+    assert "Changed since main, and never entered" in coverage_page(
+        TargetInfo("x", "x", "1"), coverage
+    )
+
+
+def test_the_page_marks_the_lines_that_were_missed(folder):
+    page = coverage_page(TargetInfo("x", "<b>", "1"), coverage_of(folder, Path("coverage.html")))
+    assert "<mark>    4              self.admit()</mark>" in page
+    assert "\n    3          if self.waiting:\n" in page
+    assert "&lt;b&gt;" in page
+    assert "Changed since" not in page
+
+
+def test_a_file_that_is_another_one_by_now_is_left_out(folder):
+    (folder.parent / "engine/sched/queue.py").write_text("def f(): ...\n", encoding="utf-8")
+    (folder.parent / "engine/sched/scheduler.py").unlink()
+    assert coverage_of(folder, Path("coverage.html")) is None
+
+
+def test_where_nothing_was_counted_there_is_no_coverage(tmp_path):
+    assert coverage_of(None, Path("coverage.html")) is None
+    assert coverage_of(tmp_path, Path("coverage.html")) is None
+
+
+def test_a_function_is_changed_by_its_code_alone():
+    same = SOURCE.replace(
+        "def pause(self):", 'def pause(self):\n        """Pauses."""\n        # why'
+    )
+    assert changed_functions(SOURCE, same) == frozenset()
+    other = SOURCE.replace("= True", "= False") + "    def more(self):\n        return 1\n"
+    assert changed_functions(SOURCE, other) == {"Scheduler.pause", "Scheduler.more"}
+    nested = "def f():\n    def g():\n        return {}\n    return g\n"
+    assert changed_functions(nested.format(1), nested.format(2)) == {"f", "f.<locals>.g"}
+
+
+def test_modules_are_compared_with_the_files_of_the_base(tmp_path):
+    for name in ("base/a.py", "head/a.py", "head/new.py", "elsewhere.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(SOURCE, encoding="utf-8")
+    (tmp_path / "base" / "a.py").write_text(SOURCE.replace("= True", "= False"), encoding="utf-8")
+    paths = [
+        str(tmp_path / name) for name in ("head/a.py", "head/new.py", "elsewhere.py", "gone.py")
+    ]
+    changes = changes_since("main", tmp_path / "base", tmp_path / "head", paths)
+    whole = {"Scheduler.step", "Scheduler.reset", "Scheduler.pause"}
+    assert changes.functions == {
+        paths[0]: {"Scheduler.pause"},
+        paths[1]: whole,
+        paths[2]: whole,
+    }
