@@ -94,8 +94,13 @@ def goes_on(config: VllmConfig) -> bool:
     return config.policy != "priority"
 
 
+def publishes_verified(config: VllmConfig) -> bool:
+    """A block can be found as soon as the drafts that filled it are verified. Since 0.33.0."""
+    return config.decides_ahead or config.drafts > 0
+
+
 RELEASE_0_25 = replace(DOCUMENTED, name="0.25", padding=pads_beside_decodes)
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
 RELEASE_0_31 = replace(RELEASE_0_30, name="0.31", begin=begin, has_room=has_room)
-RELEASE_0_33 = replace(RELEASE_0_31, name="0.33", ends_round=goes_on)
+RELEASE_0_33 = replace(RELEASE_0_31, name="0.33", ends_round=goes_on, publishes=publishes_verified)
 RELEASES = (RELEASE_0_25, RELEASE_0_30, RELEASE_0_31, RELEASE_0_33)

@@ -29,6 +29,11 @@ def ends_round(config: VllmConfig) -> bool:
     return True
 
 
+def publishes(config: VllmConfig) -> bool:
+    """Where the next decision is taken before the token is known; else it publishes the block."""
+    return config.decides_ahead
+
+
 @dataclass(frozen=True, slots=True)
 class Revision:
     """The functions that decide in one published behaviour.
@@ -43,6 +48,7 @@ class Revision:
             running requests are scheduled, request, tokens that are cached or loaded of it).
         ends_round: whether running requests go without that stand behind one that preempts itself.
         has_room: whether a load may begin.
+        publishes: whether a block that emitted tokens have filled can be found at once.
     """
 
     name: str
@@ -50,6 +56,7 @@ class Revision:
     padding: Callable[[VllmConfig, Plan, Sequence, int], int] = padding
     ends_round: Callable[[VllmConfig], bool] = ends_round
     has_room: HasRoom = connector.has_room
+    publishes: Callable[[VllmConfig], bool] = publishes
 
 
 DOCUMENTED = Revision("documented")

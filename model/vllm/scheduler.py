@@ -246,11 +246,16 @@ def step(
 ) -> tuple[State, dict[str, Any]]:
     """One scheduling decision and a completion, its own or that of the oldest on its way: the next
     state and the step observation."""
-    return carry_out(config, state, schedule(config, state, by_policy, revision), abort_inside)
+    plan = schedule(config, state, by_policy, revision)
+    return carry_out(config, state, plan, abort_inside, revision)
 
 
 def carry_out(
-    config: VllmConfig, state: State, plan: Plan, abort_inside: tuple[str, ...] = ()
+    config: VllmConfig,
+    state: State,
+    plan: Plan,
+    abort_inside: tuple[str, ...] = (),
+    revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
     """What was scheduled counts as computed (V1CP-R05), and the oldest decision completes.
 
@@ -287,7 +292,7 @@ def carry_out(
         state = state._replace(in_flight=())
     if config.loads and flight:
         state = connector.written(config, state)
-    state, emitted, finished = complete(config, state, flight)
+    state, emitted, finished = complete(config, state, flight, revision)
     if config.loads and reports:
         state, failed = connector.fail(config, state)
         finished |= failed
@@ -312,7 +317,7 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
 
 
 def complete(
-    config: VllmConfig, state: State, flight: Flight
+    config: VllmConfig, state: State, flight: Flight, revision: Revision = DOCUMENTED
 ) -> tuple[State, dict[str, int], dict[str, str]]:
     """Emit a token for each request that had caught up (V1-I4), and the drafts before it that are
     right; let the finished leave, with their last token (ALL-R04)."""
@@ -336,7 +341,7 @@ def complete(
             one = speculation.verified(config, one, drafts, emitted[one.id])
         else:
             one = one._replace(generated=one.generated + 1)
-        if config.decides_ahead:
+        if revision.publishes(config):
             one, pool = in_flight.publish(config, state.pool, one)
             state = state._replace(pool=pool)
         known[one.id] = one

@@ -77,6 +77,7 @@ def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(ga
         ("2.6.3", "documented", "SPY-R22", "2.4.0 and later: "),
         ("2.5.2", "2.5.2", "SPY-R22", None),
         ("2.6.3", "2.5.2", "SPY-R22", None),
+        ("sendnn-inference 2.6.3", "documented", "SPY-R22", "2.4.0 and later: "),  # a class
         ("my own", "sound", "SPY-R22", None),
     ],
 )

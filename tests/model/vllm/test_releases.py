@@ -101,3 +101,12 @@ def test_from_0_31_on_a_preempted_request_stands_in_front_of_those_set_aside(rev
     plan = scheduler.schedule(limits, state, scheduler.by_policy, REVISIONS[revision])
     assert plan.preempted == ("b",)
     assert "".join(one.id for one in plan.waiting) == order
+
+
+@pytest.mark.parametrize(("revision", "resumes"), [("0.31", 5), ("0.33", 3)])
+def test_from_0_33_on_a_block_of_verified_drafts_can_be_found_at_once(revision, resumes):
+    """The second is preempted when its first block is full and a token is left to compute."""
+    both = [request(name, 1, 5, accepted=[2]) for name in "ab"]
+    small = {"num_blocks": 3, "max_model_len": 12, "max_num_batched_tokens": 11}
+    steps = scheduled(revision, both, [], [], [], **DRAFTS, **small, enable_prefix_caching=True)
+    assert steps[2:] == [{"a": 3}, {"b": resumes}]
