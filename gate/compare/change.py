@@ -18,7 +18,7 @@ from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
 from ..judging.events import Event, Found, Judged
 from ..judging.verdict import Change, Fault, Verdict
-from ..reports.terminal import Terminal
+from ..reports.terminal import Terminal, print_coverage
 from ..targets import checkouts, releases
 from ..targets.supported_releases import parse_release
 from ..targets.target_spec import TargetSpec, parse_target, replay_options
@@ -172,6 +172,8 @@ class ChangeReporter(Terminal):
             self._dim(f"and {more} of difference: --json names them")
         for line in summary_lines(verdict):
             self._dim(line)
+        if not self._verbose:
+            print_coverage(self._console, verdict.coverage)
         self._console.print(one_line(conclusion(verdict)), style="bold", markup=False)
 
     def _line(self, word: str, style: str, what: str, change: Change) -> None:

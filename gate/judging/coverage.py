@@ -171,15 +171,16 @@ def changed_functions(old: str, new: str) -> frozenset[str]:
     return frozenset(name for name, body in after.items() if before.get(name) != body)
 
 
-def changes_since(base: str, base_folder: Path, folder: Path, paths: Iterable[str]) -> Changes:
-    """Return what changed in the modules `paths` of `folder` since `base`, whose files lie in
-    `base_folder`. A module that the base does not have is new as a whole; so is one that lies
-    outside of the folder."""
+def changes_since(
+    base: str, base_folder: Path | None, folder: Path, paths: Iterable[str]
+) -> Changes:
+    """Return what changed in those of the modules `paths` that lie in `folder` since `base`, whose
+    files lie in `base_folder`. A module that the base does not have is new as a whole."""
     functions = {}
-    for path in map(Path, paths):
+    for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
         try:
             new = path.read_text(encoding="utf-8")
-            old = base_folder / path.relative_to(folder) if path.is_relative_to(folder) else None
+            old = None if base_folder is None else base_folder / path.relative_to(folder)
             before = old.read_text(encoding="utf-8") if old is not None and old.is_file() else ""
             functions[str(path)] = changed_functions(before, new)
         except (OSError, ValueError, SyntaxError):  # not to be compared

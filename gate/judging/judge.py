@@ -4,16 +4,19 @@ import datetime
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...spec.catalogue import Rule, load
+from ..targets import checkouts
+from ..targets.coverage import entered
 from ..targets.probe import Capabilities, probe
 from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
-from .coverage import PAGE, coverage_of
+from .coverage import PAGE, Changes, changes_since, coverage_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
 from .faults import faults_of
@@ -138,6 +141,23 @@ def _searches(
     ]
 
 
+def _changes(options: GateOptions) -> Changes | None:
+    """What changed since the base, where both are checkouts or the target is a class of its own."""
+    spec, base = options.spec, options.base
+    if base is None or spec.coverage is None:
+        return None
+    paths = [module.path for module in entered(spec.coverage)]
+    if spec.scheduler:
+        place = Path(spec.scheduler.rpartition(":")[0])
+        folder = place.parent if place.suffix == ".py" else place
+        return changes_since(base.spec.text, None, folder, paths)
+    if spec.checkout is None or base.spec.checkout is None:
+        return None
+    folder = checkouts.folder_of(spec.checkout, spec.folder)
+    before = checkouts.folder_of(base.spec.checkout, base.spec.folder)
+    return changes_since(before.name, before, folder, paths)
+
+
 def _conclude(
     gate: GateContext,
     target: verdict.TargetInfo,
@@ -171,7 +191,7 @@ def _conclude(
         refusals=verdict.refusals(results.refusals),
         coverage=None
         if results.fault is not None
-        else coverage_of(options.spec.coverage, options.out / PAGE),
+        else coverage_of(options.spec.coverage, options.out / PAGE, _changes(options)),
         **more,
     )
     gate.report(Judged(judged))

@@ -119,8 +119,5 @@ def test_modules_are_compared_with_the_files_of_the_base(tmp_path):
     ]
     changes = changes_since("main", tmp_path / "base", tmp_path / "head", paths)
     whole = {"Scheduler.step", "Scheduler.reset", "Scheduler.pause"}
-    assert changes.functions == {
-        paths[0]: {"Scheduler.pause"},
-        paths[1]: whole,
-        paths[2]: whole,
-    }
+    assert changes.functions == {paths[0]: {"Scheduler.pause"}, paths[1]: whole}
+    assert changes_since("x", None, tmp_path, paths[3:] + paths[2:3]).functions == {paths[2]: whole}
