@@ -90,7 +90,7 @@ def test_bad_options_are_one_line(words, said, run):
     ("words", "said"),
     [
         (["--seed", "4"], "--seed: 4; L was begun with 3; valid: the same, or another --ledger"),
-        (["--system", "vllm"], "--system and --revision: vllm documented; L was begun with "),
+        (["--system", "vllm"], "--system and --revision: vllm documented, vllm 0.25, "),
         (["--rule", "NAN-R40"], "--rule: NAN-R40; L was begun with all; "),
         (["--target", "m:f"], "--target: m:f; L was begun with model; "),
     ],

@@ -190,7 +190,7 @@ def test_one_that_could_not_abort_is_compared_without_aborts():
     answers = recorded(NeverAborts(), abort_at=3)
     pair = beside(answers, ModelTarget(), abort_at=3)
     assert pair.difference is None
-    assert pair.cannot_abort[False] == "A: no aborts"
+    assert pair.coverage.cannot_abort[False] == "A: no aborts"
 
 
 @pytest.mark.parametrize(
