@@ -1,6 +1,6 @@
 """Findings by cause: what a maintainer would repair with one change is one fault.
 
-Nobody can read a cause off a run. These count as one, each of which one change usually repairs:
+A run does not show its cause. These count as one, each of which one change usually repairs:
 
 - the same scenario breaks several rules, or a step does;
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue

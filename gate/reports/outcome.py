@@ -108,5 +108,5 @@ def how_many(faults: Sequence[Fault]) -> str:
 
 
 def start_line(start_up: StartUp) -> str:
-    """Whether anybody can meet this failure in production, a printable line."""
+    """Whether a server can meet this failure in production, a printable line."""
     return f"starts in production: {one_line(str(start_up))}"

@@ -29,7 +29,7 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
     """Run a release's own start-up check, named `by`.
 
     Raises:
-        RefusedError: it refuses, and nobody asked to go beyond that (`BEYOND_START_UP`).
+        RefusedError: it refuses, and no option goes beyond that (`BEYOND_START_UP`).
     """
     try:
         check()

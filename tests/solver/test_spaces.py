@@ -25,10 +25,14 @@ from .vllm.space_cases import CASES as VLLM
 
 CASES = {"spyre": SPYRE, "vllm": VLLM, "nano_vllm": NANO_VLLM, "llmservingsim": LLMSERVINGSIM}
 rules = cache(lambda system: [rule for rule in load(system) if rule.checked])
+# The oldest and the newest of vLLM: those between them differ in what no small scope has, or as the
+# newest does.
+REVISIONS = {name: system.revisions for name, system in SYSTEMS.items()}
+REVISIONS["vllm"] = SYSTEMS["vllm"].revisions[:: len(SYSTEMS["vllm"].revisions) - 1]
 EVERY = [
     (system, revision, scope)
     for system, cases in CASES.items()
-    for revision in SYSTEMS[system].revisions
+    for revision in REVISIONS[system]
     for scope in cases.small
     if scope.belongs_to(revision)
 ]

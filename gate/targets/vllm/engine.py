@@ -147,7 +147,7 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
 
     Raises:
         RefusedError: the user's class cannot decide ahead; or it always does, and a pipeline is not
-            told so: vLLM's workers then wait for tokens that nobody sends them.
+            told so: vLLM's workers then wait for tokens that never come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
