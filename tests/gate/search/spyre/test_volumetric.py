@@ -151,12 +151,11 @@ def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
-def test_a_release_refuses_by_a_request_that_has_left_all_but_six_tokens(run):
-    words = ["--maximize", "waste", "--revision", "2.1.2"]
-    half = ["--set", "requests=3", "--set", "max_batch_tkv=65536"]
-    result = run("search", "SPY-R07", *words, *half)
+def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run):
+    words = ["--maximize", "waste", "--revision", "2.1.2", "--set", "requests=5"]
+    result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
-    assert "65530 is reached, 65530 never exceeded, after " in result.out
+    assert "131052 is reached, 131052 never exceeded, after " in result.out
     [joins, waits] = re.findall(r"join in step (\d+), .* it joins in step (\d+)\n", result.out)[0]
     assert int(waits) == int(joins) + 1
 
