@@ -13,6 +13,7 @@ import functools
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import IO, Any
@@ -39,6 +40,21 @@ FACTOR = 8  # hashes that are remembered for each block of the pool
 SPARE = 10_000
 
 
+REVISIONS = (
+    "0.25",
+    "0.30",
+    "0.31",
+    "0.33",
+)  # of schedproof's model, which need not be installed here
+
+
+def revision_of(version: str) -> str:
+    """Return the newest revision of schedproof's model that is no newer than this vLLM."""
+    number = [int(part) for part in re.findall(r"\d+", version)[:2]]
+    older = [name for name in REVISIONS if [int(part) for part in name.split(".")] <= number]
+    return older[-1] if older else "documented"
+
+
 class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
     """What happens cannot be said in a trace; `str()` is the reason."""
 
@@ -56,8 +72,9 @@ class Record:
         self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
         self._late: list[str] = []  # aborted inside that step, or behind it
         self._aborted: list[str] = []  # what the next step reports
-        started = {"op": "start", "system": "vllm", "revision": "documented", "config": config}
         version = importlib.import_module("vllm").__version__
+        revision = revision_of(version)
+        started = {"op": "start", "system": "vllm", "revision": revision, "config": config}
         fields = observed_fields(self._view)
         if self._view.flights.most > 1:
             fields.append("completes")

@@ -12,6 +12,8 @@ from schedproof.gate.targets import releases
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 from schedproof.gate.targets.vllm import recorder
 from schedproof.gate.targets.vllm.recorder import LIMIT, TRACE, recording
+from schedproof.gate.targets.vllm.releases import VLLM
+from schedproof.spec.systems import SYSTEMS
 
 from ....command_line import runner
 
@@ -146,6 +148,12 @@ def test_steps_that_complete_early_are_recorded_as_they_were(run, cls, keys, ear
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.19.1", "0.24.0", "0.28.0", "0.29.1", "0.31.0", "0.33.0"])
+def test_a_record_names_the_revision_that_a_gate_of_the_release_takes(version):
+    assert recorder.revision_of(f"{version}+cpu") == VLLM.revision_of(version)
+    assert recorder.REVISIONS == SYSTEMS["vllm"].revisions[1:]
+
+
 def test_a_full_file_ends_with_a_whole_line(run, monkeypatch):
     monkeypatch.setenv(LIMIT, "0.002")
     replay(run, "Recorder")
