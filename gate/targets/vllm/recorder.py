@@ -40,7 +40,7 @@ FACTOR = 8  # hashes that are remembered for each block of the pool
 SPARE = 10_000
 
 
-REVISIONS = (
+REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of schedproof's model: this file needs vLLM only
     "0.25",
     "0.30",
     "0.31",
