@@ -41,11 +41,6 @@ SPARE = 10_000
 
 
 REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of schedproof's model: this file needs vLLM only
-    "0.25",
-    "0.30",
-    "0.31",
-    "0.33",
-)  # of schedproof's model, which need not be installed here
 
 
 def revision_of(version: str) -> str:
