@@ -94,6 +94,11 @@ def _plain_cpu() -> Any:
     return type("PlainCpu", (interface.Platform,), body)()
 
 
+# Tokens: FlashAttention takes multiples of it (get_supported_kernel_block_sizes), as other kernels
+# do; which one a server runs depends on its device.
+KERNEL_BLOCK = 16
+
+
 def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp]:
     """vLLM's form of a configuration, and whether a server starts so.
 
@@ -131,7 +136,12 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
                 f"max_model_len {length} ({start_up.CHECK}: {planned})"
             )
 
-    return vllm_config, checked_start(f"{release} {start_up.CHECK}", check)
+    checked = checked_start(f"{release} {start_up.CHECK}", check)
+    size = config["block_size"]
+    if checked.starts and size % KERNEL_BLOCK:
+        kernel = f"block_size {size} needs an attention kernel that takes it"
+        return vllm_config, StartUp(None, f"{kernel}; {checked.why} takes the rest")
+    return vllm_config, checked
 
 
 @functools.lru_cache(maxsize=64)
