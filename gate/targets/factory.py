@@ -1,5 +1,6 @@
 """Opening a target: the model in this process, everything else in a process of its own."""
 
+import ast
 import importlib
 import os
 import sys
@@ -19,6 +20,7 @@ from .scheduler_class import OWN_CLASS
 from .target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, UnknownTargetError
 
 COMPLAINT = "schedproof: "
+LOADERS = {__file__, ast.__file__, coverage.__file__}  # frames that are not the user's
 
 
 class Opened(NamedTuple):
@@ -115,7 +117,7 @@ def make_target(spec: TargetSpec) -> Any:
 def _raised(error: BaseException) -> str:
     """An exception of the user's code in one line, with the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if f.filename != __file__ and "importlib" not in f.filename]
+    own = [f for f in frames if f.filename not in LOADERS and "importlib" not in f.filename]
     place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
     return f"{place}{type(error).__name__}: {' '.join(str(error).split())}"
 

@@ -303,7 +303,7 @@ def test_all_reports_are_of_one_gate(run, folder):
     asked = ("--junit", "j.xml", "--sarif", "s.sarif", "--ndjson", "e.ndjson", "--github")
     result, data = gate_json(run, "--revision", "documented", *asked)
     assert (result.code, result.err) == (1, "")
-    paths = [finding["scenario"] for finding in data["findings"]]
+    paths = [fault["scenario"] for fault in data["faults"]]
     lines = (folder / "e.ndjson").read_bytes().splitlines()
     assert [event for line in lines if (event := json.loads(line))["event"] == "verdict"] == [
         json.loads(lines[-1])
