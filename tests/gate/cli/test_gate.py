@@ -270,7 +270,7 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run
     start = next(n for n, line in enumerate(lines) if line.startswith("diverges"))
     assert lines[start].startswith(f"diverges       SPY-R22  {rule.title}: ")
     assert lines[start + 1 : start + 3] == [f"    the rule: {rule.says}", f"    known of {known}"]
-    assert "does not conform (0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
+    assert "does not conform (1 fault, 0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
 
 @pytest.mark.slow

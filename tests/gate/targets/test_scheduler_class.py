@@ -260,7 +260,7 @@ def test_a_class_is_judged_against_its_base_in_one_command(run):
     verdict = json.loads(Path("d.json").read_text(encoding="utf-8"))
     assert verdict["base"] == {"spec": RELEASE, "name": "vllm", "version": "0.24.0"}
     assert verdict["target"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
-    assert [one["rule"] for one in verdict["findings"]] == ["V1-R07"]
+    assert [one["rule"] for one in verdict["faults"]] == ["V1-R07"]
     assert verdict["decisions"]
 
 
