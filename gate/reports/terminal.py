@@ -127,6 +127,17 @@ class Terminal:
         at = f"step {finding.step}, {finding.scale} scale, after {finding.found_after:.1f} s"
         self._dim(f"found {finding.rule}: {at}: {finding.scenario}")
 
+    def print_finding(self, event: Found) -> None:
+        """Print a finding whole, where no fault of a verdict has it."""
+        finding = event.finding
+        rule = next(one for one in self._rules if one.id == finding.rule)
+        show_failure(self._console, rule, explained(event, rule))
+        print_details(event.run.details or event.stderr, self._console)
+        timing = f"found after {finding.found_after:.1f} s"
+        if finding.shrunk_in:
+            timing += f", shrunk in {finding.shrunk_in:.1f} s"
+        self._console.print(f"  {finding.engine}, {finding.scale} scale: {timing}\n")
+
     def _print_faults(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
         for fault in verdict.faults:

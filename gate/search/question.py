@@ -273,7 +273,7 @@ def run_samples(
         verdict, results = run_gate(options, Deviations(), report_in_time)
         for event in found:
             if event.finding in verdict.findings:
-                terminal(event)
+                terminal.print_finding(event)
     finally:
         terminal.close()
     if verdict.findings:

@@ -76,10 +76,12 @@ def probe(request: ProbeRequest) -> Capabilities:
             continue
         if capabilities is None:
             capabilities = Capabilities(plainest.started)
-            _kinds(request, plainest.base, capabilities)
+        fixed = {**_features(request, plainest, capabilities), **request.fixed}
+        if not capabilities.scales:
+            _kinds(request, plainest.base, fixed, capabilities)
         capabilities.scales.append(scale)
         capabilities.shows |= plainest.started.shows
-        capabilities.fixed[scale] = {**_features(request, plainest, capabilities), **request.fixed}
+        capabilities.fixed[scale] = fixed
     if capabilities is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
@@ -195,10 +197,10 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
     return fixed | instead
 
 
-def _kinds(request: ProbeRequest, base: Config, capabilities: Capabilities) -> None:
+def _kinds(request: ProbeRequest, base: Config, fixed: Config, capabilities: Capabilities) -> None:
     """Note the kinds of configuration that the target refuses."""
     for kind, values in scales_of(request.system).kinds.items():
-        if values.keys() & request.fixed.keys():
+        if values.keys() & fixed.keys():
             continue  # what is fixed decides, not the kind
         try:
             _start(request, {**base, **values})
