@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Steps
 from typing import NamedTuple
 
-from ...model.errors import InputError
+from ...model.errors import InputError, ReleaseEnded
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.spyre import documented, release_2_1_2, volumetric
@@ -380,7 +380,10 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
     if model is None:
         return []
     reported = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
-    return next((lines for lines in reported if lines), [])
+    try:
+        return next((lines for lines in reported if lines), [])
+    except ReleaseEnded:  # the model ends where the target goes on: it explains nothing
+        return []
 
 
 def model_of(scenario: Scenario, version: str) -> SpyreModel | None:

@@ -40,6 +40,14 @@ def test_the_document_is_explained_in_its_own_terms():
     assert "r1 is at tkv 320, 64 beyond its projection" in lines[4]
 
 
+def test_a_run_that_goes_on_where_the_model_ends_is_not_explained():
+    """A server of 2.1.2 does not start with so few blocks; `--beyond-start-up` runs it."""
+    few = {"chunk_size": 256, "max_num_seqs": 2, "max_model_len": 1024, "max_batch_tkv": 2048}
+    config = full_config("spyre", "2.1.2", {**few, "num_blocks": 21})
+    scenario = msgspec.structs.replace(_scenario((575, 112), (759, 1)), config=config)
+    assert explain("ALL-R05", scenario, 126, "2.1.2") == []
+
+
 def test_a_release_is_explained_by_its_own_formula():
     scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
     lines = explain("SPY-R07", scenario, 502, "2.1.0")
