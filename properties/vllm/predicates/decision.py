@@ -4,9 +4,11 @@ The client's own account has what was running and how far behind it was; the ste
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from ....model.observation import Step
+from ....spec.systems import SYSTEMS
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
@@ -14,10 +16,12 @@ from ..history import encoder, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after
 
-# Revisions, by what they do otherwise than the documents.
-PAD = ("0.25", "0.30", "0.31", "0.33")
-LIFT_THRESHOLD = ("0.31", "0.33")
-GO_ON = ("0.33",)
+
+@cache
+def since(revision: str) -> tuple[str, ...]:
+    """The revisions of vLLM from this one on."""
+    revisions = SYSTEMS["vllm"].revisions
+    return revisions[revisions.index(revision) :]
 
 
 def key(history: VllmRun, one: VllmRequestHistory) -> tuple[int, int]:
@@ -225,12 +229,12 @@ def threshold(history: VllmRun) -> int:
 
 def is_alone(history: VllmRun) -> bool:
     """No other request is unfinished, so that the revision has no threshold for this one."""
-    return history.revision in LIFT_THRESHOLD and len(history.live) == 1
+    return history.revision in since("0.31") and len(history.live) == 1
 
 
 def may_pad(history: VllmRun) -> bool:
     """The revision may make up drafts for a request that joins a token behind."""
-    return history.revision in PAD and speculation.drafts(history.config) > 0
+    return history.revision in since("0.25") and speculation.drafts(history.config) > 0
 
 
 def padding(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:

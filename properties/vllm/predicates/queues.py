@@ -12,7 +12,6 @@ from ..history import in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
-    GO_ON,
     admitted,
     first_inputs,
     free_unchanged,
@@ -27,6 +26,7 @@ from .decision import (
     preempted,
     ran_before,
     round_may_end,
+    since,
     threshold,
     waited_before,
     waits_for_encoder,
@@ -225,7 +225,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         round_may_end(history, one) for one in without[: without.index(skipped[0]) + 1]
     ):
         return None
-    if history.config["policy"] == "priority" and history.revision not in GO_ON:
+    if history.config["policy"] == "priority" and history.revision not in since("0.33"):
         last = max(
             (place for place, one in enumerate(before) if one.id in step.scheduled), default=-1
         )
