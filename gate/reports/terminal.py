@@ -130,28 +130,28 @@ class Terminal:
     def print_finding(self, event: Found) -> None:
         """Print a finding whole, where no fault of a verdict has it."""
         finding = event.finding
-        rule = next(one for one in self._rules if one.id == finding.rule)
-        show_failure(self._console, rule, explained(event, rule))
-        print_details(event.run.details or event.stderr, self._console)
+        self._print_failure(event, finding.rule)
         timing = f"found after {finding.found_after:.1f} s"
         if finding.shrunk_in:
             timing += f", shrunk in {finding.shrunk_in:.1f} s"
         self._console.print(f"  {finding.engine}, {finding.scale} scale: {timing}\n")
 
     def _print_faults(self, verdict: Verdict) -> None:
-        by_id = {rule.id: rule for rule in self._rules}
         for fault in verdict.faults:
             event = self._found.get(fault.scenario)
             if event is None:  # its process was ended before it could say so
                 continue
             self._console.print()
             say(self._console, f"FAULT {fault.number}: {fault.means}")
-            word = "ADAPTER" if fault.kind == "adapter" else "BROKEN"
-            rule = by_id[fault.rule]
-            show_failure(self._console, rule, explained(event, rule, fault), word)
-            print_details(event.run.details or event.stderr, self._console)
+            self._print_failure(event, fault.rule, fault)
         if verdict.faults:
             self._console.print()
+
+    def _print_failure(self, event: Found, rule_id: str, fault: Fault | None = None) -> None:
+        rule = next(one for one in self._rules if one.id == rule_id)
+        word = "ADAPTER" if fault is not None and fault.kind == "adapter" else "BROKEN"
+        show_failure(self._console, rule, explained(event, rule, fault), word)
+        print_details(event.run.details or event.stderr, self._console)
 
 
 def print_verdict(
