@@ -125,7 +125,7 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
         yield f"- Otherwise in {one.releases}: {one.says}" + f" ({one.change})" * bool(one.change)
     predicate = predicates_of(system).get(rule.id)
     if rule.checked and predicate is None:
-        yield "- Checked where the target is asked, in properties/checking/session.py"
+        yield "- Checked in properties/checking/session.py, which calls the target"
     if predicate is not None:
         yield ""
         yield from _formula(predicate)
