@@ -24,7 +24,7 @@ NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is ch
 
 
 class Written(NamedTuple):
-    """A file, and whether it was there before: then it is left as it is."""
+    """A file to write. One that exists already is `kept` as it is."""
 
     path: Path
     kept: bool

@@ -1,7 +1,7 @@
 """What releases of vLLM do otherwise than the documents, each beside the release whose wheel first
 has it, and the pull request that brought it.
 
-A release that is not here decides as the newest one before it.
+A release that is not here is compared with the newest one before it.
 """
 
 from dataclasses import replace

@@ -26,10 +26,13 @@ PARTS = ("witnesses", "mutants", "known-bugs", "agreement")
 SEEDS = range(12)  # some faults show only where several choices meet: one seed in three finds them
 # Models that break a rule as their release, or document, does.
 BROKEN = {
-    *(("spyre", "documented"), ("spyre", "2.1.2"), ("nano_vllm", "0.2.0")),
-    *(("vllm", "0.31"), ("vllm", "0.33")),
+    ("spyre", "documented"),
+    ("spyre", "2.1.2"),
+    ("nano_vllm", "0.2.0"),
+    ("vllm", "0.31"),
+    ("vllm", "0.33"),
 }
-ALIKE = {("vllm", "0.25"), ("vllm", "0.30")}  # as `documented`, but for drafts that pad a request
+ALIKE = {("vllm", "0.25"), ("vllm", "0.30")}  # as `documented`, except for padding with drafts
 HOLDING = tuple(
     (name, revision)
     for name, system in SYSTEMS.items()

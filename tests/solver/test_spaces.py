@@ -25,8 +25,8 @@ from .vllm.space_cases import CASES as VLLM
 
 CASES = {"spyre": SPYRE, "vllm": VLLM, "nano_vllm": NANO_VLLM, "llmservingsim": LLMSERVINGSIM}
 rules = cache(lambda system: [rule for rule in load(system) if rule.checked])
-# The oldest and the newest of vLLM: those between them differ in what no small scope has, or as the
-# newest does.
+# Of vLLM only the oldest and the newest: what a revision between them does differently, the newest
+# does, too.
 REVISIONS = {name: system.revisions for name, system in SYSTEMS.items()}
 REVISIONS["vllm"] = SYSTEMS["vllm"].revisions[:: len(SYSTEMS["vllm"].revisions) - 1]
 EVERY = [
