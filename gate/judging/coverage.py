@@ -13,7 +13,7 @@ import msgspec
 from ..targets.coverage import Entered, Function, entered, places
 
 PAGE = "coverage.html"  # in the folder of counterexamples
-SHOWN_FILES, SHOWN_FUNCTIONS = 5, 5  # in a line of a report
+SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # in a line of a report
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
@@ -243,7 +243,8 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
     lines = []
     if changed:
         count = _many(len(changed), "function")
-        what = f"{count} changed since {coverage.base}: {', '.join(changed)}"
+        names = ", ".join(changed[:SHOWN_CHANGED]) + ", ..." * (len(changed) > SHOWN_CHANGED)
+        what = f"{count} changed since {coverage.base}: {names}"
         lines.append(("never entered", what))
     lines.append(("coverage", _shares(coverage)))
     if others:

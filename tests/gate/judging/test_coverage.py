@@ -2,7 +2,9 @@
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,12 +19,13 @@ from schedproof.gate.judging.coverage import (
     only_here,
 )
 from schedproof.gate.judging.events import Found
+from schedproof.gate.judging.judge import _changes as changes_of_target
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import TargetInfo
 from schedproof.gate.reports.outcome import explained
 from schedproof.gate.targets import coverage as probes_of
 from schedproof.gate.targets.coverage import entered, places
-from schedproof.gate.targets.target_spec import TargetSpec
+from schedproof.gate.targets.target_spec import TargetSpec, parse_target
 from schedproof.gate.web.coverage import coverage_page
 from schedproof.spec.catalogue import load, select
 
@@ -132,6 +135,24 @@ def test_modules_are_compared_with_the_files_of_the_base(tmp_path):
     whole = {"Scheduler.step", "Scheduler.reset", "Scheduler.pause"}
     assert changes.functions == {paths[0]: {"Scheduler.pause"}, paths[1]: whole}
     assert changes_since("x", None, tmp_path, paths[3:] + paths[2:3]).functions == {paths[2]: whole}
+
+
+def test_a_release_is_compared_with_the_release_that_is_its_base(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path))
+    for version, source in (
+        ("0.33.0", SOURCE),
+        ("0.28.0", SOURCE.replace("= True", "= False")),
+    ):
+        file = tmp_path / f"vllm-{version}" / "vllm" / "v1" / "core" / "queue.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(source, encoding="utf-8")
+    path = str(tmp_path / "vllm-0.33.0" / "vllm" / "v1" / "core" / "queue.py")
+    words = f"{path}\0vllm.v1.core.queue".encode()
+    (folder / "release").write_bytes(bytes(len(places(SOURCE))) + words)
+    base = SimpleNamespace(spec=parse_target("vllm==0.28.0"))
+    spec = replace(parse_target("vllm==0.33.0"), coverage=folder)
+    changes = changes_of_target(SimpleNamespace(spec=spec, base=base))
+    assert changes == Changes("vllm==0.28.0", {path: frozenset({"Scheduler.pause"})})
 
 
 def test_lines_that_only_one_run_entered_are_ranges_of_its_files(folder):
