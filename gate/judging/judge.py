@@ -153,11 +153,11 @@ def _changes(options: GateOptions) -> Changes | None:
         place = Path(spec.scheduler.rpartition(":")[0])
         folder = place.parent if place.suffix == ".py" else place
         return changes_since(base.spec.text, None, folder, paths)
-    folder, before = _code_of(spec), _code_of(base.spec)
-    if folder is None or before is None:
+    after, before = _code_of(spec), _code_of(base.spec)
+    if after is None or before is None:
         return None
     name = before.name if base.spec.release is None else base.spec.text
-    return changes_since(name, before, folder, paths)
+    return changes_since(name, before, after, paths)
 
 
 def _code_of(spec: TargetSpec) -> Path | None:

@@ -78,11 +78,10 @@ def probe(request: ProbeRequest) -> Capabilities:
             capabilities = Capabilities(plainest.started)
         fixed = {**_features(request, plainest, capabilities), **request.fixed}
         if not capabilities.scales:
-            refused = refused_kinds(request, plainest.base, fixed)
-            capabilities.refused_kinds = frozenset(refused)
+            kinds = refused_kinds(request, plainest.base, fixed)
+            capabilities.refused_kinds = frozenset(kinds)
             capabilities.left_out += [
-                f"{kind}: left out, the target refuses it: {refusal}"
-                for kind, refusal in refused.items()
+                f"{kind}: left out, the target refuses it: {why}" for kind, why in kinds.items()
             ]
         capabilities.scales.append(scale)
         capabilities.shows |= plainest.started.shows
