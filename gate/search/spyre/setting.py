@@ -70,10 +70,8 @@ def _checked(setting: Setting) -> Setting:
         raise InputError(
             "--set", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
         )
-    if setting.max_model_len <= setting.block:
-        raise InputError(
-            "--set", f"max_model_len {setting.max_model_len}; valid: more than block_size"
-        )
+    if setting.max_model_len < 2:
+        raise InputError("--set", "max_model_len 1; valid: at least 2, so that a request decodes")
     if setting.limit < setting.max_model_len:
         raise InputError(
             "--set", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"

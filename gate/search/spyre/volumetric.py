@@ -81,6 +81,11 @@ def answer(console: Console, question: Question) -> int:
         changes.remove("block_size=any")
     setting = read_setting(question.revision, changes)
     _check(question, setting)
+    if question.target is not None:
+        if setting.max_model_len <= setting.block:
+            problem = f"max_model_len {setting.max_model_len}; valid with --target: more than "
+            raise InputError("--set", f"{problem}block_size, or a release lets no request in")
+        setting = replace(setting, release_door=True)
     with counterexample.opened_beside(console, question.target, "spyre") as also:
         block = None if any_block else setting.block
         asking = Asking(
@@ -129,11 +134,12 @@ def run_search(asking: Asking) -> int:
     if not setting.requests and _proven_first(asking):
         return PROVEN
     harmless = min(largest_harmless(setting), MAX_REQUESTS)
-    asking.say(
-        f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
-        "whichever requests are admitted"
-    )
-    began, excluded, unknown = time.monotonic(), harmless, False
+    if harmless:
+        asking.say(
+            f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
+            "whichever requests are admitted"
+        )
+    began, excluded, unknown = time.monotonic(), max(harmless, 1), False
     most = setting.requests or MAX_REQUESTS
     try:
         for asked in bounded(asking.time_limit, fewest, setting, most):
@@ -324,7 +330,10 @@ def _replayed(
 def _described(setting: Setting) -> str:
     words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
     described = ", ".join(f"{key} {value}" for key, value in words.items())
-    return f"{_configuration(setting)}: {described}" + ", early EOS" * setting.early_eos
+    described += ", early EOS" * setting.early_eos
+    if setting.release_door:
+        described += ", of requests that a release lets in (SPY-R62)"
+    return f"{_configuration(setting)}: {described}"
 
 
 def _configuration(setting: Setting) -> str:
