@@ -38,7 +38,7 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         key, _, value = change.partition("=")
         if key == "formula":
             if admitting_by(SOUND, value) is None:
-                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS"))
+                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS", "FILE.py:FUNCTION"))
                 raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
             setting = replace(setting, formula=value)
         elif key in SWITCHES:

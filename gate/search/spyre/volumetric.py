@@ -11,6 +11,7 @@ from rich.console import Console
 from ....model.errors import InputError
 from ....model.observation import Step
 from ....model.scenario import Scenario
+from ....model.spyre.own_formula import is_own
 from ....model.spyre.peak import CHECKS
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay as run_replay
@@ -25,7 +26,7 @@ from ....solver.spyre.admission_sequences import (
     to_scenario,
 )
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
-from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, worst
+from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, enough, fewest, worst
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
@@ -95,6 +96,8 @@ def answer(console: Console, question: Question) -> int:
             return run_proof(asking)
         if question.maximize:
             return run_worst(asking, question.maximize)  # type: ignore[arg-type]
+        if is_own(setting.formula) and not setting.pauses and not setting.requests:
+            return run_own(asking)
         return run_search(asking)
 
 
@@ -133,6 +136,67 @@ def run_search(asking: Asking) -> int:
         return run_proof(asking)  # which requests join has no part in it
     if not setting.requests and _proven_first(asking):
         return PROVEN
+    return _fewest(asking)
+
+
+def run_own(asking: Asking) -> int:
+    """A formula of the user's: is it sound, and if not, by which run and how much; the exit code.
+
+    The smallest run is looked for where lengths are a few tokens, so that it can be read.
+    """
+    setting = asking.setting
+    asking.say(f"search {asking.rule}, {_described(setting)}")
+    if _proven_first(asking):
+        asking.say(f"  for {blocks_of(asking.block)}, any max_model_len and any max_batch_tkv")
+        code = PROVEN
+    else:
+        codes = _smallest(asking), _fewest(asking)
+        code = FOUND if FOUND in codes else codes[1]
+    if setting.block == 64:  # the size that the question of slack is about
+        _say_slack(asking)
+    command = f"schedproof search {asking.rule} --set formula={setting.formula}"
+    for objective, of in (("overshoot", "the worst run"), ("waste", "the worst refusal")):
+        asking.say(f"{of}: {command} --maximize {objective}")
+    return code
+
+
+def _smallest(asking: Asking) -> int:
+    small = replace(asking.setting, requests=2, block=2, chunk=2, limit=8, max_model_len=8)
+    asking.say("where lengths are small: block_size 2, max_batch_tkv 8, max_model_len 8")
+    try:
+        for asked in bounded(asking.time_limit, fewest, small, 3):
+            if asked.answer == "sat":
+                return _replayed(replace(asking, setting=small), list(asked.arrivals))
+    except Unanswered as why:
+        asking.say(f"  inconclusive: {why}")
+        return INCONCLUSIVE
+    asking.say("  no counterexample with up to 3 requests")
+    return INCONCLUSIVE
+
+
+def _say_slack(asking: Asking) -> None:
+    """The least slack that makes the formula sound, by the lemmas."""
+    formula, most = asking.setting.formula, 4 * asking.setting.block
+    try:
+        [tokens] = bounded(asking.time_limit, _slack, formula, most)
+    except Unanswered as why:
+        asking.say(f"slack: inconclusive: {why}")
+        return
+    if tokens is None:
+        asking.say(f"slack: {most} tokens more for every request are not enough")
+    elif tokens == 0:
+        asking.say("slack: it needs none")
+    else:
+        with_slack = f"--set formula={formula}+{tokens}"
+        asking.say(f"slack: with {tokens} tokens more for every request it is sound: {with_slack}")
+
+
+def _slack(formula: str, most: int) -> Iterator[int | None]:
+    yield enough(formula, most)
+
+
+def _fewest(asking: Asking) -> int:
+    setting = asking.setting
     harmless = min(largest_harmless(setting), MAX_REQUESTS)
     if harmless:
         asking.say(
