@@ -174,9 +174,9 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
     return list(paths(numbers, code))
 
 
-def covers(formula: str) -> bool:
-    """Whether the terms of both cover the base's blocks, for blocks of 64."""
-    lengths = lengths_of(64)
+def covers(formula: str, block: int = 64) -> bool:
+    """Whether the terms of both cover the base's blocks, for blocks of so many tokens."""
+    lengths = lengths_of(block)
     claims = _covers_newcomer(formula, lengths), _covers_decoding(formula, lengths)
     return all(decide(claim)[0] == "unsat" for claim in claims)
 

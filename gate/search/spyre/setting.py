@@ -19,6 +19,8 @@ LENGTHS = {
     "max_batch_tkv": "limit",
     "max_model_len": "max_model_len",
 }
+# Releases that decide as 2.1.2, but by a formula of their own.
+RELEASED_FORMULAS = ("2.0.1", "2.1.0")
 SWITCHES = ("early_eos", "interleave", "pausing")
 
 
@@ -29,11 +31,14 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         InputError: an unknown revision or key, or an impossible value.
     """
     name = revision or "sound"
-    if name not in ADMITS_BY:
-        valid = ", ".join(ADMITS_BY)
+    formula = ADMITS_BY.get(name)
+    if name in RELEASED_FORMULAS:
+        name, formula = "2.1.2", name
+    if formula is None:
+        valid = ", ".join((*ADMITS_BY, *RELEASED_FORMULAS))
         raise InputError("--revision", f"{name!r} has no encoding of {LIMIT}; valid: {valid}")
     pauses = "paused" in REVISIONS[name].shows
-    setting = Setting(ADMITS_BY[name], 0, revision=name, pausing=pauses)
+    setting = Setting(formula, 0, revision=name, pausing=pauses)
     for change in changes:
         key, _, value = change.partition("=")
         if key == "formula":

@@ -365,7 +365,7 @@ def _discharged(rule: str, setting: Setting, block: int | None) -> Iterator[tupl
 
 def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:
     formula, revision = asking.setting.formula, asking.setting.revision
-    if ADMITS_BY[revision] != formula:
+    if ADMITS_BY[revision] != formula and revision == "sound":
         revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
     return to_scenario(replace(asking.setting, requests=len(arrivals)), arrivals, revision)
 
