@@ -48,7 +48,8 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
     import cvc5
 
     question = z3.Solver()
-    question.add(facts)
+    # Simplified, since SMT-LIB has no `and` and no `or` of nothing.
+    question.add([z3.simplify(fact) for fact in facts])
     solver = cvc5.Solver()
     solver.setOption("tlimit-per", str(int(1000 * seconds)))
     solver.setOption("nl-ext-tplanes", "true")
