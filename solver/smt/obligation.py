@@ -55,7 +55,8 @@ def in_smt_lib(facts: list[Any]) -> str:
     """Return the question whether all facts can hold together, without its last command."""
     question = z3.Solver()
     question.add(facts)
-    return "(set-logic QF_NIA)\n" + question.sexpr() + "\n"
+    text: str = question.sexpr()
+    return f"(set-logic QF_NIA)\n{text}\n"
 
 
 # Proofs without steps that are trusted as they are.
