@@ -5,16 +5,18 @@ the largest tkv that the newcomer and every decoding request can still reach; `a
 the projections. Which of them keep the limit is not decided here: most do not.
 
 A formula is two terms, one for the newcomer (SPY-R43) and one for a decoding request (SPY-R44). A
-term only adds, subtracts, multiplies and divides, so that it serves whole numbers, NumPy arrays (a
-number for each lane, `model.spyre.lanes`) and symbols (`solver.spyre.symbolic_admission`); `larger`
-is the greater of two.
+term here only adds, subtracts, multiplies and divides, so that it serves whole numbers, symbols
+(`solver.smt.execution`) and NumPy arrays (a number for each lane, `model.spyre.lanes`); `larger` is
+the greater of two.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from ..pool import blocks_for
+from . import own_formula
 
 Tokens = Any  # an int, an array of them, or a symbol; so are the fields of a `Decoding` in a term
 
@@ -168,8 +170,7 @@ def newcomer_0_8_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
     """From the batch's tkv, pushed on by whole blocks until the prompt fits."""
-    # A symbol that is rounded up must be at least one.
-    return tkv + round_up(base - tkv + block, block) - block + remaining
+    return tkv + round_up(base - tkv, block) + remaining
 
 
 def newcomer_2_1_0(
@@ -229,7 +230,7 @@ def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
     """From the batch's tkv, pushed on by whole blocks, and a prompt too short."""
-    return tkv + round_up(base - tkv + block, block) - block + member.remaining - member.prompt
+    return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 
 
 def member_1_10_0(
@@ -327,18 +328,47 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def split_slack(name: str) -> tuple[str, int] | None:
-    """A formula's name and the tokens of slack in `FORMULA+TOKENS`, or None if it means nothing."""
-    formula, plus, tokens = name.partition("+")
-    if formula not in FORMULAS or (plus and not (tokens.isascii() and tokens.isdigit())):
-        return None
-    return formula, int(tokens or 0)
-
-
 def formula_named(name: str) -> Formula | None:
-    """The formula that `FORMULA` or `FORMULA+TOKENS` names, or None."""
-    parts = split_slack(name)
-    if parts is None:
+    """The formula that `FORMULA` or `FORMULA+TOKENS` names, or None; FORMULA may be the user's own,
+    `FILE.py:FUNCTION`.
+
+    Raises:
+        InputError: the user's own cannot be read.
+    """
+    word, plus, tokens = name.partition("+")
+    own = own_formula.NAME.fullmatch(name)
+    if own is not None:
+        word, plus = f"{own['file']}:{own['function']}", own["slack"] or ""
+        tokens = plus[1:]
+    if plus and not (tokens.isascii() and tokens.isdigit()):
         return None
-    formula, slack = parts
-    return replace(FORMULAS[formula], slack=slack) if slack else FORMULAS[formula]
+    formula = FORMULAS.get(word) if own is None else by_own_term(word)
+    if formula is None:
+        return None
+    slack = int(tokens or 0)
+    return replace(formula, slack=slack) if slack else formula
+
+
+@cache
+def by_own_term(name: str) -> Formula:
+    """The formula of a function of the user's.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    term = own_formula.read_term(name)
+
+    def newcomer(
+        tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+    ) -> Tokens:
+        own = own_formula.OwnRequest(prompt, prompt, remaining, prompt, joins=True)
+        return term(own, tkv, prompt, block)
+
+    def member(
+        larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+    ) -> Tokens:
+        computed, remaining, own_tkv, own_prompt = member
+        other = own_formula.OwnRequest(own_prompt, computed, remaining, own_tkv, joins=False)
+        return term(other, tkv, prompt, block)
+
+    return Formula(name, newcomer, member)

@@ -12,6 +12,7 @@ import z3
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre import documented, volumetric
+from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -50,7 +51,7 @@ def some_run_breaks(formula, limit):
     sizes = [
         (prompt, tokens)
         for prompt, tokens in product(range(1, longest), range(2, longest + 1))
-        if prompt + prompt % 2 + tokens <= longest and prompt + tokens - 1 <= limit
+        if prompt + tokens - 1 <= min(longest, limit)
     ]
     config = {"block_size": 2, "chunk_size": 2, "max_model_len": longest, "max_batch_tkv": limit}
     for first, second, arrival in product(sizes, sizes, range(longest)):
@@ -124,6 +125,67 @@ def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(kind, monkeypatch)
     monkeypatch.setattr(symbolic_admission, "formula_named", lambda _: too_small)
     _, model = solve(small("common_base", 8), kind)
     assert (model is not None) != some_run_breaks("common_base", 8)
+
+
+def pushed_on(larger, tkv, base, prompt, member, block):
+    """Rounds up how far the prompt is beyond the batch, which is below zero if it is shorter."""
+    return tkv + volumetric.round_up(prompt - tkv, block) + member.remaining + block
+
+
+def branching(larger, tkv, base, prompt, member, block):
+    """Written as a release would write it."""
+    whole, rest = divmod(max(tkv, prompt), block)
+    if rest > 0 and member.remaining >= 2:
+        whole += 1
+    return -(-(whole * block + member.remaining) // block) * block - abs(min(rest - 1, 0))
+
+
+@pytest.mark.parametrize("limit", [6, 8])
+@pytest.mark.parametrize("member", [pushed_on, branching])
+def test_a_formula_may_use_numbers_below_zero_and_branch(member, limit, monkeypatch):
+    planted = replace(volumetric.common_base, member=member)
+    monkeypatch.setitem(volumetric.FORMULAS, member.__name__, planted)
+    _, model = solve(small(member.__name__, limit))
+    assert (model is not None) == some_run_breaks(member.__name__, limit)
+
+
+@pytest.mark.slow
+def test_a_dividend_below_zero_hides_no_run_at_production_scale(monkeypatch):
+    planted = replace(volumetric.common_base, member=pushed_on)
+    monkeypatch.setitem(volumetric.FORMULAS, "pushed_on", planted)
+    problem = encoded(Setting("pushed_on", 5))
+    known = [(20_000, 12_000)] * 4 + [(64, 11_500)]
+    facts = [
+        z3.And(one.prompt == prompt, one.max_tokens == tokens)
+        for one, (prompt, tokens) in zip(problem.arrivals, known, strict=True)
+    ]
+    answer, model = decide([*problem.facts, *facts])
+    assert answer == "sat"
+    batch, tkv = (read(model, number) for number in problem.overrun)
+    assert batch * tkv > 131_072
+
+
+def test_every_request_that_the_model_lets_in_is_searched():
+    """The releases let in less, and no run of theirs goes beyond this limit."""
+    asked = Setting("document_realigned", 2, 4, 8, 6, max_model_len=6, revision="documented")
+    problem, model = solve(asked)
+    assert model is not None
+    assert breaks(None, to_scenario(asked, solution(problem, model), "documented"))
+    assert solve(replace(asked, release_door=True))[1] is None
+
+
+def test_the_door_is_the_one_of_the_model(monkeypatch):
+    whole = SpyreModel.refusal
+
+    def narrower(self, request):
+        """Read from the symbols as from a request."""
+        return "too long" if request.prompt_len > 1 else whole(self, request)
+
+    monkeypatch.setattr(SpyreModel, "refusal", narrower)
+    problem = encoded(small("2.1.0", 8), beyond=0)
+    longest = problem.arrivals[0].prompt
+    assert decide([*problem.facts, longest > 1])[0] == "unsat"
+    assert decide([*problem.facts, longest == 1])[0] == "sat"
 
 
 def test_what_is_asked_to_be_exceeded_by_more_is_exceeded_by_more():
