@@ -78,7 +78,7 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(BLOCK, long_output_priority=longest)
-        everyone = tuple(
+        requests = tuple(
             make_request(
                 run,
                 str(n),
@@ -89,7 +89,7 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
             )._replace(computed=1)
             for n in range(count)
         )
-        state = State(running=everyone[:decoding], paused=everyone[decoding:])
+        state = State(running=requests[:decoding], paused=requests[decoding:])
         revision = REVISIONS["2.5.2"]
         with (
             stubbed(release_2_5_2, fits_limit=_settling(run)),
@@ -136,7 +136,7 @@ def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(BLOCK, max_num_seqs=run.number(slots))
-        everyone = tuple(
+        requests = tuple(
             make_request(
                 run,
                 str(n),
@@ -147,7 +147,7 @@ def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
             for n in range(count)
         )
         newcomer = make_request(run, "new", prompt=prompt, max_tokens=tokens, output_len=tokens)
-        state = State((newcomer,), everyone[:running], everyone[running:])
+        state = State((newcomer,), requests[:running], requests[running:])
         revision = REVISIONS["2.5.2"]
         chosen = revision.candidate(config, revision, state)
         if chosen is None:

@@ -103,9 +103,9 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
             policy=policy,
         )
         # The queue is in order; the running requests were admitted in any.
-        everyone = [one.of(run, n, n) for n, one in enumerate(requests)]
+        in_run = [one.of(run, n, n) for n, one in enumerate(requests)]
         if policy == "priority":
-            everyone[:running] = everyone[:running][::-1]
+            in_run[:running] = in_run[:running][::-1]
         asked: list[int] = []
         hits: dict[str, Any] = {}
 
@@ -133,8 +133,8 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
             return run.number(symbols.capped(bare(uncomputed), threshold))
 
         state = State(
-            waiting=tuple(everyone[running:]),
-            running=tuple(everyone[:running]),
+            waiting=tuple(in_run[running:]),
+            running=tuple(in_run[:running]),
             pool=cast(Pool, running),
         )
         pool_stubs = {"grow": grow, "prefix_hit": hit, "admit": admit}

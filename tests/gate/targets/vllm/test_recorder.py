@@ -131,10 +131,12 @@ def test_a_record_says_what_the_model_decides(run, cls):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("early", [1, 2])
 @pytest.mark.parametrize(
-    ("cls", "keys"),
-    [("AsyncRecorder", {"async_scheduling": True}), ("Recorder", {"pipeline_parallel_size": 3})],
+    ("cls", "keys", "early"),
+    [
+        ("AsyncRecorder", {"async_scheduling": True}, 1),
+        ("Recorder", {"pipeline_parallel_size": 3}, 2),
+    ],
 )
 def test_steps_that_complete_early_are_recorded_as_they_were(run, cls, keys, early):
     replay(run, cls, early_completions=early, **keys)
