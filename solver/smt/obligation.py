@@ -54,7 +54,8 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
 def in_smt_lib(facts: list[Any]) -> str:
     """Return the question whether all facts can hold together, without its last command."""
     question = z3.Solver()
-    question.add(facts)
+    # Simplified, since SMT-LIB has no `and` and no `or` of nothing.
+    question.add([z3.simplify(fact) for fact in facts])
     text: str = question.sexpr()
     return f"(set-logic QF_NIA)\n{text}\n"
 
