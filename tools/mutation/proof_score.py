@@ -126,7 +126,12 @@ def small_runs(question: Question) -> Iterator[tuple[int, list[int], Any]]:
     def request(name: int, asked: tuple[int, int, int], start: int = 0, **more: Any) -> Any:
         prompt, tokens, ends = asked
         segment = (f"p{name}" if not more.pop("shared", False) else "p", prompt)
-        fields = {"arrival": start, "prompt": (segment,), "max_tokens": tokens, "output_len": ends}
+        fields: dict[str, Any] = {
+            "arrival": start,
+            "prompt": (segment,),
+            "max_tokens": tokens,
+            "output_len": ends,
+        }
         return Request(id=f"r{name}", **fields, **more)
 
     prompts = {f"r{n}": 0 for n in range(6)}
