@@ -28,24 +28,31 @@ class SymbolicRun:
     Attributes:
         numbers: the numbers that the code runs on.
         given: the answers to the first comparisons; later ones are answered yes if possible.
+        quick: leave out definitions (of quotients, say) when finding out what is possible. That is
+            much faster, and follows some paths that no numbers take.
         taken: the answers so far; `conditions` are their meaning.
         others: for each later comparison that could also be answered no, the answers up to it.
     """
 
-    def __init__(self, numbers: Numbers, given: list[bool]) -> None:
-        self.numbers, self.given = numbers, given
+    def __init__(self, numbers: Numbers, given: list[bool], *, quick: bool = False) -> None:
+        self.numbers, self.given, self.quick = numbers, given, quick
         self.taken: list[bool] = []
         self.others: list[list[bool]] = []
         self.conditions: list[Any] = []
         self._solver = z3.Solver()
         self._solver.set("timeout", PATIENCE)
         self._known = 0
+        self._answers: dict[int, bool] = {}
+        self._asked: list[Any] = []  # alive, or Z3 gives their ids to other terms
 
     def number(self, of: Any) -> "Number":
         return Number(self, of)
 
     def answer(self, condition: Any) -> bool:
-        """Return whether a comparison holds on this path."""
+        """Return whether a comparison holds on this path; the same answer whenever it is asked."""
+        known = self._answers.get(condition.get_id())
+        if known is not None:
+            return known
         if len(self.taken) < len(self.given):
             holds = self.given[len(self.taken)]
         else:
@@ -53,6 +60,8 @@ class SymbolicRun:
             if holds and self._possible(z3.Not(condition)):
                 self.others.append([*self.taken, False])
         taken = condition if holds else z3.Not(condition)
+        self._answers[condition.get_id()] = holds
+        self._asked.append(condition)
         self.taken.append(holds)
         self.conditions.append(taken)
         self._solver.add(taken)
@@ -64,15 +73,24 @@ class SymbolicRun:
         Z3 decides faster if it knows that neither is negative. That must hold on every path, since
         a number is split once for all of them.
         """
+        if self.numbers.is_split(number, by):
+            return self.numbers.split(number, by, None)
         solver = z3.Solver()
         solver.set("timeout", PATIENCE)
         solver.add(self.numbers.facts)
         signed = solver.check(number < 0) != z3.unsat
         return self.numbers.split(number, by, None, signed=signed)
 
+    def forget(self) -> None:
+        """Free what only the run needed; its numbers may live on in the result."""
+        del self._solver
+        self._asked.clear()
+        self._answers.clear()
+
     def _possible(self, condition: Any) -> bool:
-        self._solver.add(self.numbers.facts[self._known :])
-        self._known = len(self.numbers.facts)
+        facts, left_out = self.numbers.facts, self.numbers.definitions if self.quick else ()
+        self._solver.add([facts[at] for at in range(self._known, len(facts)) if at not in left_out])
+        self._known = len(facts)
         return bool(self._solver.check(condition) != z3.unsat)
 
 
@@ -149,16 +167,20 @@ def bare(number: Any) -> Any:
     return number.of if isinstance(number, Number) else number
 
 
-def paths(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Iterator[Path]:
+def paths(
+    numbers: Numbers, code: Callable[[SymbolicRun], Any], *, quick: bool = False
+) -> Iterator[Path]:
     """Return every path of `code`, which gets the run to make its numbers with.
 
-    A result that is a comparison is decided as well. Facts of `numbers` hold throughout.
+    `quick`: see `SymbolicRun`. A result that is a comparison is decided as well. Facts of `numbers`
+    hold throughout.
     """
     waiting: list[list[bool]] = [[]]
     while waiting:
-        run = SymbolicRun(numbers, waiting.pop())
+        run = SymbolicRun(numbers, waiting.pop(), quick=quick)
         result = code(run)
         if isinstance(result, Truth):
             result = bool(result)
+        run.forget()
         yield Path(run.conditions, bare(result))
         waiting += run.others
