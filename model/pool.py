@@ -39,7 +39,7 @@ def free_blocks(pool: Pool) -> int | None:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens; both may be arrays or symbols of at least one."""
+    """Blocks that hold so many tokens; both may be arrays or symbols."""
     return (tokens - 1) // block_size + 1
 
 

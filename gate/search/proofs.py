@@ -3,7 +3,7 @@
 The lemmas come first, then the counterexamples to what they do not prove."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
 from ...properties.rules.registry import applies
-from ...solver.smt.obligation import Discharged, ScenarioPair, discharge
+from ...solver.smt.obligation import Discharged, RuleProof, ScenarioPair, discharge
 from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
@@ -69,16 +69,20 @@ def run_proofs(
     def say(line: str) -> None:
         output.say(console, line)
 
-    say(f"{rule}: {proofs_of(system)[rule].question}")
+    proof = proofs_of(system)[rule]
+    say(f"{rule}: {proof.question}")
     ends = time.monotonic() + time_limit
-    failed, proven = 0, 0
+    lemmas: list[Discharged] = []
     try:
         for lemma in bounded(time_limit, _discharge, system, rule, block):
             say(lemma_line(lemma))
-            failed += lemma.status != "proven"
-            proven += lemma.status == "proven"
+            lemmas.append(lemma)
+        proven = [lemma for lemma in lemmas if lemma.status == "proven"]
+        failed = len(lemmas) - len(proven)
         codes = [INCONCLUSIVE if failed else CONFORMS]
-        say(f"{proven} lemmas proven for {blocks_of(block)}, {failed} not")
+        say(f"{len(proven)} lemmas proven for {blocks_of(block)}, {failed} not")
+        for line in answer(proof, lemmas):
+            say(line)
         if not prove:
             left = max(ends - time.monotonic(), 1.0)
             for name, found in bounded(left, _counterexamples, system, rule):
@@ -87,6 +91,22 @@ def run_proofs(
         say(f"inconclusive: {why}")
         return INCONCLUSIVE
     return next(code for code in (BROKEN, INCONCLUSIVE, CONFORMS) if code in codes)
+
+
+def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
+    """Yield what follows from the lemmas, of which code, and what that assumes."""
+    if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
+        yield "no answer: it follows only if every lemma is proven"
+        return
+    yield f"answer: {proof.answer}"
+    code = dict.fromkeys(name for lemma in lemmas for name in lemma.code)
+    if not code:
+        yield "  the arithmetic holds; the code is tested, not proven"
+    else:
+        yield f"  proven of the model's code: {', '.join(code)}"
+    for assumed in proof.assumes:
+        yield f"  assumed: {assumed}"
+    yield f"  tested, not proven: {proof.tested}"
 
 
 def _discharge(system: str, rule: str, block: int | None) -> Iterator[Discharged]:

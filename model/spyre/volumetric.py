@@ -5,9 +5,9 @@ the largest tkv that the newcomer and every decoding request can still reach; `a
 the projections. Which of them keep the limit is not decided here: most do not.
 
 A formula is two terms, one for the newcomer (SPY-R43) and one for a decoding request (SPY-R44). A
-term only adds, subtracts, multiplies and divides, so that it serves whole numbers, NumPy arrays (a
-number for each lane, `model.spyre.lanes`) and symbols (`solver.spyre.symbolic_admission`); `larger`
-is the greater of two.
+term here only adds, subtracts, multiplies and divides, so that it serves whole numbers, symbols
+(`solver.smt.execution`) and NumPy arrays (a number for each lane, `model.spyre.lanes`); `larger` is
+the greater of two.
 """
 
 from collections.abc import Callable, Sequence
@@ -168,8 +168,7 @@ def newcomer_0_8_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
     """From the batch's tkv, pushed on by whole blocks until the prompt fits."""
-    # A symbol that is rounded up must be at least one.
-    return tkv + round_up(base - tkv + block, block) - block + remaining
+    return tkv + round_up(base - tkv, block) + remaining
 
 
 def newcomer_2_1_0(
@@ -229,7 +228,7 @@ def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
     """From the batch's tkv, pushed on by whole blocks, and a prompt too short."""
-    return tkv + round_up(base - tkv + block, block) - block + member.remaining - member.prompt
+    return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 
 
 def member_1_10_0(

@@ -22,12 +22,12 @@ ABSENT = object()
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
     """Give the modules these functions for Python's while the context lasts."""
     shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
-    with stubbed(*((module, name, shim) for module in modules for name, shim in shims.items())):
+    with replaced(*((module, name, shim) for module in modules for name, shim in shims.items())):
         yield
 
 
 @contextmanager
-def stubbed(*stubs: tuple[ModuleType, str, Any]) -> Iterator[None]:
+def replaced(*stubs: tuple[ModuleType, str, Any]) -> Iterator[None]:
     """Put other values in the place of names of modules while the context lasts."""
     before = []
     try:

@@ -2,17 +2,22 @@
 
 A function of whole numbers runs on `Number`s unchanged. Wherever it branches on a comparison of
 them, both branches are followed if both are possible. So what is proven of the paths is proven of
-the code.
+the code, and a search that puts the paths together (`merged`) searches the code.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple, Self
 
 import z3
 
 from .numbers import Numbers
 
+FEW = 16  # values that a number may have where code wants an index
 PATIENCE = 2_000  # milliseconds to find out whether a branch is possible; then it is followed
+MAX_PATHS = 256  # of a function whose paths are put together
+MAX_ANSWERS = 250  # on one path; a loop that runs as often as a symbol says has no end
 
 
 class Path(NamedTuple):
@@ -49,10 +54,16 @@ class SymbolicRun:
         return Number(self, of)
 
     def answer(self, condition: Any) -> bool:
-        """Return whether a comparison holds on this path; the same answer whenever it is asked."""
+        """Return whether a comparison holds on this path; the same answer whenever it is asked.
+
+        Raises:
+            TooManyPathsError: the path does not end.
+        """
         known = self._answers.get(condition.get_id())
         if known is not None:
             return known
+        if len(self.taken) == MAX_ANSWERS:
+            raise TooManyPathsError
         if len(self.taken) < len(self.given):
             holds = self.given[len(self.taken)]
         else:
@@ -68,18 +79,27 @@ class SymbolicRun:
         return holds
 
     def split(self, number: Any, by: Any) -> tuple[Any, Any]:
-        """Return quotient and remainder.
+        """Return quotient and remainder as Python has them: rounded down, also below zero.
 
-        Z3 decides faster if it knows that neither is negative. That must hold on every path, since
-        a number is split once for all of them.
+        Z3 decides faster if it knows that the number is not negative, and that it is divided by a
+        positive one. That must hold on every path, since a number is split once for all of them.
+
+        Raises:
+            ZeroDivisionError: on this path.
         """
+        if isinstance(number, int):
+            number = self.numbers.value(number)
         if self.numbers.is_split(number, by):
             return self.numbers.split(number, by, None)
-        solver = z3.Solver()
-        solver.set("timeout", PATIENCE)
-        solver.add(self.numbers.facts)
-        signed = solver.check(number < 0) != z3.unsat
-        return self.numbers.split(number, by, None, signed=signed)
+        positive = by > 0 if isinstance(by, int) else self.numbers.always(by > 0)
+        if not positive:
+            if by == 0 if isinstance(by, int) else self.answer(by == 0):
+                raise ZeroDivisionError("division by zero")
+            if by < 0 if isinstance(by, int) else self.answer(by < 0):
+                quotient, remainder = self.split(-number, -by)
+                return quotient, -remainder
+        signed = not self.numbers.always(number >= 0)
+        return self.numbers.split(number, by, None, signed=signed, positive=positive)
 
     def forget(self) -> None:
         """Free what only the run needed; its numbers may live on in the result."""
@@ -136,11 +156,39 @@ class Number:
     def __neg__(self) -> Self:
         return self._with(-self.of)
 
+    def __abs__(self) -> Self:
+        return self._with(z3.If(self.of < 0, -self.of, self.of))
+
+    def __pos__(self) -> Self:
+        return self
+
+    # A whole number is its own floor and ceiling.
+    __floor__ = __ceil__ = __round__ = __trunc__ = __pos__
+
+    def __divmod__(self, by: Any) -> tuple[Self, Self]:
+        quotient, remainder = self.run.split(self.of, bare(by))
+        return self._with(quotient), self._with(remainder)
+
+    def __rdivmod__(self, number: Any) -> tuple[Self, Self]:
+        return self._with(bare(number)).__divmod__(self)
+
     def __floordiv__(self, by: Any) -> Self:
-        return self._with(self.run.split(self.of, bare(by))[0])
+        return self.__divmod__(by)[0]
+
+    def __rfloordiv__(self, number: Any) -> Self:
+        return self.__rdivmod__(number)[0]
 
     def __mod__(self, by: Any) -> Self:
-        return self._with(self.run.split(self.of, bare(by))[1])
+        return self.__divmod__(by)[1]
+
+    def __rmod__(self, number: Any) -> Self:
+        return self.__rdivmod__(number)[1]
+
+    def __truediv__(self, by: Any) -> "Ratio":
+        return Ratio(self, by)
+
+    def __rtruediv__(self, number: Any) -> "Ratio":
+        return Ratio(self._with(bare(number)), self)
 
     def __lt__(self, other: Any) -> Truth:
         return Truth(self.run, self.of < bare(other))
@@ -157,14 +205,54 @@ class Number:
     def __bool__(self) -> bool:
         return self.run.answer(self.of != 0)
 
+    def __index__(self) -> int:
+        """A path of its own for each value: for slices and ranges, of few."""
+        for value in range(FEW + 1):
+            if self.run.answer(self.of == value):
+                return value
+        raise OverflowError(f"{self.of} may be beyond {FEW}, or negative")
+
     def __eq__(self, other: object) -> Truth:  # type: ignore[override]
         return Truth(self.run, self.of == bare(other))
 
     __hash__ = None  # type: ignore[assignment]
 
 
+class Ratio(NamedTuple):
+    """One number divided by another, for `math.floor` and `math.ceil` only."""
+
+    number: Number
+    by: Any
+
+    def __floor__(self) -> Number:
+        return self.number.__divmod__(self.by)[0]
+
+    def __ceil__(self) -> Number:
+        return -(-self.number).__divmod__(self.by)[0]
+
+
 def bare(number: Any) -> Any:
     return number.of if isinstance(number, Number) else number
+
+
+class TooManyPathsError(Exception):
+    """A function branches so often that its paths cannot be put together."""
+
+
+def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
+    """Return the number that `code` returns, whichever path it takes.
+
+    Raises:
+        TooManyPathsError: there are more than MAX_PATHS.
+    """
+    taken = list(islice(paths(numbers, code), MAX_PATHS + 1))
+    if len(taken) > MAX_PATHS:
+        raise TooManyPathsError
+    *others, last = taken
+    result = last.result
+    for path in others:
+        result = z3.If(z3.And(path.conditions), path.result, result)
+    return numbers.value(result) if isinstance(result, int) else result
 
 
 def paths(
@@ -184,3 +272,26 @@ def paths(
         run.forget()
         yield Path(run.conditions, bare(result))
         waiting += run.others
+
+
+def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
+    """Return facts that have no solution if the claim holds of the result of every path."""
+    wrong = []
+    for path in taken:
+        claimed = z3.simplify(z3.And(claim(path.result)))
+        if not z3.is_true(claimed):
+            wrong.append(z3.And(*path.conditions, z3.Not(claimed)))
+    return [*numbers.facts, z3.Or(wrong)]
+
+
+@contextmanager
+def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
+    """Put stubs in the place of what a module of the model calls, while its code runs."""
+    before = {name: getattr(module, name) for name in stubs}
+    try:
+        for name, stub in stubs.items():
+            setattr(module, name, stub)
+        yield
+    finally:
+        for name, own in before.items():
+            setattr(module, name, own)

@@ -12,6 +12,7 @@ import z3
 
 Kind = Literal["integers", "bits"]
 KINDS: tuple[Kind, ...] = ("integers", "bits")
+PATIENCE = 2_000  # milliseconds to find out whether something follows from the facts
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Numbers:
     facts: list[Any] = field(default_factory=list)
     definitions: set[int] = field(default_factory=set)
     _made: int = 0
+    _asked: Any = None
+    _told: int = 0
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
     _extremes: dict[tuple[int, ...], tuple[Any, list[Any]]] = field(default_factory=dict)
 
@@ -49,19 +52,35 @@ class Numbers:
     def value(self, number: int) -> Any:
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
+    def always(self, condition: Any) -> bool:
+        """Whether it follows from the facts; False where Z3 cannot tell at once."""
+        if self._asked is None:
+            self._asked = z3.Solver()
+            self._asked.set("timeout", PATIENCE)
+        self._asked.add(self.facts[self._told :])
+        self._told = len(self.facts)
+        return bool(self._asked.check(z3.Not(condition)) == z3.unsat)
+
     def split(
-        self, number: Any, by: Any, most: int | None, *, signed: bool = False
+        self, number: Any, by: Any, most: int | None, *, signed: bool = False, positive: bool = True
     ) -> tuple[Any, Any]:
         """Return quotient and remainder of a number that is not negative or, if `signed`, of any.
 
         The quotient is at most `most`, if given. `by` may be symbolic; then the fact is not linear.
+        Unless it is `positive`, they mean something only where it is.
         """
         key = _split_key(number, by)
         if key not in self._splits:
             before = len(self.facts)
-            quotient = self.fresh("quotient", None if signed else 0, most)
-            remainder = self.fresh("remainder", 0, by - 1)
-            self.facts.append(number == quotient * by + remainder)
+            if self.kind == "bits" and most is None:
+                most = ((1 << (self.bits - 1)) - 1) // (by if isinstance(by, int) else 1)
+            least = None if most is None else -most
+            quotient = self.fresh("quotient", least if signed else 0, most)
+            remainder = self.fresh("remainder", 0, by - 1 if positive else None)
+            whole = number == quotient * by + remainder
+            self.facts.append(
+                whole if positive else z3.Implies(by > 0, z3.And(whole, remainder < by))
+            )
             self.definitions.update(range(before, len(self.facts)))
             # Keep both alive: Z3 reuses the ids of terms that are gone.
             self._splits[key] = (quotient, remainder, (number, by))

@@ -69,20 +69,25 @@ class Obligation:
     """One lemma.
 
     `sentence` holds if `claim` has no solution. `guard`, the same lemma with something taken away,
-    must have one.
+    must have one. `code` names the functions of the model that the claim runs on symbols, by
+    MODULE.FUNCTION below `model`; empty for arithmetic alone.
     """
 
     name: str
     sentence: str
     claim: Callable[[], list[Any]]
     guard: Callable[[], list[Any]]
+    code: tuple[str, ...] = ()
 
 
 class RuleProof(NamedTuple):
     """A question about a rule.
 
     Attributes:
-        question: one sentence, with its answer.
+        question: one sentence.
+        answer: what follows if every lemma is proven.
+        assumes: sentences that the answer relies on and no lemma shows.
+        tested: what of the code no lemma is about.
         obligations: returns the lemmas, for blocks of so many tokens (None: of any size).
         counterexamples: by what a replay shows, a function that makes the scenario; at production
             scale, or as small as possible.
@@ -90,6 +95,9 @@ class RuleProof(NamedTuple):
     """
 
     question: str
+    answer: str
+    assumes: tuple[str, ...]
+    tested: str
     obligations: Callable[[int | None], list[Obligation]]
     counterexamples: Mapping[str, Callable[[], Scenario | ScenarioPair | None]] = {}
     block: int | None = None
@@ -103,6 +111,7 @@ class Discharged:
         status: "proven", "refuted", "unknown", or "unguarded": its guard holds as well, so the
             lemma says nothing.
         by: the solver that decided the claim.
+        code: functions of the model that the claim runs, as in `Obligation`.
     """
 
     name: str
@@ -110,6 +119,7 @@ class Discharged:
     status: str
     seconds: float
     by: str
+    code: tuple[str, ...] = ()
 
 
 def discharge(obligations: Iterable[Obligation]) -> Iterator[Discharged]:
@@ -122,7 +132,8 @@ def discharge(obligations: Iterable[Obligation]) -> Iterator[Discharged]:
             if against != "sat":
                 status = "unguarded" if against == "unsat" else "unknown"
         spent = time.monotonic() - began
-        yield Discharged(obligation.name, obligation.sentence, status, spent, by)
+        of = obligation.code
+        yield Discharged(obligation.name, obligation.sentence, status, spent, by, of)
 
 
 def _decided(facts: list[Any]) -> tuple[Answer, str]:

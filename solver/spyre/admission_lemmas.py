@@ -6,7 +6,6 @@ A check is what `step_lemmas` has the scheduler ask: a formula with its walk, or
 where another lemma is about it.
 """
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -15,8 +14,8 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.builtins import on_symbols, stubbed
-from ..smt.execution import Path, SymbolicRun, Truth, bare, paths
+from ..smt.builtins import on_symbols, replaced
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .symbolic_admission import Lengths, length, round_up
@@ -42,15 +41,6 @@ def formula_projects_every_member(check: Check, block: int, size: int) -> Obliga
         partial(_formula_projects_every_member, check, block, size, 0),
         partial(_formula_projects_every_member, check, block, size, 1),
     )
-
-
-def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
-    wrong = []
-    for path in taken:
-        claimed = z3.simplify(claim(path.result))
-        if not z3.is_true(claimed):
-            wrong.append(z3.And(*path.conditions, z3.Not(claimed)))
-    return [*numbers.facts, z3.Or(wrong)]
 
 
 def request(number: int, **more: Any) -> Request:
@@ -114,7 +104,7 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
 
         symbols = [volumetric.Decoding(*map(run.number, member)) for member in members]
         newcomer = volumetric.Newcomer(*map(run.number, (prompt, tokens)))
-        with on_symbols(volumetric), stubbed((volumetric, "accepts", walk)):
+        with on_symbols(volumetric), replaced((volumetric, "accepts", walk)):
             answer = check(symbols, newcomer, block, run.number(limit), run.number(tkv))
         return walked, bool(answer)
 

@@ -15,12 +15,11 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.sound import SOUND
 from ...model.spyre.volumetric import Check
-from ..smt.execution import Path, SymbolicRun, bare, paths
+from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, decide
 from .admission_lemmas import (
     formula_projects_every_member,
-    holds_on,
     request,
     walk_counts_every_request,
 )

@@ -9,8 +9,9 @@ the tkv that the step will have.
 2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the one that is
    compared with the limit.
 
-So the batch that is kept is within the limit, however large it is. `all_kept_requests_fit` runs
-the whole code with a few requests, some of them paused before.
+So the batch that is kept is within the limit, however large it is. `decoding_requests_were_kept`
+runs the scheduler's step with up to three requests, some of them paused before: those that decode
+were compared with the limit together. `limit_is_compared_with_next_step` is about that comparison.
 
 `batch_within_limit_is_not_paused`: so a configuration in which admission keeps the limit pauses no
 request.
@@ -53,10 +54,10 @@ from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..smt.builtins import on_symbols
-from ..smt.execution import SymbolicRun, Truth, bare, paths
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
-from .admission_lemmas import BLOCK, holds_on, request
+from .admission_lemmas import BLOCK, request
 from .step_lemmas import Step, StepConfiguration, Stepped
 from .symbolic_admission import Lengths, blocks, length, own_tkv
 

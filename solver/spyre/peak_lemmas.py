@@ -35,11 +35,11 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.builtins import on_symbols, stubbed
-from ..smt.execution import Path, SymbolicRun, bare, paths
+from ..smt.builtins import on_symbols, replaced
+from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
-from .admission_lemmas import BLOCK, holds_on
+from .admission_lemmas import BLOCK
 from .formula_lemmas import (
     accepted_request_fits_alone,
     decode_step_adds_one_token,
@@ -289,7 +289,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
         newcomer = Newcomer(cast(int, run.number(tokens[0])), cast(int, run.number(ends[0] + 1)))
         with (
             on_symbols(peak),
-            stubbed(
+            replaced(
                 (peak, "sorted", sorted),
                 (peak, "insort", insort),
                 (peak, "largest_tkv", largest_tkv),

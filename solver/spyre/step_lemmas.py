@@ -42,11 +42,10 @@ from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ..smt.builtins import SymbolicLength, condition, on_symbols, stubbed
-from ..smt.execution import Path, SymbolicRun, Truth, bare, paths
+from ..smt.builtins import SymbolicLength, condition, on_symbols, replaced
+from ..smt.execution import Path, SymbolicRun, Truth, bare, holds_on, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
-from .admission_lemmas import holds_on
 from .symbolic_admission import length
 
 MODULES = (
@@ -263,7 +262,7 @@ class Step:
         )
         with (
             on_symbols(*MODULES),
-            stubbed(
+            replaced(
                 (scheduler, "observe", lambda *given: observed.append(given)),
                 (documented, "written", lambda *_: []),
                 (documented, "left_pad_blocks", lambda lengths, _: [0] * len(lengths)),

@@ -7,13 +7,13 @@ ends: which are active then, how long they are, and where in their last block.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.spyre import volumetric as model
+from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
 
@@ -54,65 +54,21 @@ class Projected(NamedTuple):
 Formula = Callable[[Numbers, Lengths, Any, list[Member], Joining], Projected]
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A symbolic number of tokens with the operators of an int, `//` and `%` among them.
-
-    What is divided must not be negative.
-    """
-
-    numbers: Numbers
-    most: int | None
-    """No quotient is larger, if such a bound is known."""
-    of: Any
-
-    def _with(self, number: Any) -> "Symbol":
-        return Symbol(self.numbers, self.most, number)
-
-    def __add__(self, other: Any) -> "Symbol":
-        return self._with(self.of + _bare(other))
-
-    def __sub__(self, other: Any) -> "Symbol":
-        return self._with(self.of - _bare(other))
-
-    def __mul__(self, other: Any) -> "Symbol":
-        return self._with(self.of * _bare(other))
-
-    def __floordiv__(self, by: Any) -> "Symbol":
-        return self._with(self.numbers.split(self.of, _bare(by), self.most)[0])
-
-    def __mod__(self, by: Any) -> "Symbol":
-        return self._with(self.numbers.split(self.of, _bare(by), self.most)[1])
-
-
-def _bare(number: Any) -> Any:
-    return number.of if isinstance(number, Symbol) else number
-
-
-def _symbol(numbers: Numbers, lengths: Lengths, number: Any) -> Symbol:
-    most = None if lengths.longest is None else lengths.longest // lengths.block + 2
-    return Symbol(numbers, most, number)
-
-
-def _larger(one: Symbol, other: Any) -> Symbol:
-    return one._with(z3.If(one.of > _bare(other), one.of, _bare(other)))
-
-
 def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
-    """Whole blocks in `tokens` (block // size), and the tokens beyond."""
-    symbol = _symbol(numbers, lengths, tokens)
-    return (symbol // lengths.block).of, (symbol % lengths.block).of
+    """Whole blocks in `tokens`, which are not negative (block // size), and the tokens beyond."""
+    return numbers.split(tokens, lengths.block, None)
 
 
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Tokens of the whole blocks that hold `tokens`, at least one."""
-    return model.round_up(_symbol(numbers, lengths, tokens), lengths.block).of
+    """Tokens of the whole blocks that hold `tokens`."""
+    return merged(numbers, lambda run: model.round_up(run.number(tokens), lengths.block))
 
 
 def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> Any:
     """Position of a member whose last block is pushed to block `whole` (rule SPY-R46)."""
-    symbol = _symbol(numbers, lengths, tokens)
-    return model.realigned(symbol, _symbol(numbers, lengths, whole), lengths.block).of
+    return merged(
+        numbers, lambda run: model.realigned(run.number(tokens), run.number(whole), lengths.block)
+    )
 
 
 def base_of(tkv: Any, newcomer: Joining) -> Any:
@@ -140,18 +96,20 @@ def projected(
     decoding: list[Member],
     newcomer: Joining,
 ) -> Projected:
-    def symbol(number: Any) -> Any:
-        return _symbol(numbers, lengths, number)
+    """What the formula says of the newcomer and of each member, whichever path its code takes."""
+    base, block = base_of(tkv, newcomer), lengths.block
 
-    block = lengths.block
-    at = symbol(tkv), symbol(base_of(tkv, newcomer)), symbol(newcomer.prompt)
-    own = formula.newcomer(*at, symbol(newcomer.remaining), block)
-    others = [
-        formula.member(_larger, *at, model.Decoding(*map(symbol, member[1:])), block)
-        for member in decoding
-    ]
-    slack = formula.slack
-    return Projected(own.of + slack, [other.of + slack for other in others], formula.to_the_end)
+    def own(run: SymbolicRun) -> Any:
+        at = run.number(tkv), run.number(base), run.number(newcomer.prompt)
+        return formula.newcomer(*at, run.number(newcomer.remaining), block) + formula.slack
+
+    def other(member: Member, run: SymbolicRun) -> Any:
+        at = run.number(tkv), run.number(base), run.number(newcomer.prompt)
+        decoding = model.Decoding(*(cast(int, run.number(number)) for number in member[1:]))
+        return formula.member(max, *at, decoding, block) + formula.slack
+
+    others = [merged(numbers, partial(other, member)) for member in decoding]
+    return Projected(merged(numbers, own), others, formula.to_the_end)
 
 
 def accepts(
@@ -164,6 +122,7 @@ def accepts(
     batch the projection is at most limit // m.
     """
     own, others, to_the_end = projected
+    lengths = lengths._replace(longest=None)  # a formula may project more than can come
     facts = []
     for member, tkv in zip(decoding, others, strict=True):
         batch = [

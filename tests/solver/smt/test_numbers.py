@@ -1,5 +1,9 @@
 """Numbers for Z3: what a fresh number, a division, a maximum and a count mean."""
 
+import math
+import random
+from collections.abc import Callable
+
 import pytest
 import z3
 from hypothesis import given, settings
@@ -8,7 +12,7 @@ from hypothesis import strategies as st
 from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented
 from schedproof.solver.smt import obligation
-from schedproof.solver.smt.execution import bare, paths
+from schedproof.solver.smt.execution import TooManyPathsError, bare, merged, paths
 from schedproof.solver.smt.numbers import KINDS, Numbers, read
 from schedproof.solver.smt.obligation import Obligation, decide, decide_by_cvc5, discharge
 
@@ -225,3 +229,77 @@ def test_what_is_split_is_right_on_every_path():
     assert on(numbers, {tokens: 7}, code) == [1]
     assert on(numbers, {tokens: -7}, code) == [2]
     assert bare(blocks_for(7, 4)) == 2
+
+
+SIGNED: list[Callable[..., object]] = [
+    lambda one, other: one // 4,
+    lambda one, other: one % 4,
+    lambda one, other: one // -4,
+    lambda one, other: one % -4,
+    lambda one, other: -(-one // 4),
+    lambda one, other: one // other,
+    lambda one, other: one % other,
+    lambda one, other: 7 // other - 7 % other,
+    lambda one, other: divmod(one, 4)[0] - divmod(one, other)[1],
+    lambda one, other: divmod(-9, other)[0],
+    lambda one, other: math.ceil(one / 4) + math.floor(other / 3) - math.ceil(7 / other),
+    lambda one, other: math.ceil(one) + math.floor(other) + round(one) + +other,
+    lambda one, other: max(one, other, 3) - min(one, other),
+    lambda one, other: abs(one) * other if one != other else sum([one, other, 2]),
+    lambda one, other: 1 - one if one else other and 5,
+    lambda one, other: (one - other + 4 - 1) // 4 * 4 if one - other < -2 else (one - other) // 4,
+]
+"""Every operator that a formula may use, on numbers of either sign."""
+
+
+@pytest.mark.parametrize("code", SIGNED)
+def test_a_symbol_computes_what_python_computes_also_below_zero(code):
+    numbers, chance = Numbers(), random.Random(1)
+    one, other = numbers.fresh("one", -40, 40), numbers.fresh("other", -40, 40)
+    numbers.facts.append(other != 0)
+    result = merged(numbers, lambda run: code(run.number(one), run.number(other)))
+    solver = z3.Solver()
+    solver.add(numbers.facts)
+    for _ in range(12):
+        values = chance.randint(-40, 40), chance.choice((-7, -4, -1, 1, 3, 4, 40))
+        solver.push()
+        solver.add(one == values[0], other == values[1])
+        assert solver.check() == z3.sat, values
+        assert read(solver.model(), result) == code(*values), values
+        solver.pop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_negative_number_is_divided_in_both_encodings(kind):
+    numbers = Numbers(kind)
+    number = numbers.fresh("number", -90, 90)
+    result = merged(numbers, lambda run: run.number(number) // 64 * 100 + run.number(number) % 64)
+    for value in (-90, -65, -64, -63, -1, 0, 1, 64, 90):
+        assert read(solved(numbers, number == value), result) == value // 64 * 100 + value % 64
+
+
+def test_a_division_by_zero_is_raised_where_it_is_possible_and_only_there():
+    numbers = Numbers()
+    number = numbers.fresh("number", 0, 9)
+    with pytest.raises(ZeroDivisionError):
+        merged(numbers, lambda run: 9 // run.number(number))
+    with pytest.raises(ZeroDivisionError):
+        merged(numbers, lambda run: run.number(number) // 0)
+    guarded = merged(numbers, lambda run: 9 // run.number(number) if run.number(number) else -1)
+    assert read(solved(numbers, number == 0), guarded) == -1
+    assert read(solved(numbers, number == 2), guarded) == 4
+
+
+def test_a_loop_whose_end_a_symbol_decides_is_given_up(monkeypatch):
+    monkeypatch.setattr("schedproof.solver.smt.execution.MAX_ANSWERS", 20)
+    numbers = Numbers()
+    number = numbers.fresh("number", 0, None)
+
+    def code(run):
+        left, rounds = run.number(number), 0
+        while left > 4:
+            left, rounds = left - 4, rounds + 1
+        return rounds
+
+    with pytest.raises(TooManyPathsError):
+        merged(numbers, code)

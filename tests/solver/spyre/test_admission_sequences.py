@@ -126,6 +126,44 @@ def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(kind, monkeypatch)
     assert (model is not None) != some_run_breaks("common_base", 8)
 
 
+def pushed_on(larger, tkv, base, prompt, member, block):
+    """Rounds up how far the prompt is beyond the batch, which is below zero if it is shorter."""
+    return tkv + volumetric.round_up(prompt - tkv, block) + member.remaining + block
+
+
+def branching(larger, tkv, base, prompt, member, block):
+    """Written as a release would write it."""
+    whole, rest = divmod(max(tkv, prompt), block)
+    if rest > 0 and member.remaining >= 2:
+        whole += 1
+    return -(-(whole * block + member.remaining) // block) * block - abs(min(rest - 1, 0))
+
+
+@pytest.mark.parametrize("limit", [6, 8])
+@pytest.mark.parametrize("member", [pushed_on, branching])
+def test_a_formula_may_use_numbers_below_zero_and_branch(member, limit, monkeypatch):
+    planted = replace(volumetric.common_base, member=member)
+    monkeypatch.setitem(volumetric.FORMULAS, member.__name__, planted)
+    _, model = solve(small(member.__name__, limit))
+    assert (model is not None) == some_run_breaks(member.__name__, limit)
+
+
+@pytest.mark.slow
+def test_a_dividend_below_zero_hides_no_run_at_production_scale(monkeypatch):
+    planted = replace(volumetric.common_base, member=pushed_on)
+    monkeypatch.setitem(volumetric.FORMULAS, "pushed_on", planted)
+    problem = encoded(Setting("pushed_on", 5))
+    known = [(20_000, 12_000)] * 4 + [(64, 11_500)]
+    facts = [
+        z3.And(one.prompt == prompt, one.max_tokens == tokens)
+        for one, (prompt, tokens) in zip(problem.arrivals, known, strict=True)
+    ]
+    answer, model = decide([*problem.facts, *facts])
+    assert answer == "sat"
+    batch, tkv = (read(model, number) for number in problem.overrun)
+    assert batch * tkv > 131_072
+
+
 def test_what_is_asked_to_be_exceeded_by_more_is_exceeded_by_more():
     setting = Setting("document_realigned", 2, block=2, chunk=2, limit=8, max_model_len=8)
     over = []

@@ -13,6 +13,7 @@ from schedproof.model.spyre.model import REVISIONS
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
 from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
+from schedproof.solver.spyre.step_lemmas import StepConfiguration, obligations
 
 
 def statuses(revision, *names, rule=JOIN, formula=None, interleave=True, block=64):
@@ -138,3 +139,14 @@ def test_an_exact_check_that_accepts_all_beside_a_member_is_refuted(monkeypatch)
     accepts = lambda decoding, *given: bool(decoding) or whole(decoding, *given)  # noqa: E731
     monkeypatch.setitem(peak.CHECKS, "exact", accepts)
     assert refuted("sound", "check_compares_each_end_1", formula="exact")
+
+
+def test_an_idle_step_beside_a_full_pool_forgets_the_tkv_without_interleaving():
+    def status(*, interleave):
+        configuration = StepConfiguration(REVISIONS["2.1.2"], interleave, bounded=True)
+        name = "remembered_tkv_covers_every_member_1"
+        [lemma] = [lemma for lemma in obligations(configuration, (1,)) if lemma.name == name]
+        return next(discharge([lemma])).status
+
+    assert status(interleave=False) == "refuted"
+    assert status(interleave=True) == "proven"
