@@ -102,10 +102,11 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
             walked.append((projection, most))
             return bool(Truth(run, says))
 
-        symbols = [volumetric.Decoding(*map(run.number, member)) for member in members]
-        newcomer = volumetric.Newcomer(*map(run.number, (prompt, tokens)))
+        number = cast(Any, run.number)
+        symbols = [volumetric.Decoding(*map(number, member)) for member in members]
+        newcomer = volumetric.Newcomer(*map(number, (prompt, tokens)))
         with on_symbols(volumetric), replaced((volumetric, "accepts", walk)):
-            answer = check(symbols, newcomer, block, run.number(limit), run.number(tkv))
+            answer = check(symbols, newcomer, block, number(limit), number(tkv))
         return walked, bool(answer)
 
     taken = list(paths(numbers, code, quick=True))

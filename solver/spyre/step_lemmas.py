@@ -186,7 +186,7 @@ class Step:
 
     def state(self, run: SymbolicRun) -> State:
         def request(name: str, of: Lengths, **more: Any) -> Request:
-            prompt, tokens, ends, generated, computed = map(run.number, of[:5])
+            prompt, tokens, ends, generated, computed = map(cast(Any, run.number), of[:5])
             lengths = {"prompt": prompt, "max_tokens": tokens, "output_len": ends}
             return Request(name, **lengths, computed=computed, generated=generated, **more)
 

@@ -102,6 +102,7 @@ def test_a_last_chunk_that_ignores_the_prefix_hit_is_refuted(monkeypatch):
     assert refuted("sound", "joining_request_was_accepted_1")
 
 
+@pytest.mark.slow
 def test_a_decision_that_ignores_who_is_paused_is_refuted(monkeypatch):
     def ignores(config, revision, state):
         release_2_5_2.pause_and_resume(config, state)
@@ -111,6 +112,7 @@ def test_a_decision_that_ignores_who_is_paused_is_refuted(monkeypatch):
     assert refuted("2.5.2", "decoding_requests_were_kept_2_0", rule=LIMIT)
 
 
+@pytest.mark.slow
 def test_a_fault_for_one_size_of_block_is_refuted_there(monkeypatch):
     whole = documented.fits_volume
 
@@ -141,6 +143,7 @@ def test_an_exact_check_that_accepts_all_beside_a_member_is_refuted(monkeypatch)
     assert refuted("sound", "check_compares_each_end_1", formula="exact")
 
 
+@pytest.mark.slow
 def test_an_idle_step_beside_a_full_pool_forgets_the_tkv_without_interleaving():
     def status(*, interleave):
         configuration = StepConfiguration(REVISIONS["2.1.2"], interleave, bounded=True)
