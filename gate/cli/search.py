@@ -37,7 +37,8 @@ def command(
     prove: Annotated[
         bool,
         typer.Option(
-            "--prove", help="for any number of requests; --set block_size=any: any block size, too"
+            "--prove",
+            help="for as much as the answer says; --set block_size=any: blocks of any size",
         ),
     ] = False,
     certificate: Annotated[

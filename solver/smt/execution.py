@@ -33,28 +33,35 @@ class SymbolicRun:
     Attributes:
         numbers: the numbers that the code runs on.
         given: the answers to the first comparisons; later ones are answered yes if possible.
+        quick: leave out definitions (of quotients, say) when finding out what is possible. That is
+            much faster, and follows some paths that no numbers take.
         taken: the answers so far; `conditions` are their meaning.
         others: for each later comparison that could also be answered no, the answers up to it.
     """
 
-    def __init__(self, numbers: Numbers, given: list[bool]) -> None:
-        self.numbers, self.given = numbers, given
+    def __init__(self, numbers: Numbers, given: list[bool], *, quick: bool = False) -> None:
+        self.numbers, self.given, self.quick = numbers, given, quick
         self.taken: list[bool] = []
         self.others: list[list[bool]] = []
         self.conditions: list[Any] = []
         self._solver = z3.Solver()
         self._solver.set("timeout", PATIENCE)
         self._known = 0
+        self._answers: dict[int, bool] = {}
+        self._asked: list[Any] = []  # alive, or Z3 gives their ids to other terms
 
     def number(self, of: Any) -> "Number":
         return Number(self, of)
 
     def answer(self, condition: Any) -> bool:
-        """Return whether a comparison holds on this path.
+        """Return whether a comparison holds on this path; the same answer whenever it is asked.
 
         Raises:
             TooManyPathsError: the path does not end.
         """
+        known = self._answers.get(condition.get_id())
+        if known is not None:
+            return known
         if len(self.taken) == MAX_ANSWERS:
             raise TooManyPathsError
         if len(self.taken) < len(self.given):
@@ -64,6 +71,8 @@ class SymbolicRun:
             if holds and self._possible(z3.Not(condition)):
                 self.others.append([*self.taken, False])
         taken = condition if holds else z3.Not(condition)
+        self._answers[condition.get_id()] = holds
+        self._asked.append(condition)
         self.taken.append(holds)
         self.conditions.append(taken)
         self._solver.add(taken)
@@ -80,6 +89,8 @@ class SymbolicRun:
         """
         if isinstance(number, int):
             number = self.numbers.value(number)
+        if self.numbers.is_split(number, by):
+            return self.numbers.split(number, by, None)
         positive = by > 0 if isinstance(by, int) else self.numbers.always(by > 0)
         if not positive:
             if by == 0 if isinstance(by, int) else self.answer(by == 0):
@@ -90,9 +101,16 @@ class SymbolicRun:
         signed = not self.numbers.always(number >= 0)
         return self.numbers.split(number, by, None, signed=signed, positive=positive)
 
+    def forget(self) -> None:
+        """Free what only the run needed; its numbers may live on in the result."""
+        del self._solver
+        self._asked.clear()
+        self._answers.clear()
+
     def _possible(self, condition: Any) -> bool:
-        self._solver.add(self.numbers.facts[self._known :])
-        self._known = len(self.numbers.facts)
+        facts, left_out = self.numbers.facts, self.numbers.definitions if self.quick else ()
+        self._solver.add([facts[at] for at in range(self._known, len(facts)) if at not in left_out])
+        self._known = len(facts)
         return bool(self._solver.check(condition) != z3.unsat)
 
 
@@ -237,24 +255,32 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
     return numbers.value(result) if isinstance(result, int) else result
 
 
-def paths(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Iterator[Path]:
+def paths(
+    numbers: Numbers, code: Callable[[SymbolicRun], Any], *, quick: bool = False
+) -> Iterator[Path]:
     """Return every path of `code`, which gets the run to make its numbers with.
 
-    A result that is a comparison is decided as well. Facts of `numbers` hold throughout.
+    `quick`: see `SymbolicRun`. A result that is a comparison is decided as well. Facts of `numbers`
+    hold throughout.
     """
     waiting: list[list[bool]] = [[]]
     while waiting:
-        run = SymbolicRun(numbers, waiting.pop())
+        run = SymbolicRun(numbers, waiting.pop(), quick=quick)
         result = code(run)
         if isinstance(result, Truth):
             result = bool(result)
+        run.forget()
         yield Path(run.conditions, bare(result))
         waiting += run.others
 
 
 def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
     """Return facts that have no solution if the claim holds of the result of every path."""
-    wrong = [z3.And(*path.conditions, z3.Not(claim(path.result))) for path in taken]
+    wrong = []
+    for path in taken:
+        claimed = z3.simplify(z3.And(claim(path.result)))
+        if not z3.is_true(claimed):
+            wrong.append(z3.And(*path.conditions, z3.Not(claimed)))
     return [*numbers.facts, z3.Or(wrong)]
 
 

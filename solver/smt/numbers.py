@@ -24,15 +24,19 @@ class Numbers:
         bits: width of a bit-vector; sums and products of the problem must stay below half of
             what it holds, since Z3 compares them as signed.
         facts: what holds of the numbers made so far; give them to the solver.
+        definitions: which of the facts, by index, only say what a quotient, a remainder or a
+            largest number is.
     """
 
     kind: Kind = "integers"
     bits: int = 24
     facts: list[Any] = field(default_factory=list)
+    definitions: set[int] = field(default_factory=set)
     _made: int = 0
     _asked: Any = None
     _told: int = 0
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
+    _extremes: dict[tuple[int, ...], tuple[Any, list[Any]]] = field(default_factory=dict)
 
     def fresh(self, name: str, low: int | None, high: Any) -> Any:
         """Return a new number from `low` to `high`, inclusive; None is no bound (integers only)."""
@@ -65,8 +69,9 @@ class Numbers:
         The quotient is at most `most`, if given. `by` may be symbolic; then the fact is not linear.
         Unless it is `positive`, they mean something only where it is.
         """
-        key = (number.get_id(), by if isinstance(by, int) else -by.get_id())
+        key = _split_key(number, by)
         if key not in self._splits:
+            before = len(self.facts)
             if self.kind == "bits" and most is None:
                 most = ((1 << (self.bits - 1)) - 1) // (by if isinstance(by, int) else 1)
             least = None if most is None else -most
@@ -76,10 +81,18 @@ class Numbers:
             self.facts.append(
                 whole if positive else z3.Implies(by > 0, z3.And(whole, remainder < by))
             )
+            self.definitions.update(range(before, len(self.facts)))
             # Keep both alive: Z3 reuses the ids of terms that are gone.
             self._splits[key] = (quotient, remainder, (number, by))
         quotient, remainder, _ = self._splits[key]
         return quotient, remainder
+
+    def define(self, facts: list[Any]) -> None:
+        self.definitions.update(range(len(self.facts), len(self.facts) + len(facts)))
+        self.facts += facts
+
+    def is_split(self, number: Any, by: Any) -> bool:
+        return _split_key(number, by) in self._splits
 
     def tell_quotients(self, by: int) -> None:
         """Tell Z3 that quotients by `by` are monotonic, which it is slow to find.
@@ -94,6 +107,16 @@ class Numbers:
         for (smaller, whole), (larger, more) in permutations(same, 2):
             self.facts.append(z3.Implies(smaller <= larger, whole <= more))
             self.facts.append(z3.Implies(smaller + by <= larger, whole + 1 <= more))
+
+    def extreme(self, numbers: list[Any], *, least: bool = False) -> Any:
+        """Return the largest of some numbers, or the least, as a number of its own."""
+        key = (int(least), *(number.get_id() for number in numbers))
+        if key not in self._extremes:
+            found = self.fresh("extreme", None, None)
+            self.define([found <= number if least else found >= number for number in numbers])
+            self.define([z3.Or([found == number for number in numbers])])
+            self._extremes[key] = (found, numbers)  # which keeps their ids
+        return self._extremes[key][0]
 
     def largest(self, numbers: list[Any]) -> Any:
         top = numbers[0]
@@ -115,6 +138,10 @@ class Numbers:
     def count(self, conditions: list[Any]) -> Any:
         ones = [z3.If(one, self.value(1), self.value(0)) for one in conditions]
         return sum(ones[1:], ones[0]) if ones else self.value(0)
+
+
+def _split_key(number: Any, by: Any) -> tuple[int, int]:
+    return number.get_id(), by if isinstance(by, int) else -by.get_id()
 
 
 def read(model: z3.ModelRef, number: Any) -> int:

@@ -14,12 +14,12 @@ from ...model.spyre import volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.sound import SOUND
-from ..smt.execution import Path, SymbolicRun, bare, paths
+from ...model.spyre.volumetric import Check
+from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, decide
 from .admission_lemmas import (
-    formula_sees_requests_as_they_are,
-    holds_on,
+    formula_projects_every_member,
     request,
     walk_counts_every_request,
 )
@@ -70,11 +70,12 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
     ]
 
 
-def loops() -> list[Obligation]:
-    """The code around the lemmas, run with few requests."""
+def loops(check: Check, block: int) -> list[Obligation]:
+    """The check's code, run beside so many decoding requests."""
+    sizes = (1, 2, 5)
     return [
-        *map(formula_sees_requests_as_they_are, (1, 2, 3)),
-        *map(walk_counts_every_request, (1, 2, 3, 4)),
+        *(formula_projects_every_member(check, block, size) for size in sizes),
+        *map(walk_counts_every_request, sizes),
     ]
 
 

@@ -9,8 +9,9 @@ the tkv that the step will have.
 2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the one that is
    compared with the limit.
 
-So the batch that is kept is within the limit, however large it is. `all_kept_requests_fit` runs
-the whole code with a few requests, some of them paused before.
+So the batch that is kept is within the limit, however large it is. `decoding_requests_were_kept`
+runs the scheduler's step with up to three requests, some of them paused before: those that decode
+were compared with the limit together. `limit_is_compared_with_next_step` is about that comparison.
 
 `batch_within_limit_is_not_paused`: so a configuration in which admission keeps the limit pauses no
 request.
@@ -41,7 +42,7 @@ Each guard takes away a step's count, or the request that is kept.
 
 from collections.abc import Callable
 from functools import partial
-from itertools import count, product
+from itertools import count
 from typing import Any, NamedTuple, cast
 
 import z3
@@ -50,16 +51,21 @@ from ...model.scenario import Request, Scenario
 from ...model.spyre import documented, release_2_5_2
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
+from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, paths
+from ..smt.builtins import on_symbols
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
-from .admission_lemmas import BLOCK, holds_on, request
+from .admission_lemmas import BLOCK, request
+from .step_lemmas import Step, StepConfiguration, Stepped
 from .symbolic_admission import Lengths, blocks, length, own_tkv
 
+MOST = 3  # requests that decode or are paused, in the code that is run
 
-def any_number() -> list[Obligation]:
-    """For any number of requests, for blocks of 64."""
+
+def any_number(block: int = BLOCK) -> list[Obligation]:
+    """For any number of requests."""
     return [
         Obligation(
             "kept_requests_fit_after_each_turn",
@@ -70,65 +76,131 @@ def any_number() -> list[Obligation]:
         Obligation(
             "no_tkv_exceeds_compared_tkv",
             "No request's tkv is beyond the one that is compared with the limit.",
-            partial(_no_tkv_exceeds_compared_tkv, 0),
-            partial(_no_tkv_exceeds_compared_tkv, 1),
+            partial(_no_tkv_exceeds_compared_tkv, block, 0),
+            partial(_no_tkv_exceeds_compared_tkv, block, 1),
         ),
     ]
 
 
-def few() -> list[Obligation]:
-    """How many decode and how many are paused is in the names."""
+def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[Obligation]:
+    """The step's code; how many decode and how many are paused is in the names."""
+    configuration = StepConfiguration(revision, block=block, chunk=chunk)
     return [
         *(
             Obligation(
-                f"all_kept_requests_fit_{decoding}_{paused}",
-                f"All that stay fit together (decoding: {decoding}, paused: {paused}).",
-                partial(_all_kept_requests_fit, decoding, paused, 0),
-                partial(_all_kept_requests_fit, decoding, paused, 1),
+                f"decoding_requests_were_kept_{decoding}_{paused}",
+                "The requests of a decode step were compared with the limit together, as they are, "
+                f"and fit (decoding: {decoding}, paused: {paused}).",
+                partial(_decoding_requests_were_kept, step, 0),
+                partial(_decoding_requests_were_kept, step, 1),
             )
-            for decoding, paused in product((1, 2), (0, 1))
+            for decoding, paused in ((1, 0), (2, 0), (1, 1), (2, 1))
+            for step in [SettlingStep(configuration, decoding, paused)]
         ),
-        batch_within_limit_is_not_paused(),
+        *(limit_is_compared_with_next_step(size, block) for size in (1, 2, 5)),
     ]
 
 
-def batch_within_limit_is_not_paused() -> Obligation:
+def batch_within_limit_is_not_paused(block: int = BLOCK) -> list[Obligation]:
     """For configurations in which requests join by the formula."""
+    return [
+        Obligation(
+            f"batch_within_limit_is_not_paused_{size}",
+            f"A batch that is within the limit in the next step ({size}) is not paused.",
+            partial(_batch_within_limit_is_not_paused, size, block, 0),
+            partial(_batch_within_limit_is_not_paused, size, block, 1),
+        )
+        for size in (1, 2, 5)
+    ]
+
+
+def limit_is_compared_with_next_step(size: int, block: int = BLOCK) -> Obligation:
     return Obligation(
-        "batch_within_limit_is_not_paused",
-        "A batch that is within the limit in the next step is not paused.",
-        partial(_batch_within_limit_is_not_paused, 0),
-        partial(_batch_within_limit_is_not_paused, 1),
+        f"limit_is_compared_with_next_step_{size}",
+        f"Requests ({size}) that fit the limit together keep it in the next step.",
+        partial(_limit_is_compared_with_next_step, size, block, 0),
+        partial(_limit_is_compared_with_next_step, size, block, 1),
     )
 
 
-class _Settled:
-    """A step that settles which requests decode, of requests with any tokens."""
+class Batch(NamedTuple):
+    """Decoding requests in symbols, each with any tokens."""
 
-    def __init__(self, decoding: int, paused: int) -> None:
-        self.numbers = Numbers()
-        self.limit = length(self.numbers, "limit")
-        self.tokens = [length(self.numbers, "tokens") for _ in range(decoding + paused)]
-        self.decoding = decoding
-        self.paths = list(paths(self.numbers, self._code))
+    numbers: Numbers
+    limit: Any
+    tokens: list[Any]
+    block: int
 
-    def _code(self, run: SymbolicRun) -> Any:
-        config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(self.limit)))
-        all_requests = tuple(
+    @classmethod
+    def make(cls, size: int, block: int) -> "Batch":
+        numbers = Numbers()
+        tokens = [length(numbers, "tokens") for _ in range(size)]
+        return cls(numbers, length(numbers, "limit"), tokens, block)
+
+    def config(self, run: SymbolicRun) -> SpyreConfig:
+        return SpyreConfig(block_size=self.block, max_batch_tkv=cast(int, run.number(self.limit)))
+
+    def requests(self, run: SymbolicRun) -> tuple[Sequence, ...]:
+        return tuple(
             request(number, computed=run.number(tokens), max_tokens=9)
             for number, tokens in enumerate(self.tokens)
         )
-        state = State(running=all_requests[: self.decoding], paused=all_requests[self.decoding :])
-        after = release_2_5_2.pause_and_resume(config, state)
-        return [int(one.id) for one in after.decoding], len(after.paused)
 
-    def volume_within(self, members: list[int], more: int) -> Any:
+    def within(self, more: int) -> Any:
         """The next step of these requests is within the limit."""
-        lengths, numbers = Lengths(BLOCK, None), self.numbers
-        after = [self.tokens[number] + 1 for number in members]
-        widest = numbers.largest([blocks(numbers, lengths, one) for one in after])
-        reached = [own_tkv(numbers, lengths, one, widest) for one in after]
-        return z3.And([len(members) * own + more <= self.limit for own in reached])
+        lengths, numbers = Lengths(self.block, None), self.numbers
+        after = [tokens + 1 for tokens in self.tokens]
+        widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])
+        reached = [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
+        return z3.And([len(after) * own + more <= self.limit for own in reached])
+
+
+def _limit_is_compared_with_next_step(size: int, block: int, more: int) -> list[Any]:
+    batch = Batch.make(size, block)
+
+    def code(run: SymbolicRun) -> Any:
+        with on_symbols(documented, release_2_5_2):
+            return bool(release_2_5_2.fits_limit(batch.config(run), batch.requests(run)))
+
+    taken, within = list(paths(batch.numbers, code, quick=True)), batch.within(more)
+    return holds_on(batch.numbers, taken, lambda fits: z3.Or(not fits, within))
+
+
+def _batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[Any]:
+    batch = Batch.make(size, block)
+
+    def code(run: SymbolicRun) -> Any:
+        state = State(running=batch.requests(run))
+        with on_symbols(documented, release_2_5_2):
+            if not release_2_5_2.fits_limit(batch.config(run), state.running):
+                return False
+            after = release_2_5_2.pause_and_resume(batch.config(run), state)
+        return after is state
+
+    taken, within = list(paths(batch.numbers, code, quick=True)), batch.within(-more)
+    return holds_on(batch.numbers, taken, lambda stays: z3.Or(z3.Not(within), stays))
+
+
+class SettlingStep(Step):
+    """A step of a release that pauses, which compares any batch with the limit as it likes."""
+
+    settles = True
+
+    def __init__(self, configuration: StepConfiguration, decoding: int, paused: int) -> None:
+        super().__init__(configuration, decoding + paused)
+        self.paused = paused
+
+    def state(self, run: SymbolicRun) -> State:
+        state = super().state(run)
+        decoding = [request for request in state.running if request.id.startswith("r")]
+        sits_out = decoding[len(decoding) - self.paused :]
+        paused = tuple(
+            request._replace(paused_steps=run.number(z3.Int(f"paused {request.id}")))
+            for request in sits_out
+        )
+        gone = {request.id for request in sits_out}
+        running = tuple(request for request in state.running if request.id not in gone)
+        return state._replace(running=running, paused=paused)
 
 
 def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
@@ -153,41 +225,39 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), fit_together)
 
 
-def _no_tkv_exceeds_compared_tkv(less: int) -> list[Any]:
+def _no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
     """`documented.rectangle_tkv`, beside any member."""
-    numbers, lengths = Numbers(), Lengths(BLOCK, None)
+    numbers, lengths = Numbers(), Lengths(block, None)
     longest, tokens, filled = (length(numbers, name) for name in ("longest", "tokens", "filled"))
     own = own_tkv(numbers, lengths, tokens, blocks(numbers, lengths, longest))
-    last = tokens - (blocks(numbers, lengths, tokens) - 1) * BLOCK
-    numbers.facts += [tokens <= longest, last <= filled, filled <= BLOCK]
+    last = tokens - (blocks(numbers, lengths, tokens) - 1) * block
+    numbers.facts += [tokens <= longest, last <= filled, filled <= block]
 
     def code(run: SymbolicRun) -> Any:
         return bare(
             documented.rectangle_tkv(
-                cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK
+                cast(int, run.number(longest)), cast(int, run.number(filled)), block
             )
         )
 
     return holds_on(numbers, list(paths(numbers, code)), lambda asked: own <= asked - less)
 
 
-def _all_kept_requests_fit(decoding: int, paused: int, more: int) -> list[Any]:
-    settled = _Settled(decoding, paused)
-    return holds_on(
-        settled.numbers,
-        settled.paths,
-        lambda result: settled.volume_within(result[0], more) if result[0] else z3.BoolVal(True),
-    )
+def _decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
+    return holds_on(step.numbers, step.paths, partial(_were_kept, step, more))
 
 
-def _batch_within_limit_is_not_paused(more: int) -> list[Any]:
-    settled = _Settled(2, 0)
-    fits = settled.volume_within([0, 1], -more)
-    return holds_on(
-        settled.numbers,
-        settled.paths,
-        lambda result: z3.Or(z3.Not(fits), z3.BoolVal(not result[1])),
-    )
+def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
+    ran = {*stepped.computed.scheduled}
+    if stepped.decision.kind != "decode":
+        return z3.BoolVal(not ran & {f"r{number}" for number in range(step.size)})
+    lengths = {f"r{number}": member.computed for number, member in enumerate(step.members)}
+    said = [
+        z3.And(fits, *(bare(request.computed) == lengths[request.id] + more for request in batch))
+        for batch, fits in stepped.compared
+        if {request.id for request in batch} == ran and len(batch) == len(ran)
+    ]
+    return z3.Or(said)
 
 
 class Scale(NamedTuple):

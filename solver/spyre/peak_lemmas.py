@@ -16,10 +16,9 @@ active until then.
 4. `offset_counts_steps_since_fill`: f lies as many steps before e as the active request with the
    smallest offset at e has tokens beyond whole blocks.
 5. `lone_newcomer_must_fit`, `check_counts_longest_filled_blocks`, `no_tkv_exceeds_check` and
-   `check_value_is_reached` run the model's code. Its loops are run at small sizes: the walk counts
-   all active requests at each end (`walk_counts_all_active_at_each_end`), it finds the two offsets
-   next to a turn (`nearest_offsets_are_found`) and uses them (`check_uses_nearest_offsets`), and
-   the scheduler takes its answer (`check_sees_requests_as_they_are`).
+   `check_value_is_reached` run the model's code. Its loops are run at small sizes: it compares all
+   active requests at each end with the limit (`check_compares_each_end`), finds the two offsets
+   next to a turn (`nearest_offsets_are_found`) and uses them (`check_uses_nearest_offsets`).
 6. After the newcomer has left, and by induction over admissions: as for a formula (`argument.md`,
    step 6).
 7. Both volumes are reached: at e by the active requests, at f by them and perhaps more, whose tkv
@@ -36,16 +35,11 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.execution import Path, SymbolicRun, bare, paths
+from ..smt.builtins import on_symbols, replaced
+from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
-from .admission_lemmas import (
-    BLOCK,
-    fits_volume,
-    formula_sees_requests_as_they_are,
-    holds_on,
-    request,
-)
+from .admission_lemmas import BLOCK
 from .formula_lemmas import (
     accepted_request_fits_alone,
     decode_step_adds_one_token,
@@ -73,14 +67,13 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
             partial(_shorter_request_stays_within_blocks, lengths, 1),
         ),
         tkv_ends_within_widest_blocks(lengths),
-        lone_newcomer_must_fit(check),
         accepted_request_fits_alone(),
         leaving_raises_no_tkv(lengths),
         fewer_requests_still_fit(),
         decode_step_adds_one_token(),
     ]
     if check == "rounded":
-        return [*both, check_counts_longest_filled_blocks()]
+        return both
     return [
         *both,
         Obligation(
@@ -104,24 +97,27 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
     ]
 
 
-def loops(check: str) -> list[Obligation]:
-    """The code around the lemmas, run with few requests."""
-    walked = [
-        *(formula_sees_requests_as_they_are(size, by_check=True) for size in (1, 2, 3)),
-        walk_counts_all_active_at_each_end(1),
-    ]
+def loops(check: str, block: int = BLOCK) -> list[Obligation]:
+    """The code around the lemmas, run with so many requests."""
+    walked = [check_compares_each_end(check, size, block) for size in (1, 2, 5)]
     if check == "rounded":
         return walked
     return [
         *walked,
-        *map(nearest_offsets_are_found, (1, 2, 3, 4)),
-        *map(check_uses_nearest_offsets, (1, 2, 3)),
+        *(nearest_offsets_are_found(size, block) for size in (1, 2, 3, 4)),
+        *(check_uses_nearest_offsets(size, block) for size in (1, 2, 3)),
     ]
 
 
-def code(check: str) -> list[Obligation]:
-    """About the check's code, for any number of requests, for blocks of 64."""
-    return [no_tkv_exceeds_check(), check_value_is_reached()] if check == "exact" else []
+def code(check: str, block: int = BLOCK) -> list[Obligation]:
+    """About the check's code, for any number of requests, for one size of block."""
+    if check == "rounded":
+        return [lone_newcomer_must_fit(check, block), check_counts_longest_filled_blocks(block)]
+    return [
+        lone_newcomer_must_fit(check, block),
+        no_tkv_exceeds_check(block),
+        check_value_is_reached(block),
+    ]
 
 
 def _batch_is_constant_until_next_end(late: int) -> list[Any]:
@@ -173,104 +169,117 @@ def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, z3.And(tokens - back == filled, beyond))
 
 
-def lone_newcomer_must_fit(check: str) -> Obligation:
+def lone_newcomer_must_fit(check: str, block: int = BLOCK) -> Obligation:
     """For a check of `peak.CHECKS`."""
     return Obligation(
         "lone_newcomer_must_fit",
         "A newcomer that is alone is refused where it can pass the limit.",
-        partial(_lone_newcomer_must_fit, check, 0),
-        partial(_lone_newcomer_must_fit, check, 1),
+        partial(_lone_newcomer_must_fit, check, block, 0),
+        partial(_lone_newcomer_must_fit, check, block, 1),
     )
 
 
-def walk_counts_all_active_at_each_end(size: int) -> Obligation:
+def check_compares_each_end(check: str, size: int, block: int = BLOCK) -> Obligation:
     """For every check of `peak`."""
     return Obligation(
-        f"walk_counts_all_active_at_each_end_{size}",
-        f"The walk counts, of the newcomer and the decoding requests ({size}), all that are active "
-        "at each end.",
-        partial(_walk_counts_all_active_at_each_end, size, 0),
-        partial(_walk_counts_all_active_at_each_end, size, 1),
+        f"check_compares_each_end_{size}",
+        f"The check compares with the limit, at each end, all of the newcomer and the decoding "
+        f"requests ({size}) that are active, and refuses for no other reason.",
+        partial(_check_compares_each_end, check, size, block, 0),
+        partial(_check_compares_each_end, check, size, block, 1),
     )
 
 
-def nearest_offsets_are_found(size: int) -> Obligation:
+def nearest_offsets_are_found(size: int, block: int = BLOCK) -> Obligation:
     """For `exact`: what `no_tkv_exceeds_check` and `check_value_is_reached` assume."""
     return Obligation(
         f"nearest_offsets_are_found_{size}",
         f"Of the offsets ({size}) the next below and the next above a turn are found.",
-        partial(_nearest_offsets_are_found, size, 0),
-        partial(_nearest_offsets_are_found, size, 1),
+        partial(_nearest_offsets_are_found, size, block, 0),
+        partial(_nearest_offsets_are_found, size, block, 1),
     )
 
 
-def check_uses_nearest_offsets(size: int) -> Obligation:
+def check_uses_nearest_offsets(size: int, block: int = BLOCK) -> Obligation:
     """For `exact`."""
     return Obligation(
         f"check_uses_nearest_offsets_{size}",
         f"The check goes by the two offsets next to the turn of the end ({size}).",
-        partial(_check_uses_nearest_offsets, size, 0),
-        partial(_check_uses_nearest_offsets, size, 1),
+        partial(_check_uses_nearest_offsets, size, block, 0),
+        partial(_check_uses_nearest_offsets, size, block, 1),
     )
 
 
-def no_tkv_exceeds_check() -> Obligation:
+def no_tkv_exceeds_check(block: int = BLOCK) -> Obligation:
     """For `exact`."""
     return Obligation(
         "no_tkv_exceeds_check",
         "No request's tkv until the end is larger than the check says.",
-        partial(_no_tkv_exceeds_check, 0),
-        partial(_no_tkv_exceeds_check, 1),
+        partial(_no_tkv_exceeds_check, block, 0),
+        partial(_no_tkv_exceeds_check, block, 1),
     )
 
 
-def check_value_is_reached() -> Obligation:
+def check_value_is_reached(block: int = BLOCK) -> Obligation:
     """For `exact`: what it says comes, so that no safe request is refused."""
     return Obligation(
         "check_value_is_reached",
         "The check says the tkv of some request in some step until the end.",
-        partial(_check_value_is_reached, 0),
-        partial(_check_value_is_reached, 1),
+        partial(_check_value_is_reached, block, 0),
+        partial(_check_value_is_reached, block, 1),
     )
 
 
-def check_counts_longest_filled_blocks() -> Obligation:
+def check_counts_longest_filled_blocks(block: int = BLOCK) -> Obligation:
     """For `rounded`."""
     return Obligation(
         "check_counts_longest_filled_blocks",
         "The check counts the blocks of the longest request at the end, filled.",
-        partial(_check_counts_longest_filled_blocks, 0),
-        partial(_check_counts_longest_filled_blocks, 1),
+        partial(_check_counts_longest_filled_blocks, block, 0),
+        partial(_check_counts_longest_filled_blocks, block, 1),
     )
 
 
-def _lone_newcomer_must_fit(check: str, more: int) -> list[Any]:
+def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
     numbers = Numbers()
     limit, prompt, step = (length(numbers, name) for name in ("limit", "prompt", "step"))
     tokens = length(numbers, "tokens", 2)
 
     def code(run: SymbolicRun) -> Any:
-        newcomer = request(0, prompt=run.number(prompt), max_tokens=run.number(tokens))
-        return fits_volume(run, limit, [], newcomer, volume_check=peak.CHECKS[check])
+        newcomer = Newcomer(cast(int, run.number(prompt)), cast(int, run.number(tokens)))
+        return peak.CHECKS[check]([], newcomer, block, cast(int, run.number(limit)), 0)
 
     taken = list(paths(numbers, code))
     numbers.facts.append(step < tokens)
-    within = prompt + step + more * BLOCK <= limit
+    within = prompt + step + more * block <= limit
     return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
 
 
-def _walk_counts_all_active_at_each_end(size: int, more: int) -> list[Any]:
+def _check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
+    """`largest_tkv` and `filled_blocks` answer as they like. More than two end in the order given:
+    one order stands for all."""
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
     ends = [length(numbers, "ends", 0) for _ in range(size + 1)]
     answers = [length(numbers, "answer") for _ in range(size + 1)]
-    offsets_of = [numbers.split(has, BLOCK, None)[1] for has in tokens]
+    limit = length(numbers, "limit")
+    offsets_of = [numbers.split(has, block, None)[1] for has in tokens]
+    if size > 2:
+        numbers.facts += [one > other for one, other in pairwise(ends[1:])]
 
     def code(run: SymbolicRun) -> Any:
         calls: list[tuple[Any, list[Any], Any]] = []
+        inserted: list[Any] = []
+
+        def insort(offsets: list[Any], offset: Any) -> None:
+            """In whichever place: what matters is which offsets are there."""
+            offsets.append(offset)
+            inserted.append(offset)
 
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
-            calls.append((bare(longest), [bare(one) for one in offsets], bare(at)))
+            # Only what `insort` has put there is in order.
+            ordered = [one for one in offsets if any(one is other for other in inserted)]
+            calls.append((bare(longest), [bare(one) for one in ordered], bare(at)))
             return run.number(answers[len(calls) - 1])
 
         members = [
@@ -278,43 +287,62 @@ def _walk_counts_all_active_at_each_end(size: int, more: int) -> list[Any]:
             for has, left in zip(tokens[1:], ends[1:], strict=True)
         ]
         newcomer = Newcomer(cast(int, run.number(tokens[0])), cast(int, run.number(ends[0] + 1)))
-        return bare(peak.largest_volume(members, newcomer, BLOCK, largest_tkv)), calls
+        with (
+            on_symbols(peak),
+            replaced(
+                (peak, "sorted", sorted),
+                (peak, "insort", insort),
+                (peak, "largest_tkv", largest_tkv),
+                (peak, "filled_blocks", largest_tkv),
+            ),
+        ):
+            most = cast(int, run.number(limit))
+            return bool(peak.CHECKS[check](members, newcomer, block, most, 0)), calls
 
-    def counted(result: Any) -> Any:
-        volume, calls = result
-        return z3.And(
-            [
-                z3.Implies(
-                    z3.And(end > 0, end <= ends[0]),
-                    z3.Or([is_asked(volume, call, at, end) for at, call in enumerate(calls)]),
-                )
-                for end in ends
-            ]
-        )
+    def right(result: Any) -> Any:
+        accepted, calls = result
+        beyond = [len(call[1]) * answers[at] > limit for at, call in enumerate(calls)]
+        counted = [numbers.count([end >= call[2] for end in ends]) for call in calls]
+        if not accepted:
+            counts = zip(calls, counted, strict=True)
+            no_more = [len(offsets) <= count - more for (_, offsets, _), count in counts]
+            return z3.And(z3.Or(beyond), *no_more)
+        compared = [
+            z3.Implies(
+                z3.And(end > 0, end <= ends[0]),
+                z3.Or(
+                    [
+                        z3.And(is_asked(call, end), z3.Not(over), count == len(call[1]) + more)
+                        for call, over, count in zip(calls, beyond, counted, strict=True)
+                    ]
+                ),
+            )
+            for end in ends
+        ]
+        return z3.And(compared)
 
-    def is_asked(volume: Any, call: tuple[Any, list[Any], Any], at: int, end: Any) -> Any:
+    def is_asked(call: tuple[Any, list[Any], Any], end: Any) -> Any:
         longest, offsets, asked_at = call
         active = [other >= end for other in ends]
-        longest_active = [z3.If(here, has, 0) for here, has in zip(active, tokens, strict=True)]
         return z3.And(
             asked_at == end,
-            longest == numbers.largest(longest_active),
-            numbers.count(active) == len(offsets),
-            volume >= len(offsets) * answers[at] + more,
+            z3.Or([z3.And(here, longest == has) for here, has in zip(active, tokens, strict=True)]),
             *(
-                z3.Implies(here, z3.Or([offset == beyond for offset in offsets]))
-                for here, beyond in zip(active, offsets_of, strict=True)
+                z3.Implies(
+                    here, z3.And(longest >= has, z3.Or([offset == own for offset in offsets]))
+                )
+                for here, has, own in zip(active, tokens, offsets_of, strict=True)
             ),
         )
 
-    return holds_on(numbers, list(paths(numbers, code)), counted)
+    return holds_on(numbers, list(paths(numbers, code, quick=True)), right)
 
 
-def _nearest_offsets_are_found(size: int, more: int) -> list[Any]:
+def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
     """A list of any offsets in order, and any turn."""
     numbers = Numbers()
-    offsets = _in_order(numbers, size)
-    turn = numbers.fresh("turn", 0, BLOCK - 1)
+    offsets = _in_order(numbers, size, block)
+    turn = numbers.fresh("turn", 0, block - 1)
 
     def code(run: SymbolicRun) -> Any:
         given = [cast(int, run.number(offset)) for offset in offsets]
@@ -330,19 +358,19 @@ def _nearest_offsets_are_found(size: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), found)
 
 
-def _check_uses_nearest_offsets(size: int, more: int) -> list[Any]:
+def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
     """`largest_tkv` against its parts."""
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
-    offsets = _in_order(numbers, size)
+    offsets = _in_order(numbers, size, block)
 
     def code(run: SymbolicRun) -> Any:
         given = [cast(int, run.number(offset)) for offset in offsets]
         most, at = cast(int, run.number(longest)), cast(int, run.number(ends))
-        below = peak.next_below(given, (1 - at) % BLOCK)
-        above = peak.next_above(given, -at % BLOCK)
-        parts = peak.largest_of_two(most, below, above, at, BLOCK)
-        return bare(peak.largest_tkv(most, given, at, BLOCK)), bare(parts)
+        below = peak.next_below(given, (1 - at) % block)
+        above = peak.next_above(given, -at % block)
+        parts = peak.largest_of_two(most, below, above, at, block)
+        return bare(peak.largest_tkv(most, given, at, block)), bare(parts)
 
     def same(result: Any) -> Any:
         said, parts = result
@@ -351,9 +379,9 @@ def _check_uses_nearest_offsets(size: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), same)
 
 
-def _in_order(numbers: Numbers, size: int) -> list[Any]:
+def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
     """`size` offsets, ascending."""
-    offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
+    offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
     numbers.facts += [one <= other for one, other in pairwise(offsets)]
     return offsets
 
@@ -381,18 +409,19 @@ class _ToTheEnd(NamedTuple):
     above: Any
     ends: Any
     taken: list[Path]
+    block: int
 
     @classmethod
-    def make(cls) -> "_ToTheEnd":
+    def make(cls, block: int) -> "_ToTheEnd":
         """Assume `nearest_offsets_are_found`, beside any offset, their own and the longest's."""
         numbers = Numbers()
         longest, ends = length(numbers, "longest"), length(numbers, "ends")
         offset, below, above = (
-            numbers.fresh(name, 0, BLOCK - 1) for name in ("offset", "below", "above")
+            numbers.fresh(name, 0, block - 1) for name in ("offset", "below", "above")
         )
-        own = numbers.split(longest, BLOCK, None)[1]
+        own = numbers.split(longest, block, None)[1]
         first, then = (
-            numbers.split(turn, BLOCK, None, signed=True)[1] for turn in (1 - ends, -ends)
+            numbers.split(turn, block, None, signed=True)[1] for turn in (1 - ends, -ends)
         )
         for one in (offset, own, below, above):
             numbers.facts += [_below(first, below, one), _above(then, above, one)]
@@ -401,47 +430,48 @@ class _ToTheEnd(NamedTuple):
             most, lower, upper, at = (
                 cast(int, run.number(one)) for one in (longest, below, above, ends)
             )
-            return peak.largest_of_two(most, lower, upper, at, BLOCK)
+            return peak.largest_of_two(most, lower, upper, at, block)
 
-        return cls(numbers, longest, offset, below, above, ends, list(paths(numbers, code)))
+        taken = list(paths(numbers, code))
+        return cls(numbers, longest, offset, below, above, ends, taken, block)
 
     def tkv(self, offset: Any, step: Any) -> Any:
         """Of a request with this offset, in a step."""
-        width = blocks(self.numbers, Lengths(BLOCK, None), self.longest + step) - 1
-        return width * BLOCK + self.numbers.split(offset + step - 1, BLOCK, None)[1] + 1
+        width = blocks(self.numbers, Lengths(self.block, None), self.longest + step) - 1
+        return width * self.block + self.numbers.split(offset + step - 1, self.block, None)[1] + 1
 
     def says(self, claim: Callable[[Any], Any]) -> list[Any]:
         """What must have no solution, if the claim about what the code says holds."""
-        self.numbers.tell_quotients(BLOCK)
+        self.numbers.tell_quotients(self.block)
         return holds_on(self.numbers, self.taken, claim)
 
 
-def _no_tkv_exceeds_check(less: int) -> list[Any]:
-    batch = _ToTheEnd.make()
+def _no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
+    batch = _ToTheEnd.make(block)
     step = length(batch.numbers, "step")
     batch.numbers.facts.append(step <= batch.ends)
     tkv = batch.tkv(batch.offset, step)
     return batch.says(lambda most: tkv <= bare(most) - less)
 
 
-def _check_value_is_reached(more: int) -> list[Any]:
+def _check_value_is_reached(block: int, more: int) -> list[Any]:
     """In the last step by the one next below, or by the one next above when it filled a block."""
-    batch = _ToTheEnd.make()
-    _, then = batch.numbers.split(-batch.ends, BLOCK, None, signed=True)
-    _, back = batch.numbers.split(batch.above - then, BLOCK, None, signed=True)
+    batch = _ToTheEnd.make(block)
+    _, then = batch.numbers.split(-batch.ends, block, None, signed=True)
+    _, back = batch.numbers.split(batch.above - then, block, None, signed=True)
     before = z3.If(batch.ends > back, batch.ends - back, batch.ends)
     last, filled = batch.tkv(batch.below, batch.ends), batch.tkv(batch.above, before)
     return batch.says(lambda most: z3.Or(bare(most) + more == last, bare(most) + more == filled))
 
 
-def _check_counts_longest_filled_blocks(less: int) -> list[Any]:
+def _check_counts_longest_filled_blocks(block: int, less: int) -> list[Any]:
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
 
     def code(run: SymbolicRun) -> Any:
         return peak.filled_blocks(
-            cast(int, run.number(longest)), [], cast(int, run.number(ends)), BLOCK
+            cast(int, run.number(longest)), [], cast(int, run.number(ends)), block
         )
 
-    due = round_up(numbers, Lengths(BLOCK, None), longest + ends)
+    due = round_up(numbers, Lengths(block, None), longest + ends)
     return holds_on(numbers, list(paths(numbers, code)), lambda most: most - less >= due)

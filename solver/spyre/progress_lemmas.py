@@ -34,10 +34,10 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, Truth, bare, paths
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
-from .admission_lemmas import BLOCK, holds_on, request
+from .admission_lemmas import BLOCK, request
 from .symbolic_admission import length
 
 CHUNK = 512  # tokens

@@ -6,14 +6,13 @@ can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from ...model.spyre import documented
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.peak import CHECKS
+from ...model.spyre.volumetric import ByFormula, Check, Formula, formula_named
 from ..smt.obligation import Obligation, RuleProof
 from . import (
-    admission_lemmas,
     chunk_lemmas,
     code_lemmas,
     fairness_lemmas,
@@ -24,14 +23,12 @@ from . import (
     progress_lemmas,
     promise_lemmas,
     reservation_lemmas,
+    step_lemmas,
 )
-from .admission_sequences import Setting
-from .symbolic_admission import lengths_of
+from .admission_sequences import ADMITS_BY, Setting
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
-ANY_NUMBER_64 = "any number of requests (blocks of 64)"
-FEW = "run with few requests (blocks of 64)"
 
 
 class Group(NamedTuple):
@@ -49,31 +46,57 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """
     revision = REVISIONS[setting.revision]
     pauses = "paused" in revision.shows
+    tokens = block or setting.block
+    chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
+    any_number = f"any number of requests (blocks of {tokens})"
+    sizes = f"blocks of {tokens}, chunks of {chunk}"
     if pauses and rule == LIMIT:
-        title = f"the loop that settles which requests decode, {FEW}"
         return [
-            Group(ANY_NUMBER_64, pausing_lemmas.any_number()),
-            Group(title, pausing_lemmas.few()),
+            Group(any_number, pausing_lemmas.any_number(tokens)),
+            Group(
+                f"the scheduler's step, run with up to {pausing_lemmas.MOST} requests that decode "
+                f"or are paused ({sizes})",
+                pausing_lemmas.few(revision, tokens, chunk),
+            ),
         ]
     code: list[Obligation] = []
     if setting.formula in CHECKS:
-        code = peak_lemmas.code(setting.formula)
+        code = peak_lemmas.code(setting.formula, tokens)
         lemmas = peak_lemmas.obligations(setting.formula, block)
-        loops = peak_lemmas.loops(setting.formula)
+        loops = peak_lemmas.loops(setting.formula, tokens)
     else:
         lemmas = formula_lemmas.obligations(setting.formula, block)
-        loops = formula_lemmas.loops()
-        if revision.current_tkv is documented.current_tkv:
-            lemmas = [formula_lemmas.no_length_exceeds_tkv(lengths_of(block)), *lemmas]
-    scheduler = admission_lemmas.obligations(revision, interleave=setting.interleave)
+        loops = formula_lemmas.loops(_check(setting), tokens)
+    # 2.1.2 forgets its tkv where a pool is full, which only a decode step in between mends.
+    configuration = step_lemmas.StepConfiguration(
+        revision, setting.interleave, tokens, chunk, bounded=setting.interleave
+    )
+    step = step_lemmas.obligations(configuration)
     if pauses:
-        scheduler.append(pausing_lemmas.batch_within_limit_is_not_paused())
+        step += pausing_lemmas.batch_within_limit_is_not_paused(tokens)
+    run = f"run with up to {step_lemmas.SIZES[-1]} decoding requests"
     return [
         Group("any number of requests", lemmas),
-        *([Group(ANY_NUMBER_64, code)] if code else []),
-        Group("the scheduler's code, in any state (blocks of 64, chunks of 512)", scheduler),
-        Group(f"the loops around it, {FEW}", loops),
+        *([Group(any_number, code)] if code else []),
+        Group(f"the scheduler's step, {run} ({sizes})", step),
+        Group(f"the check's code, {run} (blocks of {tokens})", loops),
     ]
+
+
+def proven_for(rule: str, setting: Setting, block: int | None) -> str:
+    """Return what the lemmas together are about: more than that is not proven."""
+    settles = setting.pauses and rule == LIMIT
+    most = pausing_lemmas.MOST if settles else step_lemmas.SIZES[-1]
+    together = f"up to {most} of them {'decoding or paused' if settles else 'decoding together'}"
+    code = "" if block else f", the code in blocks of {setting.block}"
+    return f"every number of requests and steps, {together}{code}"
+
+
+def _check(setting: Setting) -> Check:
+    """The check that is asked: the revision's own, unless the formula is another."""
+    if ADMITS_BY[setting.revision] == setting.formula:
+        return REVISIONS[setting.revision].volume_check
+    return ByFormula(cast(Formula, formula_named(setting.formula)))
 
 
 def _both(*lemmas: Callable[[int | None], list[Obligation]]) -> Any:

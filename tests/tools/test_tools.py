@@ -8,13 +8,14 @@ import pytest
 
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.trace_file import Source, read_trace
+from schedproof.model.spyre import documented
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 from schedproof.tools import answers
 from schedproof.tools.follow import files_naming, places_naming
 from schedproof.tools.hidden_fields import accusations
 from schedproof.tools.house import ROOT, sources
 from schedproof.tools.long_trace import CONFIGS, make
-from schedproof.tools.mutation import times
+from schedproof.tools.mutation import proof_score, times
 from schedproof.tools.pages import table_in
 from schedproof.tools.proofs import ASKED, JOIN, LIMIT, PAGE, TOOL
 
@@ -144,3 +145,24 @@ def test_every_configuration_is_listed_with_an_answer_for_each_rule():
 def test_the_page_says_of_each_proof_which_code_it_is_about_and_what_it_assumes(system):
     made = "\n".join(answers.TABLES[system]())
     assert table_in(answers.PAGE, f"{answers.TOOL}: {system}") == made
+
+
+def test_the_score_of_proofs_measures_a_decode_step_by_arithmetic_of_its_own():
+    for lengths in ([1], [2, 3], [5, 4, 1], [6, 6, 3, 2]):
+        tkv = documented.max_tkv(lengths, proof_score.BLOCK)
+        assert proof_score.volume(lengths) == len(lengths) * tkv
+    seen = {"kind": "decode", "scheduled": {"a": 1, "b": 1}}
+    assert proof_score.decoded(seen, {"a": 3, "b": 1}, {"a": 1, "b": 2}) == [4, 3]
+    assert proof_score.decoded({**seen, "kind": "prefill"}, {}, {}) == []
+
+
+def test_the_score_of_proofs_counts_by_what_a_change_does():
+    found = {
+        "a": {"does": "overruns", "fails": "covers_newcomer refuted"},
+        "b": {"does": "the same", "fails": ""},
+        "c": {"does": "crashes (KeyError)", "fails": ""},
+    }
+    lines = list(proof_score.table(found))[2:]
+    assert lines[0] == "| overruns | 1 | 1 | 0 |"
+    assert lines[1] == "| the same | 1 | 0 | 1 |"
+    assert lines[3] == "| crashes | 1 | 0 | 1 |"

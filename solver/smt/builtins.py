@@ -1,0 +1,114 @@
+"""Python's `len`, `max`, `min` and `sorted` for code that runs on symbols.
+
+Python's own compare one number after the other, and each comparison is a branch: a path for every
+order in which the numbers can be. Those here give a term instead, so that code which takes the
+largest of five numbers has one path and not sixteen.
+"""
+
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import z3
+
+from .execution import Number, Truth, bare
+
+ABSENT = object()
+
+
+@contextmanager
+def on_symbols(*modules: ModuleType) -> Iterator[None]:
+    """Give the modules these functions for Python's while the context lasts."""
+    shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
+    with replaced(*((module, name, shim) for module in modules for name, shim in shims.items())):
+        yield
+
+
+@contextmanager
+def replaced(*stubs: tuple[ModuleType, str, Any]) -> Iterator[None]:
+    """Put other values in the place of names of modules while the context lasts."""
+    before = []
+    try:
+        for module, name, stub in stubs:
+            before.append((module, name, vars(module).get(name, ABSENT)))
+            setattr(module, name, stub)
+        yield
+    finally:
+        for module, name, own in reversed(before):
+            if own is ABSENT:
+                delattr(module, name)
+            else:
+                setattr(module, name, own)
+
+
+class SymbolicLength:
+    """A sequence of which nothing is known but its length, a symbol."""
+
+    def __init__(self, length: Number) -> None:
+        self.length = length
+
+    def __bool__(self) -> bool:
+        return bool(self.length >= 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+def length_of(collection: Any) -> Any:
+    return collection.length if isinstance(collection, SymbolicLength) else len(collection)
+
+
+def largest(*of: Any, **options: Any) -> Any:
+    return _extreme(builtins.max, of, options)
+
+
+def smallest(*of: Any, **options: Any) -> Any:
+    return _extreme(builtins.min, of, options)
+
+
+def _extreme(own: Any, of: Any, options: Any) -> Any:
+    items = list(of[0]) if len(of) == 1 else list(of)
+    symbol = next((item for item in items if isinstance(item, Number)), None)
+    if symbol is None or "key" in options:
+        return own(items, **options)
+    numbers = symbol.run.numbers
+    terms = [numbers.value(item) if isinstance(item, int) else bare(item) for item in items]
+    return Number(symbol.run, numbers.extreme(terms, least=own is builtins.min))
+
+
+def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
+    """Numbers, or tuples of them, by a sorting network; anything else as Python does."""
+    items = list(collection)
+    rows = [item if isinstance(item, tuple) else (item,) for item in items]
+    symbol = next((one for row in rows for one in row if isinstance(one, Number)), None)
+    if symbol is None or key is not None:
+        return sorted(items, key=key, reverse=reverse)
+    for end in range(len(rows) - 1, 0, -1):
+        for at in range(end):
+            first, second = rows[at], rows[at + 1]
+            swap = goes_first(first, second) if reverse else goes_first(second, first)
+            rows[at] = chosen(symbol, swap, second, first)
+            rows[at + 1] = chosen(symbol, swap, first, second)
+    return [
+        row if isinstance(item, tuple) else row[0] for item, row in zip(items, rows, strict=True)
+    ]
+
+
+def goes_first(one: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
+    """Whether a tuple is less than another; the first number that differs decides."""
+    less: Any = z3.BoolVal(False)
+    for left, right in reversed([*zip(map(bare, one), map(bare, other), strict=True)]):
+        less = z3.Or(left < right, z3.And(left == right, less))
+    return less
+
+
+def chosen(symbol: Number, first: Any, one: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
+    pairs = zip(map(bare, one), map(bare, other), strict=True)
+    return tuple(Number(symbol.run, z3.If(first, left, right)) for left, right in pairs)
+
+
+def condition(value: "Truth | bool") -> Any:
+    """A comparison, decided or not, as a term."""
+    return value.of if isinstance(value, Truth) else z3.BoolVal(bool(value))

@@ -1,0 +1,155 @@
+"""A fault anywhere in the scheduler's step that lets a batch overrun the limit makes a lemma fail.
+
+Each fault is planted in the code that the model runs. Of the lemmas that `--prove` lists only those
+are tried that the fault should break.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from schedproof.model.spyre import documented, forward, peak, release_2_5_2, scheduler, volumetric
+from schedproof.model.spyre.model import REVISIONS
+from schedproof.solver.smt.obligation import discharge
+from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
+from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
+from schedproof.solver.spyre.step_lemmas import StepConfiguration, obligations
+
+
+def statuses(revision, *names, rule=JOIN, formula=None, interleave=True, block=64):
+    setting = Setting(
+        *(formula or ADMITS_BY[revision], 0, block, 8 * block),
+        revision=revision,
+        interleave=interleave,
+    )
+    lemmas = {
+        lemma.name: lemma for group in limit_lemmas(rule, setting, block) for lemma in group.lemmas
+    }
+    return [found.status for found in discharge([lemmas[name] for name in names])]
+
+
+def refuted(revision, name, **setting):
+    return statuses(revision, name, **setting) == ["refuted"]
+
+
+def plant(monkeypatch, revision, **functions):
+    monkeypatch.setitem(REVISIONS, revision, replace(REVISIONS[revision], **functions))
+
+
+def test_an_ongoing_prefill_that_goes_unasked_is_refuted(monkeypatch):
+    whole = documented.candidate
+    unasked = lambda config, revision, state: state.prefilling or whole(config, revision, state)  # noqa: E731
+    plant(monkeypatch, "sound", candidate=unasked)
+    assert refuted("sound", "joining_request_was_accepted_1")
+
+
+def test_an_admission_that_forgets_members_is_refuted(monkeypatch):
+    whole = documented.fits_volume
+
+    def first_only(config, revision, current, decoding, newcomer):
+        return whole(config, revision, current, decoding[:1], newcomer)
+
+    monkeypatch.setattr(documented, "fits_volume", first_only)
+    assert refuted("sound", "joining_request_was_accepted_2")
+
+
+def test_an_admission_that_leaves_the_newcomer_out_is_refuted(monkeypatch):
+    whole = documented.fits_volume
+
+    def no_newcomer(config, revision, current, decoding, newcomer):
+        return whole(config, revision, current, decoding, newcomer._replace(max_tokens=1))
+
+    monkeypatch.setattr(documented, "fits_volume", no_newcomer)
+    assert refuted("sound", "joining_request_was_accepted_1")
+
+
+def test_a_walk_that_leaves_the_newcomer_out_is_refuted(monkeypatch):
+    whole = volumetric.accepts
+
+    def no_newcomer(projection, limit):
+        return whole(projection._replace(newcomer=0), limit)
+
+    monkeypatch.setattr(volumetric, "accepts", no_newcomer)
+    assert refuted("sound", "walk_counts_every_request_1")
+
+
+def test_a_decode_that_reports_the_first_member_s_tkv_is_refuted(monkeypatch):
+    whole = forward.compute_decode
+
+    def first(config, state):
+        after, computed = whole(config, state)
+        tkv = after.running[0].computed
+        return after._replace(tkv=tkv, runner_tkv=tkv), computed._replace(tkv=tkv)
+
+    monkeypatch.setattr(forward, "compute_decode", first)
+    assert refuted("2.1.2", "remembered_tkv_covers_every_member_2")
+
+
+def test_an_abort_that_forgets_the_tkv_is_refuted(monkeypatch):
+    whole = scheduler.abort
+
+    def forgets(*given, **options):
+        return whole(*given, **options)._replace(tkv=0)
+
+    monkeypatch.setattr(scheduler, "abort", forgets)
+    assert refuted("2.1.2", "abort_only_removes_5")
+
+
+@pytest.mark.slow
+def test_a_last_chunk_that_ignores_the_prefix_hit_is_refuted(monkeypatch):
+    computed = lambda config, state, request: request.computed  # noqa: E731
+    monkeypatch.setattr(documented, "computed_or_hit", computed)
+    assert refuted("sound", "joining_request_was_accepted_1")
+
+
+@pytest.mark.slow
+def test_a_decision_that_ignores_who_is_paused_is_refuted(monkeypatch):
+    def ignores(config, revision, state):
+        release_2_5_2.pause_and_resume(config, state)
+        return documented.decide(config, revision, state)
+
+    plant(monkeypatch, "2.5.2", decide=ignores)
+    assert refuted("2.5.2", "decoding_requests_were_kept_2_0", rule=LIMIT)
+
+
+@pytest.mark.slow
+def test_a_fault_for_one_size_of_block_is_refuted_there(monkeypatch):
+    whole = documented.fits_volume
+
+    def accepts_16(config, revision, current, decoding, newcomer):
+        asked = (config, revision, current, decoding, newcomer)
+        return config.block_size == 16 or whole(*asked)
+
+    monkeypatch.setattr(documented, "fits_volume", accepts_16)
+    assert refuted("sound", "joining_request_was_accepted_1", block=16)
+    assert statuses("sound", "joining_request_was_accepted_1") == ["proven"]
+
+
+def test_a_fault_from_five_members_on_is_refuted(monkeypatch):
+    whole = documented.fits_volume
+
+    def accepts_five(config, revision, current, decoding, newcomer):
+        asked = (config, revision, current, decoding, newcomer)
+        return len(decoding) >= 5 or whole(*asked)
+
+    monkeypatch.setattr(documented, "fits_volume", accepts_five)
+    assert refuted("sound", "joining_request_was_accepted_5")
+
+
+def test_an_exact_check_that_accepts_all_beside_a_member_is_refuted(monkeypatch):
+    whole = peak.accepts_exactly
+    accepts = lambda decoding, *given: bool(decoding) or whole(decoding, *given)  # noqa: E731
+    monkeypatch.setitem(peak.CHECKS, "exact", accepts)
+    assert refuted("sound", "check_compares_each_end_1", formula="exact")
+
+
+@pytest.mark.slow
+def test_an_idle_step_beside_a_full_pool_forgets_the_tkv_without_interleaving():
+    def status(*, interleave):
+        configuration = StepConfiguration(REVISIONS["2.1.2"], interleave, bounded=True)
+        name = "remembered_tkv_covers_every_member_1"
+        [lemma] = [lemma for lemma in obligations(configuration, (1,)) if lemma.name == name]
+        return next(discharge([lemma])).status
+
+    assert status(interleave=False) == "refuted"
+    assert status(interleave=True) == "proven"
