@@ -36,7 +36,7 @@ from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
-from ..targets.target_spec import MEMORY_LIMIT, TargetSpec
+from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.coverage import coverage_page
 from .options import (
     AgainstBase,
@@ -124,7 +124,11 @@ def command(
     offline: Offline = False,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: in every configuration; may be repeated"),
+        typer.Option(
+            "--set",
+            help="KEY=VALUE: in every configuration; may be repeated; formula=NAME: the model "
+            "admits by this formula",
+        ),
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
@@ -145,6 +149,7 @@ def command(
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
     use_rules(own_rules)
     spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
+    spec, changes = take_formula(spec, changes or ())
     check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
@@ -176,7 +181,7 @@ def command(
         offline=offline,
         jobs=jobs,
         lockstep=model,
-        changes=changes or (),
+        changes=changes,
         exclude=left_out(context, exclude, rule, system),
         by_design=known.by_design,
         own_rules=own_rules,

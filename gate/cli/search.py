@@ -41,6 +41,12 @@ def command(
             help="for as much as the answer says; --set block_size=any: blocks of any size",
         ),
     ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="a new folder for the lemmas of --prove in SMT-LIB, and cvc5's proofs of them"
+        ),
+    ] = None,
     maximize: Annotated[
         str | None,
         typer.Option(help="the worst volume, overshoot or waste of --set requests=N  [default: 5]"),
@@ -73,5 +79,6 @@ def command(
         out=out,
         time_limit=time_limit,
         jobs=jobs,
+        certificate=certificate,
     )
     raise typer.Exit(run(output.make_console(), question))

@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, NamedTuple
 
+from ...model.errors import InputError
 from .watchdog import end_with_parent
 
 
@@ -26,6 +27,7 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
 
     Raises:
         Unanswered: the time is over (the process is killed), the work raised, or it died.
+        InputError: the work raised that.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
@@ -42,6 +44,8 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
                 raise Unanswered("the process of the solver died") from None
             if kind == "end":
                 return
+            if kind == "refused":
+                raise InputError(*value)
             if kind == "failed":
                 raise Unanswered(value)
             yield value
@@ -68,6 +72,8 @@ def _send(pipe: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any,
     try:
         for value in work(*args):
             pipe.send(("value", value))
+    except InputError as error:
+        pipe.send(("refused", (error.path, error.problem)))
     except Exception as error:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
     else:

@@ -123,6 +123,22 @@ def model_spec(formula: str | None) -> TargetSpec:
     return TargetSpec(f"model:{formula}", "model", formula=formula) if formula else MODEL
 
 
+def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, list[str]]:
+    """The model that admits by the formula of `--set formula=NAME`, and the other changes.
+
+    Raises:
+        InputError: no formula has this name, or the target is not the model.
+    """
+    formulas = [one.partition("=")[2] for one in changes if one.startswith("formula=")]
+    if not formulas:
+        return spec, [*changes]
+    if not spec.is_plain_model:
+        raise InputError("--set", f"formula={formulas[-1]} of {spec}; valid: of the target model")
+    if not knows_formula(formulas[-1]):
+        raise InputError("--set", f"formula {formulas[-1]!r} is unknown; valid: as in search")
+    return model_spec(formulas[-1]), [one for one in changes if not one.startswith("formula=")]
+
+
 def parse_target(
     text: str, path: Path | None = None, scheduler_cls: str | None = None
 ) -> TargetSpec:

@@ -18,6 +18,7 @@ from ..scenario import Request, check_requests
 from . import volumetric
 from .config import read_config
 from .documented import left_padding_blocks
+from .own_formula import is_own
 from .volumetric import Decoding, Formula, realigned
 
 Array = NDArray[np.int64]
@@ -91,7 +92,7 @@ def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = N
         raise InputError("$.config.num_blocks", "lanes have no bounded pool; valid: null")
     choices = REVISIONS[revision]
     if formula is not None:
-        named = volumetric.formula_named(formula)
+        named = None if is_own(formula) else volumetric.formula_named(formula)
         if named is None:
             valid = ", ".join(volumetric.FORMULAS)
             problem = f"{formula!r:.60} is no projection; valid: {valid}, or +TOKENS"

@@ -12,9 +12,11 @@ the greater of two.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from ..pool import blocks_for
+from . import own_formula
 
 Tokens = Any  # an int, an array of them, or a symbol; so are the fields of a `Decoding` in a term
 
@@ -326,18 +328,47 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def split_slack(name: str) -> tuple[str, int] | None:
-    """A formula's name and the tokens of slack in `FORMULA+TOKENS`, or None if it means nothing."""
-    formula, plus, tokens = name.partition("+")
-    if formula not in FORMULAS or (plus and not (tokens.isascii() and tokens.isdigit())):
-        return None
-    return formula, int(tokens or 0)
-
-
 def formula_named(name: str) -> Formula | None:
-    """The formula that `FORMULA` or `FORMULA+TOKENS` names, or None."""
-    parts = split_slack(name)
-    if parts is None:
+    """The formula that `FORMULA` or `FORMULA+TOKENS` names, or None; FORMULA may be the user's own,
+    `FILE.py:FUNCTION`.
+
+    Raises:
+        InputError: the user's own cannot be read.
+    """
+    word, plus, tokens = name.partition("+")
+    own = own_formula.NAME.fullmatch(name)
+    if own is not None:
+        word, plus = f"{own['file']}:{own['function']}", own["slack"] or ""
+        tokens = plus[1:]
+    if plus and not (tokens.isascii() and tokens.isdigit()):
         return None
-    formula, slack = parts
-    return replace(FORMULAS[formula], slack=slack) if slack else FORMULAS[formula]
+    formula = FORMULAS.get(word) if own is None else by_own_term(word)
+    if formula is None:
+        return None
+    slack = int(tokens or 0)
+    return replace(formula, slack=slack) if slack else formula
+
+
+@cache
+def by_own_term(name: str) -> Formula:
+    """The formula of a function of the user's.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    term = own_formula.read_term(name)
+
+    def newcomer(
+        tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+    ) -> Tokens:
+        own = own_formula.OwnRequest(prompt, prompt, remaining, prompt, joins=True)
+        return term(own, tkv, prompt, block)
+
+    def member(
+        larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+    ) -> Tokens:
+        computed, remaining, own_tkv, own_prompt = member
+        other = own_formula.OwnRequest(own_prompt, computed, remaining, own_tkv, joins=False)
+        return term(other, tkv, prompt, block)
+
+    return Formula(name, newcomer, member)

@@ -11,6 +11,7 @@ from ...model.spyre import documented, release_2_1_2, volumetric
 from ...model.spyre.config import read_config
 from ...model.spyre.documented import is_last_chunk
 from ...model.spyre.model import REVISIONS, SpyreModel, admitting_by
+from ...model.spyre.own_formula import is_own, is_read
 from ...model.spyre.release_2_1_2 import RELEASE_2_1_2
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
@@ -393,6 +394,6 @@ def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
     except InputError:
         return None
     revision = REVISIONS.get(SYSTEMS["spyre"].decides_as.get(version, version))
-    if revision is None:
+    if revision is None and (is_read(version) or not is_own(version)):
         revision = admitting_by(RELEASE_2_1_2, FORMULA_OF.get(version, version))
     return SpyreModel(config, revision) if revision is not None else None

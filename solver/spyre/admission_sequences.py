@@ -16,16 +16,18 @@ its `unsat` says more, and its `sat` less: it names a batch, and not how to get 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre import documented, release_2_1_2, release_2_5_2
 from ...model.spyre import volumetric as model
+from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
-from ...model.spyre.model import REVISIONS
+from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.volumetric import FORMULAS, ByFormula, round_up
+from ..smt.execution import SymbolicRun, paths
 from ..smt.numbers import Kind, Numbers, read
 from .symbolic_admission import (
     ORDERED,
@@ -62,6 +64,7 @@ class Setting:
         revision: whose tkv admission goes by.
         interleave: a decode step comes between two chunks while a request decodes.
         pausing: requests join unasked, and are paused before a step would exceed the limit.
+        release_door: only requests that the releases let in, which refuse more than the model.
     """
 
     formula: str
@@ -74,6 +77,7 @@ class Setting:
     revision: str = "sound"
     interleave: bool = True
     pausing: bool = False
+    release_door: bool = False
 
     @property
     def pauses(self) -> bool:
@@ -171,7 +175,7 @@ def largest_harmless(setting: Setting, volume: int | None = None) -> int:
 
 
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
-    """Requests that fit in the model, each joining no sooner than its chunks let it.
+    """Requests that the front door lets in, each joining no sooner than its chunks let it.
 
     Each decodes at least once: a request that does not is in no batch, and only takes time.
     """
@@ -182,10 +186,7 @@ def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
         max_tokens = numbers.fresh("max_tokens", 1, longest)
         decodes = numbers.fresh("decodes", 1, longest)
         joins = numbers.fresh("joins", 0, longest)
-        blocks, _ = numbers.split(prompt - 1, setting.block, longest // setting.block)
-        # The releases' front door wants whole blocks; alone, a request is never checked.
-        numbers.facts.append((blocks + 1) * setting.block + max_tokens <= longest)
-        numbers.facts.append(prompt + max_tokens - 1 <= setting.limit)
+        numbers.facts.append(let_in(numbers, setting, prompt, max_tokens))
         ends = max_tokens - 1
         numbers.facts.append(decodes <= ends if setting.early_eos else decodes == ends)
         if arrivals:
@@ -196,6 +197,29 @@ def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
             numbers.facts.append(joins == 0)
         arrivals.append(Joined(prompt, max_tokens, joins, decodes))
     return arrivals
+
+
+class AtTheDoor(NamedTuple):
+    """What the front door looks at of a request."""
+
+    prompt_len: Any
+    max_tokens: Any
+
+
+def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
+    """The model's front door lets the request in and, if asked for, the releases' (SPY-R62)."""
+    config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
+    front_door = SpyreModel(config, REVISIONS[setting.revision])
+
+    def refused(run: SymbolicRun) -> bool:
+        request = AtTheDoor(run.number(prompt), run.number(max_tokens))
+        return front_door.refusal(cast(Request, request)) is not None
+
+    facts = [z3.Not(z3.And(way.conditions)) for way in paths(numbers, refused) if way.result]
+    if setting.release_door:
+        blocks, _ = numbers.split(prompt - 1, setting.block, None)
+        facts.append((blocks + 1) * setting.block + max_tokens <= setting.max_model_len)
+    return z3.And(facts)
 
 
 class Meeting(NamedTuple):

@@ -120,11 +120,10 @@ def config_of(block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any) -> Spyr
 
 def make_request(run: SymbolicRun, name: str, **fields: Any) -> Sequence:
     """A request of the model; expressions become numbers of the run."""
-    given = {"prompt": 1, "max_tokens": 1, "output_len": 1, **fields}
-    return Sequence(
-        id=name,
-        **{key: run.number(one) if z3.is_expr(one) else one for key, one in given.items()},
-    )
+    given: dict[str, Any] = {"prompt": 1, "max_tokens": 1, "output_len": 1, **fields}
+    for key, one in given.items():
+        given[key] = run.number(one) if z3.is_expr(one) else one
+    return Sequence(id=name, **given)
 
 
 def _any_plan(block: int) -> tuple[Numbers, chunk_lemmas.Plan]:
@@ -160,8 +159,8 @@ def _usable_hit(more: int) -> list[Any]:
     count = length(numbers, "count")
 
     def code(run: SymbolicRun) -> Any:
-        asked: Any = [run.number(one) for one in (left, hit, count)]
-        return bare(documented.usable_blocks(*asked, CHUNK_BLOCKS))
+        asked: Any = (run.number(left), run.number(hit), run.number(count), CHUNK_BLOCKS)
+        return bare(documented.usable_blocks(*asked))
 
     usable = chunk_lemmas.usable_blocks(numbers, left, hit, count, CHUNK_BLOCKS)
     return holds_on(numbers, list(paths(numbers, code)), lambda taken: taken == usable + more)
@@ -265,9 +264,9 @@ def _joint_tkv(block: int, more: int) -> list[Any]:
     one, other = length(numbers, "one"), length(numbers, "other")
 
     def code(run: SymbolicRun) -> Any:
-        both: Any = [run.number(one), run.number(other)]
-        batch = documented.max_tkv(both, block)
-        return bare(batch), bare(release_2_1_2.tkv_after_last_chunk(*both, block))
+        first, second = (cast(int, run.number(tokens)) for tokens in (one, other))
+        batch = documented.max_tkv([first, second], block)
+        return bare(batch), bare(release_2_1_2.tkv_after_last_chunk(first, second, block))
 
     tkv = length_lemmas.joint_tkv(numbers, Lengths(block, None), one, other) + more
     return holds_on(

@@ -53,15 +53,14 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
         Obligation(
             "covers_decoding",
             "The term of a decoding request covers the base's blocks for as long as it runs.",
-            lambda: _covers_decoding(formula, lengths, 0),
-            # 2.1.2 gives requests that decode a block that the argument does not need.
-            lambda: _covers_decoding(formula, lengths, lengths.block + 1),
+            lambda: _covers_decoding(formula, lengths),
+            lambda: _covers_decoding(formula, lengths, weaker=True),
         ),
         Obligation(
             "covers_newcomer",
             "The term of the newcomer covers the base's blocks for as long as it runs.",
-            lambda: _covers_newcomer(formula, lengths, 0),
-            lambda: _covers_newcomer(formula, lengths, 1),
+            lambda: _covers_newcomer(formula, lengths),
+            lambda: _covers_newcomer(formula, lengths, weaker=True),
         ),
         walk_accepts_only_what_fits(),
         accepted_request_fits_alone(),
@@ -176,23 +175,30 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
     return list(paths(numbers, code))
 
 
-def covers(formula: str) -> bool:
-    """Whether the terms of both cover the base's blocks, for blocks of 64."""
-    lengths = lengths_of(64)
-    claims = _covers_newcomer(formula, lengths, 0), _covers_decoding(formula, lengths, 0)
+def covers(formula: str, block: int = 64) -> bool:
+    """Whether the terms of both cover the base's blocks, for blocks of so many tokens."""
+    lengths = lengths_of(block)
+    claims = _covers_newcomer(formula, lengths), _covers_decoding(formula, lengths)
     return all(decide(claim)[0] == "unsat" for claim in claims)
 
 
-def _covers_decoding(formula: str, lengths: Lengths, less: int) -> list[Any]:
+def _less(numbers: Numbers, weaker: bool) -> Any:
+    """Tokens that a guard takes from a term: however many it can spare, and one more."""
+    return length(numbers, "less") if weaker else 0
+
+
+def _covers_decoding(formula: str, lengths: Lengths, *, weaker: bool = False) -> list[Any]:
     numbers = make_numbers(lengths)
+    less = _less(numbers, weaker)
     batch = _batch(numbers, 1)
     taken = _projected(formula, numbers, lengths, batch)
     due = round_up(numbers, lengths, batch.base + batch.members[0].remaining)
     return holds_on(numbers, taken, lambda ends: bare(ends.decoding[0]) - less >= due)
 
 
-def _covers_newcomer(formula: str, lengths: Lengths, less: int) -> list[Any]:
+def _covers_newcomer(formula: str, lengths: Lengths, *, weaker: bool = False) -> list[Any]:
     numbers = make_numbers(lengths)
+    less = _less(numbers, weaker)
     batch = _batch(numbers, 1)
     taken = _projected(formula, numbers, lengths, batch)
     due = round_up(numbers, lengths, batch.base + batch.remaining)

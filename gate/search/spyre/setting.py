@@ -19,6 +19,8 @@ LENGTHS = {
     "max_batch_tkv": "limit",
     "max_model_len": "max_model_len",
 }
+# Releases that decide as 2.1.2, but by a formula of their own.
+RELEASED_FORMULAS = ("2.0.1", "2.1.0")
 SWITCHES = ("early_eos", "interleave", "pausing")
 
 
@@ -29,16 +31,19 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         InputError: an unknown revision or key, or an impossible value.
     """
     name = revision or "sound"
-    if name not in ADMITS_BY:
-        valid = ", ".join(ADMITS_BY)
+    formula = ADMITS_BY.get(name)
+    if name in RELEASED_FORMULAS:
+        name, formula = "2.1.2", name
+    if formula is None:
+        valid = ", ".join((*ADMITS_BY, *RELEASED_FORMULAS))
         raise InputError("--revision", f"{name!r} has no encoding of {LIMIT}; valid: {valid}")
     pauses = "paused" in REVISIONS[name].shows
-    setting = Setting(ADMITS_BY[name], 0, revision=name, pausing=pauses)
+    setting = Setting(formula, 0, revision=name, pausing=pauses)
     for change in changes:
         key, _, value = change.partition("=")
         if key == "formula":
             if admitting_by(SOUND, value) is None:
-                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS"))
+                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS", "FILE.py:FUNCTION"))
                 raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
             setting = replace(setting, formula=value)
         elif key in SWITCHES:
@@ -70,10 +75,8 @@ def _checked(setting: Setting) -> Setting:
         raise InputError(
             "--set", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
         )
-    if setting.max_model_len <= setting.block:
-        raise InputError(
-            "--set", f"max_model_len {setting.max_model_len}; valid: more than block_size"
-        )
+    if setting.max_model_len < 2:
+        raise InputError("--set", "max_model_len 1; valid: at least 2, so that a request decodes")
     if setting.limit < setting.max_model_len:
         raise InputError(
             "--set", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"

@@ -11,6 +11,7 @@ from rich.console import Console
 from ....model.errors import InputError
 from ....model.observation import Step
 from ....model.scenario import Scenario
+from ....model.spyre.own_formula import is_own
 from ....model.spyre.peak import CHECKS
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay as run_replay
@@ -25,13 +26,13 @@ from ....solver.spyre.admission_sequences import (
     to_scenario,
 )
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas, proven_for
-from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, worst
+from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, enough, fewest, worst
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
-from ..proofs import blocks_of, lemma_line
+from ..proofs import blocks_of, certified, lemma_line
 from ..question import OwnQuestions, Question
 from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
@@ -64,6 +65,7 @@ class Asking:
     out: Path
     time_limit: float
     also: tuple[str, Target] | None = None
+    certificate: Path | None = None
 
     def say(self, line: str) -> None:
         output.say(self.console, line)
@@ -81,15 +83,23 @@ def answer(console: Console, question: Question) -> int:
         changes.remove("block_size=any")
     setting = read_setting(question.revision, changes)
     _check(question, setting)
+    if question.target is not None:
+        if setting.max_model_len <= setting.block:
+            problem = f"max_model_len {setting.max_model_len}; valid with --target: more than "
+            raise InputError("--set", f"{problem}block_size, or a release lets no request in")
+        setting = replace(setting, release_door=True)
     with counterexample.opened_beside(console, question.target, "spyre") as also:
         block = None if any_block else setting.block
         asking = Asking(
-            *(console, question.rule, setting, block, question.out, question.time_limit, also)
+            *(console, question.rule, setting, block, question.out, question.time_limit, also),
+            certificate=question.certificate,
         )
         if question.prove:
             return run_proof(asking)
         if question.maximize:
             return run_worst(asking, question.maximize)  # type: ignore[arg-type]
+        if is_own(setting.formula) and not setting.pauses and not setting.requests:
+            return run_own(asking)
         return run_search(asking)
 
 
@@ -128,12 +138,74 @@ def run_search(asking: Asking) -> int:
         return run_proof(asking)  # which requests join has no part in it
     if not setting.requests and _proven_first(asking):
         return PROVEN
+    return _fewest(asking)
+
+
+def run_own(asking: Asking) -> int:
+    """A formula of the user's: is it sound, and if not, by which run and how much; the exit code.
+
+    The smallest run is looked for where lengths are a few tokens, so that it can be read.
+    """
+    setting = asking.setting
+    asking.say(f"search {asking.rule}, {_described(setting)}")
+    if _proven_first(asking):
+        asking.say(f"  for {blocks_of(asking.block)}, any max_model_len and any max_batch_tkv")
+        code = PROVEN
+    else:
+        codes = _smallest(asking), _fewest(asking)
+        code = FOUND if FOUND in codes else codes[1]
+    if setting.block == 64:  # the size that the question of slack is about
+        _say_slack(asking)
+    command = f"schedproof search {asking.rule} --set formula={setting.formula}"
+    for objective, of in (("overshoot", "the worst run"), ("waste", "the worst refusal")):
+        asking.say(f"{of}: {command} --maximize {objective}")
+    return code
+
+
+def _smallest(asking: Asking) -> int:
+    small = replace(asking.setting, requests=2, block=2, chunk=2, limit=8, max_model_len=8)
+    asking.say("where lengths are small: block_size 2, max_batch_tkv 8, max_model_len 8")
+    try:
+        for asked in bounded(asking.time_limit, fewest, small, 3):
+            if asked.answer == "sat":
+                return _replayed(replace(asking, setting=small), list(asked.arrivals))
+    except Unanswered as why:
+        asking.say(f"  inconclusive: {why}")
+        return INCONCLUSIVE
+    asking.say("  no counterexample with up to 3 requests")
+    return INCONCLUSIVE
+
+
+def _say_slack(asking: Asking) -> None:
+    """The least slack that makes the formula sound, by the lemmas."""
+    formula, most = asking.setting.formula, 4 * asking.setting.block
+    try:
+        [tokens] = bounded(asking.time_limit, _slack, formula, most)
+    except Unanswered as why:
+        asking.say(f"slack: inconclusive: {why}")
+        return
+    if tokens is None:
+        asking.say(f"slack: {most} tokens more for every request are not enough")
+    elif tokens == 0:
+        asking.say("slack: it needs none")
+    else:
+        with_slack = f"--set formula={formula}+{tokens}"
+        asking.say(f"slack: with {tokens} tokens more for every request it is sound: {with_slack}")
+
+
+def _slack(formula: str, most: int) -> Iterator[int | None]:
+    yield enough(formula, most)
+
+
+def _fewest(asking: Asking) -> int:
+    setting = asking.setting
     harmless = min(largest_harmless(setting), MAX_REQUESTS)
-    asking.say(
-        f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
-        "whichever requests are admitted"
-    )
-    began, excluded, unknown = time.monotonic(), harmless, False
+    if harmless:
+        asking.say(
+            f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
+            "whichever requests are admitted"
+        )
+    began, excluded, unknown = time.monotonic(), max(harmless, 1), False
     most = setting.requests or MAX_REQUESTS
     try:
         for asked in bounded(asking.time_limit, fewest, setting, most):
@@ -265,17 +337,23 @@ def run_proof(asking: Asking) -> int:
     if not setting.pauses and setting.formula not in CHECKS:
         for line in TERMS:
             asking.say(line)
-    failed, title, began = 0, "", time.monotonic()
+    lemmas, title, began = list[Discharged](), "", time.monotonic()
+    asked = (*_asked(asking), asking.certificate)
     try:
-        for group, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+        for group, one in bounded(asking.time_limit, _discharged, *asked):
             if group != title:
                 title = group
                 asking.say(f"{title}:")
             asking.say(lemma_line(one))
-            failed += one.status != "proven"
+            lemmas.append(one)
     except Unanswered as why:
         asking.say(f"inconclusive: {why}")
         return INCONCLUSIVE
+    if asking.certificate is not None:
+        code = certified(asking.say, lemmas, asking.certificate)
+        if code != PROVEN:
+            return code
+    failed = sum(one.status != "proven" for one in lemmas)
     if failed:
         asking.say(
             f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
@@ -283,7 +361,10 @@ def run_proof(asking: Asking) -> int:
         )
         return INCONCLUSIVE
     spent = time.monotonic() - began
-    asking.say(f"proven in {spent:.1f} s, each lemma with a weaker one beside it that is refuted")
+    asking.say(
+        f"proven in {spent:.1f} s, for {proven_for(*_asked(asking))}; each lemma with a weaker one "
+        "beside it that is refuted"
+    )
     return PROVEN
 
 
@@ -291,15 +372,17 @@ def _asked(asking: Asking) -> tuple[str, Setting, int | None]:
     return asking.rule, asking.setting, asking.block
 
 
-def _discharged(rule: str, setting: Setting, block: int | None) -> Iterator[tuple[str, Discharged]]:
+def _discharged(
+    rule: str, setting: Setting, block: int | None, certificate: Path | None = None
+) -> Iterator[tuple[str, Discharged]]:
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas):
+        for one in discharge(group.lemmas, certificate):
             yield group.title, one
 
 
 def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:
     formula, revision = asking.setting.formula, asking.setting.revision
-    if ADMITS_BY[revision] != formula:
+    if ADMITS_BY[revision] != formula and revision == "sound":
         revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
     return to_scenario(replace(asking.setting, requests=len(arrivals)), arrivals, revision)
 
@@ -328,7 +411,10 @@ def _replayed(
 def _described(setting: Setting) -> str:
     words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
     described = ", ".join(f"{key} {value}" for key, value in words.items())
-    return f"{_configuration(setting)}: {described}" + ", early EOS" * setting.early_eos
+    described += ", early EOS" * setting.early_eos
+    if setting.release_door:
+        described += ", of requests that a release lets in (SPY-R62)"
+    return f"{_configuration(setting)}: {described}"
 
 
 def _configuration(setting: Setting) -> str:

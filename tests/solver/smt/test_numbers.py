@@ -119,7 +119,14 @@ def test_a_time_limit_that_is_reached_is_unknown():
 
 
 @pytest.mark.parametrize(
-    ("facts", "answer"), [(NEVER, "unsat"), (ONCE, "sat"), ([X * Y == 7, X > 1, Y > 1], "unsat")]
+    ("facts", "answer"),
+    [
+        (NEVER, "unsat"),
+        (ONCE, "sat"),
+        ([X * Y == 7, X > 1, Y > 1], "unsat"),
+        ([X > 2, z3.And([])], "sat"),
+        ([z3.Or(X > 2, z3.Or([])), X < 2], "unsat"),
+    ],
 )
 def test_the_second_solver_answers_the_same_question(facts, answer):
     pytest.importorskip("cvc5", reason="the extra `solvers` is not installed")

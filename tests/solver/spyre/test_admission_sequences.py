@@ -12,6 +12,7 @@ import z3
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre import documented, volumetric
+from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -50,7 +51,7 @@ def some_run_breaks(formula, limit):
     sizes = [
         (prompt, tokens)
         for prompt, tokens in product(range(1, longest), range(2, longest + 1))
-        if prompt + prompt % 2 + tokens <= longest and prompt + tokens - 1 <= limit
+        if prompt + tokens - 1 <= min(longest, limit)
     ]
     config = {"block_size": 2, "chunk_size": 2, "max_model_len": longest, "max_batch_tkv": limit}
     for first, second, arrival in product(sizes, sizes, range(longest)):
@@ -162,6 +163,29 @@ def test_a_dividend_below_zero_hides_no_run_at_production_scale(monkeypatch):
     assert answer == "sat"
     batch, tkv = (read(model, number) for number in problem.overrun)
     assert batch * tkv > 131_072
+
+
+def test_every_request_that_the_model_lets_in_is_searched():
+    """The releases let in less, and no run of theirs goes beyond this limit."""
+    asked = Setting("document_realigned", 2, 4, 8, 6, max_model_len=6, revision="documented")
+    problem, model = solve(asked)
+    assert model is not None
+    assert breaks(None, to_scenario(asked, solution(problem, model), "documented"))
+    assert solve(replace(asked, release_door=True))[1] is None
+
+
+def test_the_door_is_the_one_of_the_model(monkeypatch):
+    whole = SpyreModel.refusal
+
+    def narrower(self, request):
+        """Read from the symbols as from a request."""
+        return "too long" if request.prompt_len > 1 else whole(self, request)
+
+    monkeypatch.setattr(SpyreModel, "refusal", narrower)
+    problem = encoded(small("2.1.0", 8), beyond=0)
+    longest = problem.arrivals[0].prompt
+    assert decide([*problem.facts, longest > 1])[0] == "unsat"
+    assert decide([*problem.facts, longest == 1])[0] == "sat"
 
 
 def test_what_is_asked_to_be_exceeded_by_more_is_exceeded_by_more():

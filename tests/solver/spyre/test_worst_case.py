@@ -26,7 +26,6 @@ from schedproof.model.spyre.volumetric import (
     Newcomer,
     accepts,
     realigned,
-    round_up,
 )
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -103,7 +102,7 @@ def test_the_worst_volume_is_that_of_the_worst_run(formula):
     sizes = [
         (prompt, tokens)
         for prompt, tokens in product(range(1, 6), range(2, 7))
-        if prompt + prompt % 2 + tokens <= 6
+        if prompt + tokens - 1 <= 6
     ]
     config = {"block_size": 2, "chunk_size": 2, "max_model_len": 6, "max_batch_tkv": 6}
     runs = [
@@ -161,7 +160,7 @@ def safest_refused(setting):
     sizes = [
         (prompt, tokens)
         for prompt, tokens in product(longest, longest)
-        if tokens > 1 and round_up(prompt, block) + tokens <= setting.max_model_len
+        if tokens > 1 and prompt + tokens - 1 <= min(setting.max_model_len, setting.limit)
     ]
     for (prompt, tokens), (own, most) in product(sizes, sizes):
         for age in range(blocks_for(own, setting.chunk), tokens - 1):
@@ -209,7 +208,7 @@ def refused_by_what_has_left(setting):
     sizes = [
         (prompt, tokens)
         for prompt, tokens in product(longest, longest)
-        if tokens > 1 and round_up(prompt, setting.block) + tokens <= setting.max_model_len
+        if tokens > 1 and prompt + tokens - 1 <= min(setting.max_model_len, setting.limit)
     ]
     found = -1
     for lengths in product(sizes, repeat=3):

@@ -185,7 +185,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run):
     assert all(line.startswith("proven ") for line in lemmas)
     assert len(lines) > 8
     assert lines[-1].startswith("proven in ")
-    assert lines[-1].endswith(" s, each lemma with a weaker one beside it that is refuted")
+    assert lines[-1].endswith("; each lemma with a weaker one beside it that is refuted")
 
 
 @pytest.mark.slow
@@ -231,6 +231,20 @@ def test_a_proof_can_be_for_blocks_of_any_size(run):
     result = run("search", "SPY-R07", "--prove", *any_block)
     assert result.code == 0, result
     assert result.out.splitlines()[0].endswith("formula rounded, blocks of any size")
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_what_the_model_lets_in_is_searched_and_what_a_release_does_where_it_is_the_target(run):
+    sizes = ("block_size=4", "chunk_size=8", "max_model_len=6", "max_batch_tkv=6", "requests=2")
+    words = ["search", "SPY-R07", "--revision", "documented"]
+    words += [word for size in sizes for word in ("--set", size)]
+    result = run(*words)
+    assert result.code == 1, result
+    assert "2 requests x tkv 4 = 8 > 6" in result.out
+    result = run(*words, "--target", "model:2.1.2")
+    assert result.code == 0, result
+    assert ", of requests that a release lets in (SPY-R62)\n" in result.out
+    assert result.out.splitlines()[-1] == "proven: no counterexample with up to 2 requests"
 
 
 @pytest.mark.slow
@@ -325,7 +339,11 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--set", "block_size=0"], "--set: 'block_size=0'; valid: a number of tokens"),
         (["SPY-R07", "--set", "early_eos=1"], "--set: 'early_eos=1'; valid: early_eos=true"),
         (["SPY-R07", "--set", "chunk_size=100"], "--set: chunk_size 100 is not a multiple of"),
-        (["SPY-R07", "--set", "max_model_len=64"], "--set: max_model_len 64; valid: more than"),
+        (["SPY-R07", "--set", "max_model_len=1"], "--set: max_model_len 1; valid: at least 2"),
+        (
+            ["SPY-R07", "--set", "max_model_len=64", "--target", "model"],
+            "--set: max_model_len 64; valid with --target: more than block_size, or a release",
+        ),
         (["SPY-R07", "--set", "max_batch_tkv=9"], "--set: max_batch_tkv 9; valid: at least"),
         (["SPY-R07", "--set", "requests=1"], "--set: 'requests=1'; valid: 2 to 32 requests"),
         (["SPY-R07", "--prove", "--maximize", "volume"], "--maximize: a proof has no worst case"),

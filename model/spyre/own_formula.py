@@ -1,0 +1,159 @@
+"""A formula of your own: a function in a Python file, named `FILE.py:FUNCTION`.
+
+    def volume(request, tkv, prompt, block_size):
+        base = max(tkv, prompt)
+        return -(-(base + request.remaining) // block_size) * block_size
+
+When a newcomer asks to join, the function is called once for it and once for each decoding request,
+and returns the largest tkv, in tokens, that this request can still reach. It takes any of these, by
+name:
+
+- `request`: whose term it is (`OwnRequest`);
+- `tkv`: of the batch, as admission knows it;
+- `prompt`: tokens of the newcomer's prompt;
+- `block_size`: tokens of a block.
+
+The file is code, and is run. The function must be a function of its arguments: a proof and a search
+call it with symbols in the place of numbers, and follow every branch that it takes.
+"""
+
+import inspect
+import re
+import runpy
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import InputError
+
+ARGUMENTS = ("request", "tkv", "prompt", "block_size")
+VALID = f"valid: FILE.py:FUNCTION, a function of {', '.join(ARGUMENTS)} or some of these"
+NAME = re.compile(r"(?P<file>.+\.py):(?P<function>[^:+]*)(?P<slack>\+.*)?")
+
+
+class OwnRequest(NamedTuple):
+    """A request as the function gets it.
+
+    Attributes:
+        prompt: tokens of its prompt.
+        computed: tokens that are computed when the newcomer joins; of the newcomer, its prompt.
+        remaining: decode steps left at most.
+        tkv: its own tkv in the batch before the newcomer joins; of the newcomer, its prompt.
+        joins: whether it is the newcomer.
+    """
+
+    prompt: Any
+    computed: Any
+    remaining: Any
+    tkv: Any
+    joins: bool
+
+
+# (request, tkv, prompt, block size) -> largest tkv that the request can reach
+Term = Callable[[OwnRequest, Any, Any, Any], Any]
+# Calls that show at once what the function cannot take.
+TRIALS = [
+    (OwnRequest(computed, computed, remaining, computed, joins), tkv, prompt, 64)
+    for computed, remaining, tkv, prompt, joins in (
+        (1, 0, 1, 1, True),
+        (130, 7, 64, 130, True),
+        (70, 500, 70, 1, False),
+        (70, 1, 200, 600, False),
+    )
+]
+
+
+def is_own(name: str) -> bool:
+    """Whether it has the form of a name, with or without slack."""
+    return NAME.fullmatch(name) is not None
+
+
+@cache
+def read_term(name: str) -> Term:
+    """Return the function that `FILE.py:FUNCTION` names, which is tried first.
+
+    Raises:
+        InputError: the file cannot be run, has no such function, or the function cannot be a term.
+    """
+    match = NAME.fullmatch(name)
+    assert match is not None, name
+    path, word = Path(match["file"]), match["function"]
+    if not path.is_file():
+        raise InputError("formula", f"{path}: no such file; {VALID}")
+    try:
+        names = runpy.run_path(str(path))
+    except Exception as error:  # it is the user's code
+        raise InputError("formula", f"{path}: {_words(path, error)}") from None
+    function = names.get(word)
+    if not inspect.isfunction(function):
+        there = [one for one, what in names.items() if inspect.isfunction(what)]
+        has = f"it has {', '.join(there)}" if there else "it has none"
+        raise InputError("formula", f"{path}: no function {word!r}, {has}; {VALID}")
+    term = _checked(path, word, function)
+    for trial in TRIALS:
+        term(*trial)
+    _READ.add(name)
+    return term
+
+
+_READ: set[str] = set()
+
+
+def is_read(name: str) -> bool:
+    """Whether the user has named it. No file is run because a target calls itself by its name."""
+    match = NAME.fullmatch(name)
+    return match is not None and f"{match['file']}:{match['function']}" in _READ
+
+
+def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
+    taken = inspect.signature(function).parameters.values()
+    unknown = [
+        one.name
+        for one in taken
+        if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL)
+        or (one.name not in ARGUMENTS and one.default is one.empty and one.kind != one.VAR_KEYWORD)
+    ]
+    if unknown:
+        raise InputError("formula", f"{path}: {word} takes {unknown[0]!r}; {VALID}")
+    wanted = {one.name for one in taken}
+    everything = any(one.kind == one.VAR_KEYWORD for one in taken)
+
+    def term(*values: Any) -> Any:
+        given = dict(zip(ARGUMENTS, values, strict=True))
+        kind = type(given["tkv"])  # an int, or what stands for one
+        try:
+            tokens = function(
+                **{name: one for name, one in given.items() if everything or name in wanted}
+            )
+        except InputError:
+            raise
+        except Exception as error:  # it is the user's code
+            what = f"{path}: {word} raised {_words(path, error)}"
+            if kind is int:
+                of = ", ".join(f"{name}={one}" for name, one in given.items())
+                raise InputError("formula", f"{what}, for {of}") from None
+            raise InputError("formula", f"{what}; {ON_SYMBOLS}") from None
+        if isinstance(tokens, bool) or not isinstance(tokens, int | kind):
+            raise InputError(
+                "formula", f"{path}: {word} returns {tokens!r:.60}; valid: a whole number of tokens"
+            )
+        return tokens
+
+    return term
+
+
+ON_SYMBOLS = (
+    "Z3 runs it on symbols, which have + - * // %, comparisons, divmod, max, min, abs, math.ceil "
+    "and if; valid: these, or --engine hypothesis or explore"
+)
+
+
+def _words(path: Path, error: BaseException) -> str:
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {error}" + (f", line {line}" if line else "")
