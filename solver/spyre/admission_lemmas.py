@@ -118,11 +118,13 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
 
     def right(result: Any) -> Any:
         walked, answer = result
+        if not answer:  # a refusal, also in front of the walk, lets nothing join
+            return z3.BoolVal(True)
         if len(walked) != 1 or len(walked[0][0].decoding) != size:
             return z3.BoolVal(False)
         [(projection, most)] = walked
         terms = [bare(projection.newcomer), *map(bare, projection.decoding)]
         covered = [term >= least for term, least in zip(terms, due, strict=True)]
-        return z3.And(says == answer, bare(most) == limit + more, *covered)
+        return z3.And(says, bare(most) == limit + more, *covered)
 
     return holds_on(numbers, taken, right)

@@ -361,7 +361,10 @@ def run_proof(asking: Asking) -> int:
         )
         return INCONCLUSIVE
     spent = time.monotonic() - began
-    asking.say(f"proven in {spent:.1f} s, each lemma with a weaker one beside it that is refuted")
+    asking.say(
+        f"proven in {spent:.1f} s, for {proven_for(*_asked(asking))}; each lemma with a weaker one "
+        "beside it that is refuted"
+    )
     return PROVEN
 
 

@@ -47,20 +47,6 @@ def test_a_formula_that_forgets_a_member_is_refuted(monkeypatch):
     assert refuted("common_base", "formula_projects_every_member_1")
 
 
-def test_a_refusal_in_front_of_the_formula_lets_nothing_join(monkeypatch):
-    whole = documented.fits_volume
-
-    def refuses_early(config, revision, current, decoding, newcomer):
-        if newcomer.prompt > 4096 or decoding[0].remaining > 20_000:
-            return False
-        return whole(config, revision, current, decoding, newcomer)
-
-    monkeypatch.setattr(documented, "fits_volume", refuses_early)
-    groups = limit_lemmas("SPY-R07", Setting("common_base", 0), 64)
-    lemmas = [one for group in groups for one in group.lemmas if one.name.endswith(("_2", "_3"))]
-    assert {one.status for one in discharge(lemmas)} == {"proven"}
-
-
 def test_a_formula_from_another_base_is_refuted(monkeypatch):
     def from_the_batch(self, tkv, decoding, newcomer, block_size):
         ends = [self.member(max, tkv, tkv, tkv, member, block_size) for member in decoding]

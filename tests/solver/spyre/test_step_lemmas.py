@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from schedproof.model.scenario import Request
 from schedproof.model.spyre import documented, forward, peak, release_2_5_2, scheduler, volumetric
 from schedproof.model.spyre.model import REVISIONS
+from schedproof.model.systems import make_model
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
 from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
@@ -153,3 +155,38 @@ def test_an_idle_step_beside_a_full_pool_forgets_the_tkv_without_interleaving():
 
     assert status(interleave=False) == "refuted"
     assert status(interleave=True) == "proven"
+
+
+@pytest.mark.slow
+def test_a_refusal_in_front_of_the_formula_lets_nothing_join(monkeypatch):
+    whole = documented.fits_volume
+
+    def refuses_early(config, revision, current, decoding, newcomer):
+        if newcomer.prompt > 4096 or (decoding and decoding[0].remaining > 20_000):
+            return False
+        return whole(config, revision, current, decoding, newcomer)
+
+    monkeypatch.setattr(documented, "fits_volume", refuses_early)
+    assert statuses("sound", "joining_request_was_accepted_2") == ["proven"]
+
+
+def test_that_tkv_lets_a_batch_overrun_the_limit():
+    """`b` finds no room, so that the tkv is forgotten; once it is aborted, `c` is asked by none."""
+    config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": 4, "max_model_len": 60}
+    config |= {"max_batch_tkv": 60, "interleave": False, "num_blocks": 22}
+    model = make_model("spyre", "2.1.2", config)
+
+    def arrives(state, name, prompt, tokens):
+        request = Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=tokens)
+        return model.arrive(state, request)
+
+    state, volumes = arrives(model.initial(), "a", 21, 12), []
+    for number in range(28):
+        if number == 12:
+            state = arrives(arrives(state, "b", 24, 1), "c", 1, 12)
+        if number == 15:
+            state = model.abort(state, "b")
+        state, seen = model.step(state)
+        if seen["kind"] == "decode":
+            volumes.append(len(seen["scheduled"]) * seen["tkv"])
+    assert max(volumes) == 64

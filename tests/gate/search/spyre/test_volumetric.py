@@ -185,7 +185,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run):
     assert all(line.startswith("proven ") for line in lemmas)
     assert len(lines) > 8
     assert lines[-1].startswith("proven in ")
-    assert lines[-1].endswith(" s, each lemma with a weaker one beside it that is refuted")
+    assert lines[-1].endswith("; each lemma with a weaker one beside it that is refuted")
 
 
 @pytest.mark.slow
