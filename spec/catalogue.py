@@ -71,12 +71,14 @@ class Divergence:
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
     "all releases"; or in words, what is no release ("after 1.1.0"). `change`: the pull request that
-    began or ended it, where it is known.
+    began or ended it, where it is known. `system`: whose releases these are; "" for the one system
+    that the rule is of.
     """
 
     releases: str
     says: str
     change: str = ""
+    system: str = ""
 
     def covers(self, version: str) -> bool:
         """The divergence speaks of this release."""
@@ -171,6 +173,7 @@ class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
     releases: str
     says: str
     change: str = ""
+    system: str = ""
 
 
 class _ChangeTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -208,8 +211,8 @@ _ROWS = {"divergence": _DivergenceTable, "change": _ChangeTable}  # of a rule, b
 def load(system: str, revision: str = "") -> tuple[Rule, ...]:
     """Return the rules of every system, those of `system`, in file order, then the user's own.
 
-    A rule of every system that names no revision of this one is left out. Rules are worded as
-    `revision` has them; without one, as the documents do.
+    A rule of every system that names no revision of this one is left out, and so are divergences
+    of another one. Rules are worded as `revision` has them; without one, as the documents do.
 
     Raises `CatalogueError` when the system has no catalogue or a file is not valid.
     """
@@ -219,7 +222,12 @@ def load(system: str, revision: str = "") -> tuple[Rule, ...]:
     rules = _common() + _rules_of(SYSTEMS[system].catalogue, f"{system}.toml")
     rules += tuple(own.rule for own in OWN_RULES.values())
     here = (
-        replace(rule.worded(revision), revisions=_own(rule.revisions, system)) for rule in rules
+        replace(
+            rule.worded(revision),
+            revisions=_own(rule.revisions, system),
+            divergences=tuple(row for row in rule.divergences if row.system in ("", system)),
+        )
+        for rule in rules
     )
     return tuple(rule for rule in here if rule.revisions)
 
@@ -377,7 +385,9 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
             yield _fault(f"{place}.since", change.since, f"a release, such as '0.31.0'{after}")
         newest = since or newest
     for index, row in enumerate(table.divergence):
-        yield from _empty(row, ("releases", "says"), f"{path}.divergence[{index}]")
+        place = f"{path}.divergence[{index}]"
+        yield from _empty(row, ("releases", "says"), place)
+        yield from _foreign(f"{place}.system", row.system, ("", *SYSTEMS))
 
 
 def _foreign(path: str, value: str, valid: tuple[str, ...]) -> Iterator[str]:

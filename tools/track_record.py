@@ -1,37 +1,267 @@
-"""What does `schedproof matrix` find in the published releases?
+"""Since and until which published release is each fault of the track record there?
 
-Copies the page that a matrix made to `docs/track-record.md`, and beside it the scenarios that the
-page names. The matrix takes an hour of two cores and 5 GB, and resumes where it was stopped:
+Makes the table of `docs/track-record.md`, and `docs/track-record/details.md`, from the faults in
+`docs/track-record/faults.toml` and from what their scenarios did on each release, which
+`releases.json` beside it has.
 
-    schedproof matrix vllm sendnn-inference vllm-spyre --out FOLDER
-    make tool NAME=track_record OPTIONS=FOLDER
+    make tool NAME=track_record
+    make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"
+
+With `--replay` it first replays every scenario on each release of these names, and on those that
+are named with a version; what is recorded already is not replayed again. A release is installed
+once (70 MB), and takes one or two minutes.
 """
 
-import json
-import shutil
+import argparse
+import re
 import sys
-from pathlib import Path
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from .pages import DOCS
+import msgspec
+from packaging.version import Version
 
-PAGE, SCENARIOS = DOCS / "track-record.md", DOCS / "track-record"
+from ..gate.files.scenario_file import read_scenario
+from ..gate.judging.rule_choice import NO_LOCKSTEP, judged_by
+from ..gate.targets.factory import opened
+from ..gate.targets.releases import releases_of
+from ..gate.targets.supported_releases import ReleaseError
+from ..gate.targets.target_spec import TargetSpec, parse_target
+from ..model.errors import InputError
+from ..model.faults import ConfigRefused, TargetFault
+from ..model.target import Target
+from ..properties.checking.replay import replay
+from .pages import DOCS, put
+
+ROOT = DOCS.parent
+PAGE, DETAILS = DOCS / "track-record.md", DOCS / "track-record" / "details.md"
+DATA, RECORDED = DOCS / "track-record" / "faults.toml", DOCS / "track-record" / "releases.json"
+FINDINGS = ROOT / "tests" / "corpus" / "FINDINGS.md"
+MARK = "tools/track_record.py: faults"
+BROKEN, HOLDS = "broken", "holds"
+IDLE, UNKNOWN = "not exercised", "not replayed"
+NO_START, NO_OPTION = REFUSED = "does not start", "has no such option"
+STEP_LIMIT = 90.0  # seconds: a release imports much in its first step
+
+States = Mapping[str, str]  # by version: BROKEN, HOLDS, or why it was not judged
+Record = dict[str, dict[str, dict[str, str]]]  # by name, version and fault
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A fault, and the scenario that shows it: `rule` breaks in it."""
+
+    id: str
+    releases: tuple[str, ...]
+    what: str
+    sees: str
+    rule: str
+    scenario: str
+    where: str
+    found_by: str
+    reported: str = ""
+    fix: str = ""
+    finding: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Its heading among the findings."""
+        begins = f"## {self.finding or f'{self.id}.'}"
+        lines = FINDINGS.read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith(begins)).removeprefix("## ")
+
+    @property
+    def link(self) -> str:
+        """The place of that heading in the documentation, from `DETAILS`."""
+        slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", self.heading.lower()).strip())
+        return f"../findings/sendnn.md#{slug}"
+
+
+class Span(NamedTuple):
+    """The releases from the first that has a fault to the last; `before` and `after` are the states
+    of the neighbours, None where there is none."""
+
+    first: str
+    last: str
+    before: str | None
+    after: str | None
+
+
+def faults() -> tuple[Fault, ...]:
+    data = tomllib.loads(DATA.read_text(encoding="utf-8"))
+    return msgspec.convert(data["fault"], tuple[Fault, ...])
+
+
+def recorded() -> Record:
+    return msgspec.json.decode(RECORDED.read_bytes(), type=Record)
+
+
+def span_of(states: States) -> Span | None:
+    """Return since and until when a fault is there; None if no release has it."""
+    versions = sorted(states, key=Version)
+    there = [number for number, version in enumerate(versions) if states[version] == BROKEN]
+    if not there:
+        return None
+    first, last = there[0], there[-1]
+    return Span(
+        versions[first],
+        versions[last],
+        states[versions[first - 1]] if first else None,
+        states[versions[last + 1]] if last + 1 < len(versions) else None,
+    )
+
+
+def table(record: Record) -> Iterator[str]:
+    """Yield the lines of the table, one a fault and a name of releases."""
+    yield "| | what goes wrong | configuration | releases | smallest | found by | upstream |"
+    yield "|---|---|---|---|---|---|---|"
+    for fault in faults():
+        requests = len(read_scenario(ROOT / fault.scenario).requests)
+        for name in fault.releases:
+            if (span := span_of(_states(record, name, fault))) is None:
+                continue
+            yield (
+                f"| [{fault.id}](track-record/details.md#{fault.id.lower()}) | {fault.what} "
+                f"| {fault.where} | {_lasts(name, span)} "
+                f"| {requests} request{'s' * (requests > 1)} | {fault.found_by} "
+                f"| {_upstream(fault)} |"
+            )
+
+
+def _lasts(name: str, span: Span) -> str:
+    """Since and until when releases of this name have it."""
+    since = span.first if span.before in (HOLDS, IDLE) else f"{span.first} or before"
+    if span.after is None:
+        return f"{name} {since}, **still**"
+    ended = {HOLDS: "", IDLE: "", UNKNOWN: " or later"}.get(span.after, f" ({span.after} later)")
+    return f"{name} {since} to {span.last}{ended}"
+
+
+def _upstream(fault: Fault) -> str:
+    """Where it was reported, and what ends it."""
+    is_its_own_report = fault.reported in fault.fix
+    reported = fault.reported if not is_its_own_report else ""
+    return "; ".join(filter(None, [reported, fault.fix and f"fix: {fault.fix}"]))
+
+
+def details(record: Record) -> Iterator[str]:
+    """Yield the lines of the page with a section a fault."""
+    yield "# Track record in detail"
+    yield ""
+    yield "What the scenario of each fault of the [track record](../track-record.md) did on every"
+    yield "published release that could be had. *Does not start*: the release's own start-up checks"
+    yield "refuse the configuration. *Not exercised*: what the rule speaks of did not occur. The"
+    yield "commands need a checkout of this repository. Written by `make tool NAME=track_record`."
+    for fault in faults():
+        yield ""
+        yield f"## {fault.id} {{ #{fault.id.lower()} }}"
+        yield ""
+        yield f"{fault.what}. What a user sees: {fault.sees}."
+        yield ""
+        yield f"- [Cause and history]({fault.link})"
+        yield f"- Rule: {fault.rule}; configuration: {fault.where}; found by: {fault.found_by}"
+        if upstream := _upstream(fault):
+            yield f"- Upstream: {upstream}"
+        for name in fault.releases:
+            states = _states(record, name, fault)
+            yield f"- {name}: {'; '.join(_ranges(states))}"
+        newest = _newest_broken(record, fault)
+        if newest:
+            command = f"schedproof replay {fault.scenario} --target {newest} --rule {fault.rule}"
+            yield f"- `{command}`"
+
+
+def _ranges(states: States) -> Iterator[str]:
+    versions = sorted(states, key=Version)
+    for words, group in groupby(versions, key=lambda version: _words(states[version])):
+        first, *rest = group
+        yield f"{words} {first} to {rest[-1]}" if rest else f"{words} {first}"
+
+
+def _words(state: str) -> str:
+    return {BROKEN: "**broken** in", HOLDS: "not broken in"}.get(state, f"{state}:")
+
+
+def _newest_broken(record: Record, fault: Fault) -> str | None:
+    for name in reversed(fault.releases):
+        if (span := span_of(_states(record, name, fault))) is not None:
+            return f"{name}=={span.last}"
+    return None
+
+
+def _states(record: Record, name: str, fault: Fault) -> States:
+    releases = record.get(name, {})
+    return {version: states.get(fault.id, UNKNOWN) for version, states in releases.items()}
+
+
+def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
+    """Replay the scenario of a fault: broken, holds, or why it cannot be said."""
+    scenario = read_scenario(ROOT / fault.scenario)
+    rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, NO_LOCKSTEP)
+    try:
+        outcome = replay(target, scenario, rules)
+    except (ConfigRefused, InputError) as refusal:
+        return next((state for state in REFUSED if state in str(refusal)), "refused")
+    if outcome.broken:
+        return BROKEN
+    if not outcome.exercised[fault.rule]:
+        return IDLE
+    return HOLDS if outcome.finished else "not finished"
+
+
+def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> None:
+    """Replay the scenarios of faults on a release, and add what they show to what is `known`."""
+    spec = parse_target(target)
+    with opened(spec, step_limit=STEP_LIMIT) as there:
+        for fault in [*missing[:1], *missing]:  # the first start may take too long, on a slow disk
+            try:
+                known[fault.id] = state_of(there.target, spec, fault)
+            except TargetFault as error:
+                print(f"{target}: {fault.id}: {error}", file=sys.stderr)
+
+
+def replay_all(names: Sequence[str], record: Record) -> None:
+    """Replay what is not recorded, and write it down after each release."""
+    for word in names:
+        for target in [word] if "==" in word else releases_of(word):
+            name, _, version = target.partition("==")
+            known = record.setdefault(name, {}).setdefault(version, {})
+            missing = [
+                fault for fault in faults() if name in fault.releases and fault.id not in known
+            ]
+            try:
+                replay_on(target, missing, known)
+            except ReleaseError as error:
+                print(f"{target}: {error}", file=sys.stderr)
+            print(target, flush=True)
+            write(record)
+
+
+def write(record: Record) -> None:
+    """Write the record, a line a release."""
+    in_order: dict[str, Any] = {
+        name: {version: versions[version] for version in sorted(versions, key=Version)}
+        for name, versions in record.items()
+    }
+    lines = msgspec.json.format(msgspec.json.encode(in_order), indent=1).decode()
+    one_line = re.sub(r"\{\s*((?:\"[^\"]*\": \"[^\"]*\",?\s*)+)\}", _joined, lines)
+    RECORDED.write_text(f"{one_line}\n", encoding="utf-8")
+
+
+def _joined(found: re.Match[str]) -> str:
+    return "{" + " ".join(found[1].split()) + "}"
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1])
-    text = (folder / "matrix.md").read_text(encoding="utf-8")
-    shutil.rmtree(SCENARIOS, ignore_errors=True)
-    SCENARIOS.mkdir()
-    for row in json.loads((folder / "matrix.json").read_text(encoding="utf-8"))["rows"]:
-        source = folder / row["scenario"]
-        name = f"{source.parent.name}-{source.stem}.json"
-        shutil.copyfile(source, SCENARIOS / name)
-        text = text.replace(f"`{row['scenario']}`", f"[{source.stem}](track-record/{name})")
-    PAGE.write_text(text, encoding="utf-8")
-    print(f"{PAGE.name}: {len([*SCENARIOS.iterdir()])} scenarios")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--replay", nargs="+", default=[], metavar="NAME[==VERSION]")
+    record = recorded()
+    replay_all(parser.parse_args().replay, record)
+    put(PAGE, MARK, table(record))
+    DETAILS.write_text("\n".join(details(record)) + "\n", encoding="utf-8")
     return 0
 
 

@@ -22,12 +22,13 @@ ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What items differ in besides the seed; `fixed` has the keys of the configuration that have
-    one value."""
+    one value, `avoid` the kinds of configuration that the target refuses."""
 
     system: str
     revision: str
     scale: str
     fixed: dict[str, Any] = {}
+    avoid: tuple[str, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

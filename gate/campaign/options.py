@@ -148,7 +148,13 @@ def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tupl
                     continue
                 for scale in probed.scales:
                     fixed = {**probed.fixed[scale]}
-                    kind = Kind(system=system, revision=revision, scale=scale, fixed=fixed)
+                    kind = Kind(
+                        system=system,
+                        revision=revision,
+                        scale=scale,
+                        fixed=fixed,
+                        avoid=tuple(sorted(probed.refused_kinds)),
+                    )
                     kinds.setdefault((system, revision), []).append(kind)
     if not kinds and refused is not None:
         raise refused

@@ -113,6 +113,7 @@ def _sample(item: Sample) -> Result:
         options = SearchOptions(
             *(target, kind.system, kind.revision, rules, kind.scale, frozenset({KNOWN})),
             fixed=kind.fixed,
+            avoid=frozenset(kind.avoid),
         )
         search = Search(options, Hooks(lambda: new, watch))
         broke = run_search(search, left, seed, 0)

@@ -40,6 +40,12 @@ def command(
             "--prove", help="for any number of requests; --set block_size=any: any block size, too"
         ),
     ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="a new folder for the lemmas of --prove in SMT-LIB, and cvc5's proofs of them"
+        ),
+    ] = None,
     maximize: Annotated[
         str | None,
         typer.Option(help="the worst volume, overshoot or waste of --set requests=N  [default: 5]"),
@@ -72,5 +78,6 @@ def command(
         out=out,
         time_limit=time_limit,
         jobs=jobs,
+        certificate=certificate,
     )
     raise typer.Exit(run(output.make_console(), question))

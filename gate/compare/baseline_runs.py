@@ -32,6 +32,7 @@ from ..judging.profiles import PROFILES
 from ..judging.verdict import EngineRun, TargetInfo
 from ..targets import probe as probing
 from ..targets.probe import ProbeRequest
+from ..targets.scales import scales_of
 from .baseline import Header, Record, writer
 from .keeping import Kept, written
 
@@ -47,6 +48,7 @@ class Recording(NamedTuple):
     revision: str
     fixed: Mapping[str, Any]
     profile_name: str
+    avoid: frozenset[str] = frozenset()
 
 
 def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
@@ -56,8 +58,8 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
         FileError: the file cannot be written to.
         TargetFault: the target is no target; nothing is written.
     """
-    started, scales, fixed = _probe(asked)
-    asked = asked._replace(fixed=fixed)
+    started, scales, fixed, avoid = _probe(asked)
+    asked = asked._replace(fixed=fixed, avoid=avoid)
     info = TargetInfo(asked.spec, started.name, started.version)
     header = Header(
         target=info,
@@ -92,15 +94,18 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
     return CONFORMS
 
 
-def _probe(asked: Recording) -> tuple[Started, list[str], Mapping[str, Any]]:
-    """What the target says of itself, the scales that it takes, and what every configuration has:
-    where it takes no scale as usual, the features that it refuses, at the values that it takes."""
+def _probe(asked: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
+    """What the target says of itself, the scales that it takes, what every configuration has (where
+    it takes no scale as usual, the features that it refuses, at the values that it takes), and the
+    kinds of configuration that it refuses."""
     request = ProbeRequest(asked.target, asked.system, asked.revision, (), asked.fixed)
     scales, started, _ = probing.as_usual(request)
     if started is not None:
-        return started, scales, asked.fixed
-    capabilities = probing.probe(request)
-    return capabilities.started, capabilities.scales, capabilities.fixed[capabilities.scales[0]]
+        base = {**scales_of(asked.system).scales[scales[0]], **asked.fixed}
+        avoid = frozenset(probing.refused_kinds(request, base, asked.fixed))
+        return started, scales, asked.fixed, avoid
+    known = probing.probe(request)
+    return known.started, known.scales, known.fixed[known.scales[0]], known.refused_kinds
 
 
 def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:
@@ -117,7 +122,9 @@ def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
         found.setdefault(scenario_json(scenario), scenario)
 
     options = SearchOptions(
-        asked.target, asked.system, asked.revision, (), scale, FAILS, fixed=asked.fixed
+        *(asked.target, asked.system, asked.revision, (), scale, FAILS),
+        fixed=asked.fixed,
+        avoid=asked.avoid,
     )
     search = Search(options, Hooks(watch=lambda _: interrupts.check(), ended=note))
     with interrupts.instead():

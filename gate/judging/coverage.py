@@ -13,7 +13,7 @@ import msgspec
 from ..targets.coverage import Entered, Function, entered, places
 
 PAGE = "coverage.html"  # in the folder of counterexamples
-SHOWN_FILES, SHOWN_FUNCTIONS = 5, 5  # in a line of a report
+SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # in a line of a report
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
@@ -98,14 +98,26 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
     )
 
 
+def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
+    """Return the lines that were entered here and not elsewhere, as FILE:312-318, 330, the file
+    with the most of them first."""
+    others = {module.path: module.probes for module in elsewhere}
+    found = []
+    for module in here:
+        known = others.get(module.path, b"").ljust(len(module.probes), b"\0")
+        new = [probe > there for probe, there in zip(module.probes, known, strict=True)]
+        if any(new) and (probes := _places(module)):
+            lines: dict[int, bool] = {}
+            for (_, line), is_new in zip(probes, new, strict=True):
+                lines[line] = lines.get(line, True) and not is_new
+            count = sum(not is_known for is_known in lines.values())
+            found.append((-count, f"{_name(module)}:{', '.join(_missed(lines))}"))
+    return tuple(lines for _, lines in sorted(found))
+
+
 def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
     """A module; None if it has no function, or is another file now than the one that ran."""
-    path = Path(module.path)
-    try:
-        probes = places(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    if not probes or len(probes) != len(module.probes):
+    if not (probes := _places(module)):
         return None
     lines: dict[Function, dict[int, bool]] = defaultdict(dict)
     for (function, line), passed in zip(probes, module.probes, strict=True):
@@ -121,14 +133,29 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
         )
         for function, passed in sorted(lines.items(), key=lambda item: item[0].line)
     )
-    depth = module.module.count(".") + 1 + (path.stem == "__init__")
     return FileCoverage(
-        name="/".join(path.parts[-depth:]),
+        name=_name(module),
         path=module.path,
         lines=sum(function.lines for function in functions),
         entered=sum(function.entered for function in functions),
         functions=functions,
     )
+
+
+def _places(module: Entered) -> list[tuple[Function, int]]:
+    """Of its probes; none if it is another file now than the one that ran."""
+    try:
+        probes = places(Path(module.path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return probes if len(probes) == len(module.probes) else []
+
+
+def _name(module: Entered) -> str:
+    """Its path from the folder that its package is in."""
+    path = Path(module.path)
+    depth = module.module.count(".") + 1 + (path.stem == "__init__")
+    return "/".join(path.parts[-depth:])
 
 
 def _missed(passed: Mapping[int, bool]) -> Iterator[str]:
@@ -216,7 +243,8 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
     lines = []
     if changed:
         count = _many(len(changed), "function")
-        what = f"{count} changed since {coverage.base}: {', '.join(changed)}"
+        names = ", ".join(changed[:SHOWN_CHANGED]) + ", ..." * (len(changed) > SHOWN_CHANGED)
+        what = f"{count} changed since {coverage.base}: {names}"
         lines.append(("never entered", what))
     lines.append(("coverage", _shares(coverage)))
     if others:

@@ -200,6 +200,8 @@ def _fault(
         divergence=root.divergence if all(one.divergence for one in group) else None,
         shrunk=not root.others_first,
         decided=root.decided,
+        only_here=root.only_here,
+        nearest=root.nearest,
     )
 
 

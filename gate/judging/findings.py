@@ -5,6 +5,7 @@ import re
 import shlex
 import sysconfig
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,13 +25,16 @@ from ...spec.systems import SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import write_scenario
+from ..targets.coverage import Entered, Interval, united
 from . import verdict
 from .context import GateContext
+from .coverage import only_here
 from .deviations import New
 from .events import Found, Progress
 
 # What a shrink model tries in the time that a real release takes for a single trial.
 SHRINK_MODEL_ATTEMPTS = 20
+NEAREST = 12  # runs that break nothing, with which a counterexample is compared
 
 
 class Place(NamedTuple):
@@ -71,8 +75,9 @@ def keep(
     shrunk_in: float,
     needs: tuple[str, ...] | None = None,
     others_first: int = 0,
+    nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario down, and report it."""
+    """Write the scenario down, and report it; `nearest`: scenarios like it that break nothing."""
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
     # As a corpus has it: the folder of findings can be replayed, and added from.
@@ -93,6 +98,7 @@ def keep(
     several = gate.deviations.entries or place.known or gate.base is not None
     if several:  # another failure would end the replay before it
         options = gate.options.replay_options_of([first.rule])
+    lines, passed = _only_here(gate, place, scenario, first, nearest)
     finding = verdict.Finding(
         rule=first.rule,
         engine=place.engine,
@@ -114,6 +120,8 @@ def keep(
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
         decided=_decided(first.rule, outcome.session.details),
+        only_here=lines,
+        nearest=passed,
         by_adapter=first.by_adapter,
         start_up=started.start_up,
     )
@@ -157,6 +165,35 @@ def _decided(rule: str, details: str) -> str | None:
     ]
     inner_first = "most recent call first" in details or rule == NEVER_HANGS
     return frames[0 if inner_first else -1] if frames else None
+
+
+def _only_here(
+    gate: GateContext,
+    place: Place,
+    scenario: Scenario,
+    first: Broken,
+    nearest: Sequence[Scenario],
+) -> tuple[tuple[str, ...], int]:
+    """The lines that the target enters in this scenario, up to the step that breaks, and in none of
+    the nearest ones that break nothing; and how many of these there are."""
+    folder = gate.options.spec.coverage
+    if folder is None or not nearest or first.by_adapter:
+        return (), 0
+    rules, passed = gate.rules_beyond(place.known), list[Entered]()
+    count = 0
+    with Interval(folder) as interval:
+        for candidate in nearest:
+            try:  # the shrink model may have taken it, and the target does not
+                other = replay(
+                    gate.target, candidate, rules, last_step=first.step, new=gate.in_run()
+                )
+            except ConfigRefused:
+                continue
+            entered = interval.take()
+            if not other.broken and not other.session.rejected:
+                passed, count = united(passed, entered), count + 1
+        replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
+        return (only_here(interval.take(), passed), count) if count else ((), 0)
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
@@ -219,6 +256,8 @@ def shrink_and_keep(
         TargetBroken: the same scenario does not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
+    passing: deque[Scenario] = deque(maxlen=NEAREST)
+    nearest: list[Scenario] = []
     needs: tuple[str, ...] | None = None
     began, trials, steps = time.monotonic(), 0, 0
 
@@ -237,7 +276,11 @@ def shrink_and_keep(
         steps += ended.steps
         if ended.broken and ended.broken[0].rule == first.rule:
             return True
-        return None if ended.session.rejected else False
+        if ended.session.rejected:
+            return None
+        if not ended.broken:
+            passing.append(candidate)
+        return False
 
     def still_breaks(candidate: Scenario) -> bool:
         nonlocal smallest
@@ -261,8 +304,11 @@ def shrink_and_keep(
             shrink(smallest, still_breaks, attempts)
         if needs is None and attempts:
             needs = needed_features(smallest, breaks)
+        nearest += passing
     finally:
         outcome = confirm(gate, place, smallest, first)
         seconds = shrunk_in + time.monotonic() - began
-        finding = keep(gate, place, smallest, outcome, found_after, seconds, needs, others_first)
+        finding = keep(
+            *(gate, place, smallest, outcome, found_after, seconds, needs, others_first, nearest)
+        )
     return finding

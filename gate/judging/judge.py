@@ -11,9 +11,10 @@ from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...spec.catalogue import Rule, load
-from ..targets import checkouts
+from ..targets import checkouts, releases
 from ..targets.coverage import entered
 from ..targets.probe import Capabilities, probe
+from ..targets.target_spec import TargetSpec
 from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .coverage import PAGE, Changes, changes_since, coverage_of
@@ -142,7 +143,8 @@ def _searches(
 
 
 def _changes(options: GateOptions) -> Changes | None:
-    """What changed since the base, where both are checkouts or the target is a class of its own."""
+    """What changed since the base, where both are releases or checkouts or the target is a class of
+    its own."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
@@ -151,11 +153,18 @@ def _changes(options: GateOptions) -> Changes | None:
         place = Path(spec.scheduler.rpartition(":")[0])
         folder = place.parent if place.suffix == ".py" else place
         return changes_since(base.spec.text, None, folder, paths)
-    if spec.checkout is None or base.spec.checkout is None:
+    after, before = _code_of(spec), _code_of(base.spec)
+    if after is None or before is None:
         return None
-    folder = checkouts.folder_of(spec.checkout, spec.folder)
-    before = checkouts.folder_of(base.spec.checkout, base.spec.folder)
-    return changes_since(before.name, before, folder, paths)
+    name = before.name if base.spec.release is None else base.spec.text
+    return changes_since(name, before, after, paths)
+
+
+def _code_of(spec: TargetSpec) -> Path | None:
+    """The folder that has the code of a release or a checkout."""
+    if spec.checkout is not None:
+        return checkouts.folder_of(spec.checkout, spec.folder)
+    return None if spec.release is None else releases.code_of(spec.release)
 
 
 def _conclude(

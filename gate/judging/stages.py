@@ -4,6 +4,7 @@ The results of a stage depend on the options and the stage alone. They are put t
 of the stages, so that the verdict is the same for every number of processes.
 """
 
+import os
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -179,11 +180,20 @@ def _add_in_order(
             return
 
 
+def _counted_apart(options: GateOptions) -> GateOptions:
+    """What this process enters has a folder of its own: others run at the same time."""
+    if options.spec.coverage is None:
+        return options
+    folder = options.spec.coverage / f"{os.getpid()}"
+    folder.mkdir(exist_ok=True)
+    return replace(options, spec=replace(options.spec, coverage=folder))
+
+
 def _run_stage(pipe: Connection, packed: bytes) -> None:
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     use_rules(task.options.own_rules)
-    options, results = task.options, GateResults()
+    options, results = _counted_apart(task.options), GateResults()
     broken: frozenset[str] = frozenset()
     with opened_gate(options, offline=True) as there:
         gate = GateContext(

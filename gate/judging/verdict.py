@@ -68,6 +68,8 @@ class Finding(msgspec.Struct, frozen=True):
         others_first: broken rules that were shrunk before, and left no room for this one; 0 if it
             was shrunk.
         decided: file and line of the scheduler that raised or hung, where they are known.
+        only_here: the lines, FILE:LINES, that its run entered and the nearest runs that break
+            nothing did not; `nearest` counts these runs.
         by_adapter: only the adapter can have done this, whatever the scheduler decided.
         start_up: whether a server of the target starts with this configuration, if it is a release.
     """
@@ -89,6 +91,8 @@ class Finding(msgspec.Struct, frozen=True):
     differs: str | None = None
     others_first: int = 0
     decided: str | None = None
+    only_here: tuple[str, ...] = ()
+    nearest: int = 0
     by_adapter: bool = False
     start_up: StartUp | None = None
 
@@ -120,7 +124,7 @@ class Fault(msgspec.Struct, frozen=True):
             consequence.
         divergence: what the catalogue knows of it.
         shrunk: its scenario was made small.
-        decided: as in a finding.
+        decided, only_here, nearest: as in a finding.
     """
 
     number: int
@@ -140,6 +144,8 @@ class Fault(msgspec.Struct, frozen=True):
     divergence: str | None = None
     shrunk: bool = True
     decided: str | None = None
+    only_here: tuple[str, ...] = ()
+    nearest: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True):

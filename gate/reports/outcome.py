@@ -12,6 +12,7 @@ from ..judging.events import Found
 from ..judging.verdict import Fault, RuleVerdict, Verdict
 
 UNTIL_THEN = "the verdict is about what ran until then"
+SHOWN_FILES, SHOWN_RANGES = 3, 6  # of the lines that only a counterexample enters
 WORDS = {0: "conforms", 1: "does not conform"}
 
 
@@ -77,6 +78,12 @@ def _of_the_fault(fault: Fault) -> list[str]:
     lines = []
     if fault.decided:
         lines.append(f"decided:  {fault.decided}")
+    if fault.only_here:
+        runs = f"the {fault.nearest} nearest runs" if fault.nearest > 1 else "the nearest run"
+        what = f"lines that {runs} without it did not enter"
+        files = [_first_lines(file) for file in fault.only_here[:SHOWN_FILES]]
+        files += ["..."] * (len(fault.only_here) > SHOWN_FILES)
+        lines.append(f"only here: {'; '.join(files)} ({what})")
     if fault.needs:
         lines.append(f"needs:    {', '.join(fault.needs)}")
     if fault.follows:
@@ -88,6 +95,11 @@ def _of_the_fault(fault: Fault) -> list[str]:
         meant = f'[[by_design]] with rule = "{fault.rule}" and a reason'
         lines.append(f"to accept it for good, because it is meant: {meant}")
     return lines
+
+
+def _first_lines(file: str) -> str:
+    ranges = file.split(", ")
+    return ", ".join(ranges[:SHOWN_RANGES]) + ", ..." * (len(ranges) > SHOWN_RANGES)
 
 
 def breaks(rules: Sequence[str]) -> str:

@@ -2,8 +2,11 @@
 
 The lemmas come first, then the counterexamples to what they do not prove."""
 
+import importlib.util
+import json
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +16,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
 from ...properties.rules.registry import applies
-from ...solver.smt.obligation import Discharged, ScenarioPair, discharge
+from ...solver.smt.obligation import Discharged, RuleProof, ScenarioPair, discharge
 from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
@@ -59,26 +62,34 @@ def run_proofs(
     prove: bool,
     out: Path,
     time_limit: float,
+    certificate: Path | None = None,
 ) -> int:
     """Prove the lemmas of a rule and, unless `prove`, show what is refuted; return the exit code.
 
-    `block`: tokens of a block, None for blocks of any size. A counterexample that breaks only
+    `block`: tokens of a block, None for blocks of any size. `certificate`: an empty folder, for the
+    lemmas. A counterexample that breaks only
     another rule is shown, but is no finding against this one.
     """
 
     def say(line: str) -> None:
         output.say(console, line)
 
-    say(f"{rule}: {proofs_of(system)[rule].question}")
+    proof = proofs_of(system)[rule]
+    say(f"{rule}: {proof.question}")
     ends = time.monotonic() + time_limit
-    failed, proven = 0, 0
+    lemmas: list[Discharged] = []
     try:
-        for lemma in bounded(time_limit, _discharge, system, rule, block):
+        for lemma in bounded(time_limit, _discharge, system, rule, block, certificate):
             say(lemma_line(lemma))
-            failed += lemma.status != "proven"
-            proven += lemma.status == "proven"
+            lemmas.append(lemma)
+        proven = [lemma for lemma in lemmas if lemma.status == "proven"]
+        failed = len(lemmas) - len(proven)
         codes = [INCONCLUSIVE if failed else CONFORMS]
-        say(f"{proven} lemmas proven for {blocks_of(block)}, {failed} not")
+        say(f"{len(proven)} lemmas proven for {blocks_of(block)}, {failed} not")
+        for line in answer(proof, lemmas):
+            say(line)
+        if certificate is not None:
+            codes.append(certified(say, lemmas, certificate))
         if not prove:
             left = max(ends - time.monotonic(), 1.0)
             for name, found in bounded(left, _counterexamples, system, rule):
@@ -89,8 +100,83 @@ def run_proofs(
     return next(code for code in (BROKEN, INCONCLUSIVE, CONFORMS) if code in codes)
 
 
-def _discharge(system: str, rule: str, block: int | None) -> Iterator[Discharged]:
-    return discharge(proofs_of(system)[rule].obligations(block))
+def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
+    """Yield what follows from the lemmas, of which code, and what that assumes."""
+    if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
+        yield "no answer: it follows only if every lemma is proven"
+        return
+    yield f"answer: {proof.answer}"
+    code = dict.fromkeys(name for lemma in lemmas for name in lemma.code)
+    if not code:
+        yield "  the arithmetic holds; the code is tested, not proven"
+    else:
+        yield f"  proven of the model's code: {', '.join(code)}"
+    for assumed in proof.assumes:
+        yield f"  assumed: {assumed}"
+    yield f"  tested, not proven: {proof.tested}"
+
+
+def check_certificate(folder: Path | None, prove: bool) -> None:
+    """Make the folder of a certificate.
+
+    Raises:
+        InputError: it is no folder, has files already, or cannot be made; nothing is proven; or
+            cvc5 is not installed.
+    """
+    if folder is None:
+        return
+    if not prove:
+        raise InputError("--certificate", f"{folder}; valid: only with --prove")
+    if importlib.util.find_spec("cvc5") is None:
+        raise InputError(
+            "--certificate", "cvc5 is not installed; valid: pip install 'schedproof[solvers]'"
+        )
+    valid = "valid: a new or empty folder"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if next(folder.iterdir(), None) is not None:
+            raise InputError("--certificate", f"{folder} is not empty; {valid}")
+    except OSError as why:
+        raise InputError("--certificate", f"{folder}: {why.strerror}; {valid}") from None
+    if not os.access(folder, os.W_OK):
+        raise InputError("--certificate", f"{folder} cannot be written; {valid}")
+
+
+def certified(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
+    """Write what the second solver said of the lemmas, and print it; return the exit code."""
+    found = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
+    listed = [
+        {"lemma": lemma.name, "says": lemma.sentence, "first": lemma.status, "code": lemma.code}
+        | {"cvc5": second.claim, "cvc5_guard": second.guard, "proof_holes": second.holes}
+        for lemma, second in found
+    ]
+    text = json.dumps(listed, indent=1, ensure_ascii=False)
+    (folder / "certificate.json").write_text(text + "\n", encoding="utf-8")
+    agree = [lemma for lemma, second in found if (second.claim, second.guard) == ("unsat", "sat")]
+    against = [
+        lemma.name
+        for lemma, second in found
+        if (lemma.status == "proven" and (second.claim == "sat" or second.guard == "unsat"))
+        or (lemma.status == "refuted" and second.claim == "unsat")
+    ]
+    proofs = [second.holes for _, second in found if second.holes is not None]
+    say(
+        f"certificate: {folder}: of {len(found)} lemmas and their guards cvc5 decides {len(agree)} "
+        f"alike; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} with holes, "
+        "which no other program has checked"
+    )
+    left = [lemma.name for lemma, second in found if "unknown" in (second.claim, second.guard)]
+    if left:
+        say(f"  cvc5 gives up on {', '.join(left)}: Z3 alone decides")
+    if against:
+        say(f"  the solvers disagree on {', '.join(against)}: one of them is wrong")
+    return INCONCLUSIVE if against else CONFORMS
+
+
+def _discharge(
+    system: str, rule: str, block: int | None, certificate: Path | None
+) -> Iterator[Discharged]:
+    return discharge(proofs_of(system)[rule].obligations(block), certificate)
 
 
 def _counterexamples(

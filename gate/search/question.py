@@ -26,7 +26,7 @@ from ..judging.events import Event, Found, Judged, Progress
 from ..judging.judge import run_gate
 from ..reports.terminal import Terminal
 from ..targets.target_spec import model_spec
-from .proofs import read_block, run_proofs
+from .proofs import check_certificate, read_block, run_proofs
 
 
 class Question(NamedTuple):
@@ -42,6 +42,7 @@ class Question(NamedTuple):
     out: Path
     time_limit: float
     jobs: int = 1
+    certificate: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def run(console: Console, question: Question) -> int:
     [rule] = select(load(system), [question.rule])
     own = questions_of(system)
     _check(question, system, rule, own)
+    check_certificate(question.certificate, question.prove)
     if question.engine == "vectorized":
         assert own is not None, question.rule
         assert own.answer_vectorized is not None, question.rule
@@ -183,7 +185,7 @@ def _solved(console: Console, question: Question, system: str, own: OwnQuestions
     block = proof.block if any_block else read_block(sizes[-1])
     return run_proofs(
         *(console, system, question.rule, block, question.prove, question.out),
-        question.time_limit,
+        *(question.time_limit, question.certificate),
     )
 
 

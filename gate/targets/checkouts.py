@@ -5,20 +5,26 @@ version. So a folder on the path has what the metadata of an installed package w
 """
 
 import os
+import re
+import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
 
 from ...model.errors import InputError
 from ...spec.systems import SYSTEMS, part
 from ..files.writing import write
+from ..processes.watchdog import run_watched
 from .supported_releases import CHECKOUT, Package, Release
 
 VERSION = "0+checkout"
+ANY_LATER = "9999"  # a version
 
 
 def read_project(file: Path) -> dict[str, Any]:
@@ -71,6 +77,8 @@ class Checkout:
         revisions: what newer code is compared with, and older code; None if no adapter drives it.
         supported: the supported code, in words.
         package: whose next release it is, and in whose environment it runs; None if it needs none.
+        by_version: newer code is compared as a release of its version is, and with the newest
+            revision if the checkout does not say its version.
     """
 
     name: str
@@ -81,6 +89,7 @@ class Checkout:
     revisions: tuple[str, str | None]
     supported: str
     package: Package | None = None
+    by_version: bool = False
 
 
 def known_checkouts() -> dict[str, Checkout]:
@@ -144,11 +153,38 @@ def revision_of(checkout: Checkout, folder: str) -> str:
     code = (path / file).read_text(encoding="utf-8", errors="replace")
     newer, older = checkout.revisions
     if words in code:
+        if checkout.package is not None and checkout.by_version:
+            return checkout.package.revision_of(
+                version_in(path, checkout.package.name) or ANY_LATER
+            )
         return newer
     if older is None:
         problem = f"{path} is of a version that is not supported; valid: {checkout.supported}"
         raise InputError("--path", problem)
     return older
+
+
+def version_in(folder: Path, name: str) -> str | None:
+    """Return the version of the code in a folder: by the last tag of its repository, by the
+    metadata beside an unpacked wheel, or by what its build wrote down; None if nothing says it."""
+    found = []
+    if (folder / ".git").exists():
+        words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
+        with suppress(OSError):  # no git
+            described = run_watched(words, stderr=subprocess.DEVNULL).stdout
+            found.append(described.decode(errors="replace").strip().removeprefix("v"))
+    found += [entry.stem.partition("-")[2] for entry in folder.glob(f"{name}-*.dist-info")]
+    with suppress(OSError):
+        build = (folder / name / "_version.py").read_text(encoding="utf-8", errors="replace")
+        found += re.findall(r"^(?:__version__ = )?version = '([^']+)'", build, re.MULTILINE)
+    return next((version for version in found if _is_version(version)), None)
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return bool(Version(text))
+    except InvalidVersion:
+        return False
 
 
 def command_of(checkout: Checkout, folder: str) -> tuple[list[str], dict[str, str]]:

@@ -13,11 +13,12 @@ import contextlib
 import hashlib
 import importlib.util
 import mmap
+import operator
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -152,14 +153,71 @@ def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
 
 
 def entered(folder: Path) -> list[Entered]:
-    """Return what the processes of a target have entered, by module."""
+    """Return what the processes of a target have entered, by module; folders in it count, too."""
     found = []
-    for file in folder.iterdir():
+    for file in _files(folder):
         probes, separator, words = file.read_bytes().partition(b"/")  # a probe is 0 or 1
-        if separator and "." not in file.name:
+        if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             found.append(Entered(f"/{path}", module, probes))
-    return sorted(found)
+    return united(found)
+
+
+def united(*parts: Iterable[Entered]) -> list[Entered]:
+    """Return what was entered in any part, by module."""
+    found: dict[tuple[str, str], bytes] = {}
+    for path, module, probes in chain(*parts):
+        found[path, module] = _either(found.get((path, module), b""), probes)
+    return sorted(Entered(*key, probes) for key, probes in found.items())
+
+
+class Interval:
+    """Tells what a target's processes enter between two calls of `take`, in one folder.
+
+    Leaving it gives the folder all of it back: what the folder says in the end is as without it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._all: dict[Path, bytes] = {}
+
+    def __enter__(self) -> "Interval":
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file, probes in self._all.items():
+            _write(file, _either(_probes(file), probes))
+
+    def take(self) -> list[Entered]:
+        """Return what was entered since the last call. No process of the target may be at work."""
+        since = entered(self._folder)
+        for file in _files(self._folder):
+            probes = _probes(file)
+            self._all[file] = _either(self._all.get(file, b""), probes)
+            _write(file, bytes(len(probes)))
+        return since
+
+
+def _files(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and "." not in file.name]
+
+
+def _probes(file: Path) -> bytes:
+    return file.read_bytes().partition(b"/")[0]
+
+
+def _write(file: Path, probes: bytes) -> None:
+    """Change the file in its place: processes have it mapped."""
+    with file.open("r+b") as opened:
+        opened.write(probes)
+
+
+def _either(some: bytes, others: bytes) -> bytes:
+    """The probes that either passed; of two versions of a file, those of the later one."""
+    if len(some) != len(others):
+        return others
+    return bytes(map(operator.or_, some, others))
 
 
 class _Finder:

@@ -78,7 +78,11 @@ def probe(request: ProbeRequest) -> Capabilities:
             capabilities = Capabilities(plainest.started)
         fixed = {**_features(request, plainest, capabilities), **request.fixed}
         if not capabilities.scales:
-            _kinds(request, plainest.base, fixed, capabilities)
+            kinds = refused_kinds(request, plainest.base, fixed)
+            capabilities.refused_kinds = frozenset(kinds)
+            capabilities.left_out += [
+                f"{kind}: left out, the target refuses it: {why}" for kind, why in kinds.items()
+            ]
         capabilities.scales.append(scale)
         capabilities.shows |= plainest.started.shows
         capabilities.fixed[scale] = fixed
@@ -197,18 +201,20 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
     return fixed | instead
 
 
-def _kinds(request: ProbeRequest, base: Config, fixed: Config, capabilities: Capabilities) -> None:
-    """Note the kinds of configuration that the target refuses."""
+def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[str, str]:
+    """Return the kinds of configuration that the target refuses, each with why; `base` is one that
+    it takes, and where a key is `fixed`, that decides and not the kind."""
+    refused = {}
     for kind, values in scales_of(request.system).kinds.items():
         if values.keys() & fixed.keys():
-            continue  # what is fixed decides, not the kind
+            continue
         try:
             _start(request, {**base, **values})
         except InputError:  # not of this revision
             continue
         except ConfigRefused as refusal:
-            capabilities.refused_kinds |= {kind}
-            capabilities.left_out.append(f"{kind}: left out, the target refuses it: {refusal}")
+            refused[kind] = str(refusal)
+    return refused
 
 
 def _start(request: ProbeRequest, values: Config) -> Started:

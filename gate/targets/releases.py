@@ -139,6 +139,11 @@ def cache_folder() -> Path:
     return user_cache_path("schedproof").absolute()
 
 
+def code_of(release: Release) -> Path:
+    """Return the folder that has the package of an installed release, or of a checkout."""
+    return release.folder or cache_folder() / f"{release.name}-{release.version}"
+
+
 def checkout_at(folder: Path, revision: str, name: str) -> Path:
     """Return a folder of the cache with the files of a revision of the repository in `folder`.
 

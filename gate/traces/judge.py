@@ -215,10 +215,12 @@ class TraceJudge:
         assert self._of is not None
         run.broken, run.line = broken, line
         self._of.broken_runs += 1
-        first = broken[0].rule
+        first = broken[0]
         for one in broken:
             place = First(
-                run.number, line, one.step, one.message, None if one.rule == first else first
+                *(run.number, line, one.step, one.message),
+                consequence_of=None if one.rule == first.rule else first.rule,
+                by_adapter=first.by_adapter or one.by_adapter,
             )
             self._of.note(one.rule, place)
         self._broke(run)

@@ -89,7 +89,8 @@ def print_broken(console: Console, run: TraceRun) -> None:
     """The rule, the place in the file, the numbers, the requests, and the steps before."""
     begun, (first, *others) = run.begun, run.broken
     rule = next(one for one in load(begun.system, begun.revision) if one.id == first.rule)
-    console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
+    word = "ADAPTER" if first.by_adapter else "BROKEN"
+    console.print(f"[red]{word}[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for words in (
         f"  rule:     {rule.says}",
         f"  source:   {rule.source}",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,8 @@ FORMAT = "schedproof/trace@1"
 class First(NamedTuple):
     """Where a rule broke first: run and line of the file from 1, step of the run from 0.
 
-    `consequence_of` is the rule that broke before it in the same step.
+    `consequence_of` is the rule that broke before it in the same step. `by_adapter`: only the
+    adapter that recorded the trace can have done this, or what broke before it.
     """
 
     run: int
@@ -28,6 +29,7 @@ class First(NamedTuple):
     step: int
     message: str
     consequence_of: str | None
+    by_adapter: bool = False
 
 
 @dataclass
@@ -64,9 +66,10 @@ class Judged:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """A rule broke; a break of its own says more than one beside another."""
+        """A rule broke; what the scheduler did says more than what the adapter did, and a break of
+        its own more than one beside another."""
         known = self.first.get(rule)
-        if known is None or (known.consequence_of and not place.consequence_of):
+        if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place
 
     def verdicts(self, explained: bool) -> tuple[RuleVerdict, ...]:
@@ -80,10 +83,12 @@ class Judged:
     def _verdict(self, rule: Rule) -> RuleVerdict:
         stakes = self.exercised[rule.id]
         if rule.id in self.first:
-            run, line, step, message, after = self.first[rule.id]
-            where = f"run {run}, line {line}: {message}"
+            run, line, step, message, after, by_adapter = self.first[rule.id]
+            where = f"{'ADAPTER: ' * by_adapter}run {run}, line {line}: {message}"
+            status: Literal["inconclusive", "violated"]
+            status = "inconclusive" if by_adapter else "violated"
             return RuleVerdict(
-                rule.id, "violated", step, None, where, consequence_of=after, exercised=stakes
+                rule.id, status, step, None, where, consequence_of=after, exercised=stakes
             )
         if rule.planned:
             return RuleVerdict(rule.id, "planned", message=rule.planned)
@@ -98,6 +103,10 @@ class Judged:
         if stakes == 0:
             return RuleVerdict(rule.id, "not_exercised", message=rule.witness)
         return RuleVerdict(rule.id, "held", exercised=stakes)
+
+
+def _says_little(place: First) -> tuple[bool, bool]:
+    return place.by_adapter, place.consequence_of is not None
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -202,11 +202,11 @@ def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
-    waited = history.step - since
-    if name in step.scheduled or waited < allowance:
+    if name in step.scheduled or history.step - since < allowance:
         return None
     return (
-        f"{name} is first in line since step {since}: {waited} steps, at most {allowance} allowed"
+        f"{name} is first in line since step {since}, and must be scheduled by step "
+        f"{since + allowance}, {allowance} steps later"
     )
 
 

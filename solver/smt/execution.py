@@ -5,7 +5,8 @@ them, both branches are followed if both are possible. So what is proven of the 
 the code, and a search that puts the paths together (`merged`) searches the code.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
@@ -13,6 +14,7 @@ import z3
 
 from .numbers import Numbers
 
+FEW = 16  # values that a number may have where code wants an index
 PATIENCE = 2_000  # milliseconds to find out whether a branch is possible; then it is followed
 MAX_PATHS = 256  # of a function whose paths are put together
 MAX_ANSWERS = 250  # on one path; a loop that runs as often as a symbol says has no end
@@ -185,6 +187,13 @@ class Number:
     def __bool__(self) -> bool:
         return self.run.answer(self.of != 0)
 
+    def __index__(self) -> int:
+        """A path of its own for each value: for slices and ranges, of few."""
+        for value in range(FEW + 1):
+            if self.run.answer(self.of == value):
+                return value
+        raise OverflowError(f"{self.of} may be beyond {FEW}, or negative")
+
     def __eq__(self, other: object) -> Truth:  # type: ignore[override]
         return Truth(self.run, self.of == bare(other))
 
@@ -241,3 +250,22 @@ def paths(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Iterator[Path
             result = bool(result)
         yield Path(run.conditions, bare(result))
         waiting += run.others
+
+
+def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
+    """Return facts that have no solution if the claim holds of the result of every path."""
+    wrong = [z3.And(*path.conditions, z3.Not(claim(path.result))) for path in taken]
+    return [*numbers.facts, z3.Or(wrong)]
+
+
+@contextmanager
+def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
+    """Put stubs in the place of what a module of the model calls, while its code runs."""
+    before = {name: getattr(module, name) for name in stubs}
+    try:
+        for name, stub in stubs.items():
+            setattr(module, name, stub)
+        yield
+    finally:
+        for name, own in before.items():
+            setattr(module, name, own)

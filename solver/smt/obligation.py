@@ -1,9 +1,11 @@
 """Questions to a solver, obligations (claims that must have no solution), and proofs of rules."""
 
 import importlib.util
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import z3
@@ -19,6 +21,7 @@ class ScenarioPair(NamedTuple):
 
 
 Answer = Literal["sat", "unsat", "unknown"]
+SECOND = 30.0  # seconds of cvc5 for one claim of a certificate
 PATIENCE = 5.0  # seconds of Z3 for one claim; then the second solver gets it
 
 
@@ -45,16 +48,35 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
     """Return the answer of cvc5; "unknown" if it is not installed."""
     if importlib.util.find_spec("cvc5") is None:
         return "unknown"
-    import cvc5
+    return asked_of_cvc5(in_smt_lib(facts), seconds)[0]
 
+
+def in_smt_lib(facts: list[Any]) -> str:
+    """Return the question whether all facts can hold together, without its last command."""
     question = z3.Solver()
     # Simplified, since SMT-LIB has no `and` and no `or` of nothing.
     question.add([z3.simplify(fact) for fact in facts])
+    text: str = question.sexpr()
+    return f"(set-logic QF_NIA)\n{text}\n"
+
+
+# Proofs without steps that are trusted as they are.
+WITH_PROOF = {
+    "produce-proofs": "true",
+    "proof-format-mode": "alethe",
+    "proof-granularity": "dsl-rewrite",
+}
+
+
+def asked_of_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer, str]:
+    """Return the answer of cvc5 and, with `prove`, its proof of "unsat" in Alethe."""
+    import cvc5
+
     solver = cvc5.Solver()
     solver.setOption("tlimit-per", str(int(1000 * seconds)))
-    solver.setOption("nl-ext-tplanes", "true")
+    for name, value in (WITH_PROOF if prove else {"nl-ext-tplanes": "true"}).items():
+        solver.setOption(name, value)
     parser = cvc5.InputParser(solver)
-    text = "(set-logic QF_NIA)\n" + question.sexpr() + "\n"
     parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, "obligation")
     while True:
         command = parser.nextCommand()
@@ -62,7 +84,13 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
             break
         command.invoke(solver, parser.getSymbolManager())
     result = solver.checkSat()
-    return "sat" if result.isSat() else "unsat" if result.isUnsat() else "unknown"
+    if not result.isUnsat():
+        return "sat" if result.isSat() else "unknown", ""
+    if not prove:
+        return "unsat", ""
+    [proof] = solver.getProof()
+    written = solver.proofToString(proof, cvc5.ProofFormat.ALETHE)
+    return "unsat", written if isinstance(written, str) else written.decode()
 
 
 @dataclass(frozen=True)
@@ -70,20 +98,25 @@ class Obligation:
     """One lemma.
 
     `sentence` holds if `claim` has no solution. `guard`, the same lemma with something taken away,
-    must have one.
+    must have one. `code` names the functions of the model that the claim runs on symbols, by
+    MODULE.FUNCTION below `model`; empty for arithmetic alone.
     """
 
     name: str
     sentence: str
     claim: Callable[[], list[Any]]
     guard: Callable[[], list[Any]]
+    code: tuple[str, ...] = ()
 
 
 class RuleProof(NamedTuple):
     """A question about a rule.
 
     Attributes:
-        question: one sentence, with its answer.
+        question: one sentence.
+        answer: what follows if every lemma is proven.
+        assumes: sentences that the answer relies on and no lemma shows.
+        tested: what of the code no lemma is about.
         obligations: returns the lemmas, for blocks of so many tokens (None: of any size).
         counterexamples: by what a replay shows, a function that makes the scenario; at production
             scale, or as small as possible.
@@ -91,9 +124,21 @@ class RuleProof(NamedTuple):
     """
 
     question: str
+    answer: str
+    assumes: tuple[str, ...]
+    tested: str
     obligations: Callable[[int | None], list[Obligation]]
     counterexamples: Mapping[str, Callable[[], Scenario | ScenarioPair | None]] = {}
     block: int | None = None
+
+
+class Certified(NamedTuple):
+    """What the second solver says of a claim and of its guard; `holes`: steps of its proof that it
+    gives no reason for, None without a proof."""
+
+    claim: Answer
+    guard: Answer
+    holes: int | None
 
 
 @dataclass(frozen=True)
@@ -104,6 +149,8 @@ class Discharged:
         status: "proven", "refuted", "unknown", or "unguarded": its guard holds as well, so the
             lemma says nothing.
         by: the solver that decided the claim.
+        code: functions of the model that the claim runs, as in `Obligation`.
+        certified: what the second solver said, where a certificate is written.
     """
 
     name: str
@@ -111,19 +158,49 @@ class Discharged:
     status: str
     seconds: float
     by: str
+    code: tuple[str, ...] = ()
+    certified: Certified | None = None
 
 
-def discharge(obligations: Iterable[Obligation]) -> Iterator[Discharged]:
+def discharge(
+    obligations: Iterable[Obligation], certificate: Path | None = None
+) -> Iterator[Discharged]:
+    """Decide each lemma and its guard; `certificate`: a folder that both are written to."""
     for obligation in obligations:
         began = time.monotonic()
-        answer, by = _decided(obligation.claim())
+        claim = obligation.claim()
+        answer, by = _decided(claim)
         status = {"unsat": "proven", "sat": "refuted", "unknown": "unknown"}[answer]
+        certified, guard = None, None
         if answer == "unsat":
-            against, _ = _decided(obligation.guard())
+            guard = obligation.guard()
+            against, _ = _decided(guard)
             if against != "sat":
                 status = "unguarded" if against == "unsat" else "unknown"
         spent = time.monotonic() - began
-        yield Discharged(obligation.name, obligation.sentence, status, spent, by)
+        if certificate is not None:
+            certified = certify(obligation, claim, guard, certificate)
+        named = obligation.name, obligation.sentence
+        yield Discharged(*named, status, spent, by, obligation.code, certified)
+
+
+def certify(
+    obligation: Obligation, claim: list[Any], guard: list[Any] | None, folder: Path
+) -> Certified:
+    """Write the claim, its guard (None: not decided) and the second solver's proof of the claim."""
+    name, end = obligation.name, "(check-sat)\n"
+    about = "".join(f"; {line}\n" for line in textwrap.wrap(obligation.sentence, 96))
+    text = about + in_smt_lib(claim)
+    (folder / f"{name}.smt2").write_text(f"; expected: unsat\n{text}{end}", encoding="utf-8")
+    second: Answer = "unknown"
+    if guard is not None:
+        weaker = f"; expected: sat (the guard of {name})\n{in_smt_lib(guard)}{end}"
+        (folder / f"{name}.guard.smt2").write_text(weaker, encoding="utf-8")
+        second, _ = asked_of_cvc5(in_smt_lib(guard), SECOND)
+    answer, proof = asked_of_cvc5(text, SECOND, prove=True)
+    if proof:
+        (folder / f"{name}.alethe").write_text(proof, encoding="utf-8")
+    return Certified(answer, second, proof.count(":rule hole") if proof else None)
 
 
 def _decided(facts: list[Any]) -> tuple[Answer, str]:

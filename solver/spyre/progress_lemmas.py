@@ -47,7 +47,10 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
     """Everything that has to be shown, in the argument's order, for blocks of 64 and chunks of
     512."""
     return [
-        Obligation(name, sentence, partial(lemma, revision, 0), partial(lemma, revision, 1))
+        Obligation(
+            *(name, sentence, partial(lemma, revision, 0), partial(lemma, revision, 1)),
+            code=CODE.get(name, ()),
+        )
         for name, (sentence, lemma) in LEMMAS.items()
     ]
 
@@ -284,4 +287,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         "No rank is beyond the chunks of max_model_len and twice its tokens.",
         _rank_is_bounded_by_model_length,
     ),
+}
+CODE: dict[str, tuple[str, ...]] = {
+    "waiting_request_prevents_idling": ("spyre.documented.decide",),
+    "only_first_in_line_starts": ("spyre.documented.candidate",),
+    "decode_step_brings_end_nearer": ("spyre.scheduler.complete",),
+    "chunk_brings_decoding_nearer": ("spyre.documented.next_chunk",),
+    "first_in_line_starts_at_rank_zero": ("spyre.documented.candidate",),
 }

@@ -5,7 +5,8 @@ can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` 
 `PROOFS` has the other rules.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ...model.spyre import documented
 from ...model.spyre.model import REVISIONS
@@ -14,11 +15,14 @@ from ..smt.obligation import Obligation, RuleProof
 from . import (
     admission_lemmas,
     chunk_lemmas,
+    code_lemmas,
+    fairness_lemmas,
     formula_lemmas,
     length_lemmas,
     pausing_lemmas,
     peak_lemmas,
     progress_lemmas,
+    promise_lemmas,
     reservation_lemmas,
 )
 from .admission_sequences import Setting
@@ -72,10 +76,23 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     ]
 
 
+def _both(*lemmas: Callable[[int | None], list[Obligation]]) -> Any:
+    return lambda block: [lemma for found in lemmas for lemma in found(block)]
+
+
+_BLOCKS = "the code runs with blocks of the size that is set, 64 tokens for any size"
+_CHUNKS_OF = "chunks of eight blocks"
 _LENGTH = RuleProof(
-    "Does max_model_len need a constraint? Not in whole blocks, where the front door keeps it; "
-    "and otherwise the constraint does not keep it.",
-    length_lemmas.obligations,
+    "Does max_model_len need a constraint?",
+    "Not in whole blocks, where the front door keeps it; and otherwise the constraint does not "
+    "keep it.",
+    (
+        f"{_BLOCKS}, in {_CHUNKS_OF}",
+        "the constraint is about two decoding requests at most, a tkv about two",
+        "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
+    ),
+    "release 2.1.2's answer to a request that is alone",
+    _both(length_lemmas.obligations, code_lemmas.lengths),
     {
         "max_model_len is no multiple of the block: accepted, and beyond it": lambda: (
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
@@ -89,8 +106,15 @@ _LENGTH = RuleProof(
     },
 )
 _RESERVATION = RuleProof(
-    "Are ever more blocks promised than are free? No.",
-    reservation_lemmas.obligations,
+    "Are ever more blocks promised than are free?",
+    "No.",
+    (
+        f"{_BLOCKS}, in chunks of two blocks; a request holds two at most, and finds one",
+        "requests that decode together grow one after the other",
+        "no other constraint refuses: what is refused promises nothing",
+    ),
+    "which blocks a hit finds, and how publishing names them (ALL-R09)",
+    _both(reservation_lemmas.obligations, promise_lemmas.obligations),
     {
         "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)
@@ -98,8 +122,15 @@ _RESERVATION = RuleProof(
     },
 )
 _PAUSING = RuleProof(
-    "Can paused requests starve? Not by each other; by prefills that go before them.",
-    pausing_lemmas.obligations,
+    "Can paused requests starve?",
+    "Not by each other; by prefills that go before them.",
+    (
+        "the code runs with up to three requests; that it does the same with any number, and the "
+        "count of steps, is arithmetic",
+        "the limit lets any batch stay, or not, but every request that is alone",
+    ),
+    "nothing else of the code",
+    _both(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
         "one-token requests go before a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
@@ -107,8 +138,11 @@ _PAUSING = RuleProof(
     },
 )
 _CHUNKS = RuleProof(
-    "Do the chunks of every prompt, behind any prefix hit, meet and end with it? Yes.",
-    chunk_lemmas.obligations,
+    "Do the chunks of every prompt, behind any prefix hit, meet and end with it?",
+    "Yes.",
+    (f"{_BLOCKS}, in {_CHUNKS_OF}", "a hit is whole blocks, and leaves the last token"),
+    "the blocks that a chunk writes (SPY-R56, SPY-R57)",
+    _both(chunk_lemmas.obligations, code_lemmas.chunks),
     {
         "a hit on blocks that were counted, not computed (ALL-R08, 2.1.2 and 2.5.2)": lambda: (
             chunk_lemmas.hit_on_uncomputed(64, 8)
@@ -118,8 +152,14 @@ _CHUNKS = RuleProof(
 
 _PROGRESS = RuleProof(
     "How long does the first in line wait, on revision sound, without prefix caching and with a "
-    "pool that is not bounded? No longer than the work before it, at most the chunks of "
-    "max_model_len and twice its tokens. On 2.5.2 it is passed by.",
+    "pool that is not bounded?",
+    "No longer than the work before it, at most the chunks of max_model_len and twice its tokens. "
+    "On 2.5.2 it is passed by.",
+    (
+        "the code runs with blocks of 64 and chunks of 512",
+        "one request that decodes stands for all, and two for all that wait",
+    ),
+    "prefix caching, and a pool that is bounded",
     progress_lemmas.obligations,
     {
         "refused by the volume, and passed by (ALL-R05, 2.5.2, pausing off)": (

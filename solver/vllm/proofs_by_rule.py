@@ -1,10 +1,13 @@
 """How rules of vLLM's scheduler are decided: what is proven, what is refuted."""
 
+from collections.abc import Callable
 from functools import partial
 
 from ..smt.obligation import Obligation, RuleProof
-from . import admission_lemmas, budget_lemmas, progress_lemmas
+from . import admission_lemmas, budget_lemmas, code_lemmas, progress_lemmas
 from .anomalies import KNOBS, Knob, anomaly
+
+Lemmas = Callable[[int | None], list[Obligation]]
 
 TURNED: dict[Knob, str] = {
     "max_num_seqs": "max_num_seqs lowered by one",
@@ -22,25 +25,51 @@ NEVER_PREEMPTED = (
 
 def never_preempted(block: int | None = None) -> list[Obligation]:
     """When no request is preempted, whatever the requests: one slot, or room for all."""
-    return [one for one in admission_lemmas.obligations(block) if one.name in NEVER_PREEMPTED]
+    arithmetic = [one for one in admission_lemmas.obligations(block) if one.name in NEVER_PREEMPTED]
+    return arithmetic + code_lemmas.never_preempted(block)
 
+
+def _both(arithmetic: Lemmas, code: Lemmas) -> Lemmas:
+    return lambda block: [*arithmetic(block), *code(block)]
+
+
+_SWITCHED_OFF = "drafts, steps in flight, connectors and encoders are switched off"
+_BLOCKS = (
+    "the code runs with blocks of the size that is set, 16 tokens for any size, and at most three "
+    "blocks that a request hits or takes at once"
+)
+_LOOPS = (
+    "the loops over requests run with up to three; that they do the same with any number is "
+    "arithmetic"
+)
 
 _BUDGET = RuleProof(
-    "Can a step compute more than its budget, or a request less or more than its share? No.",
-    budget_lemmas.obligations,
+    "Can a step compute more than its budget, or a request less or more than its share?",
+    "No.",
+    (_SWITCHED_OFF, _LOOPS, "the pool may refuse any request, but not one that is alone"),
+    "which requests an observation shows, and in which order",
+    _both(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Is a request admitted that could not finish alone, or one kept out that could? No.",
-    admission_lemmas.obligations,
+    "Is a request admitted that could not finish alone, or one kept out that could?",
+    "No.",
+    (_SWITCHED_OFF, _BLOCKS),
+    "the share of the watermark in blocks, and which blocks a hit finds",
+    _both(admission_lemmas.obligations, code_lemmas.admission),
 )
 _PROGRESS = RuleProof(
-    "Can requests that the front door lets in block each other for ever? No; first come, first "
-    "served a request waits for no more than (requests before it) x max_model_len steps.",
-    progress_lemmas.obligations,
+    "Can requests that the front door lets in block each other for ever?",
+    "No; first come, first served a request waits for no more than (requests before it) x "
+    "max_model_len steps.",
+    (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
+    "the order in which a queue by priority keeps requests that arrive",
+    _both(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
-    "Does a knob against preemption never lead to more of it? It may, each of the three; with one "
-    "slot, or room for all, no request is preempted.",
+    "Does a knob against preemption never lead to more of it?",
+    "With one slot, or room for all, no request is preempted. Otherwise it may, each of the three.",
+    (_SWITCHED_OFF, _BLOCKS, "no request holds more than its own blocks: shared ones only help"),
+    "that max_num_seqs requests of max_model_len never need more than the pool",
     never_preempted,
     {f"{TURNED[knob]}: more preemptions": partial(anomaly, knob) for knob in KNOBS},
 )

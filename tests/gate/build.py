@@ -39,6 +39,16 @@ class Release(Toy):
     decides_as = "2.5.2"
 
 
+class PlansItsPool(ModelTarget):
+    """Starts only with a pool that holds a request of max_model_len."""
+
+    def start(self, system, revision, config):
+        pool = (config["num_blocks"] or 10**6) * config["block_size"]
+        if pool < config["max_model_len"]:
+            return {"ok": False, "error": "config", "message": "$.config.num_blocks: too few"}
+        return super().start(system, revision, config)
+
+
 class Ghosts(Toy):
     """No request waits but a stranger (against ALL-R03), once `crowd` requests run."""
 

@@ -4,28 +4,35 @@ Import this once the fault is planted (`planting`): it judges by the models that
 beside. An answer is (engine, found, seconds, how).
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
+from schedproof.gate.files.scenario_file import scenario_json, scenario_of
 from schedproof.gate.judging.profiles import PROFILES
 from schedproof.model.errors import InputError
 from schedproof.model.faults import ConfigRefused
+from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.registry import LOCKSTEP, applies
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.properties.shrinking.shrink import shrink
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.systems import explored_systems, space_of
 from schedproof.spec.catalogue import Rule, load
 from schedproof.tests.mutants.faults import Fault
 from schedproof.tests.mutants.targets import Release
 
+RUNS = Path(__file__).resolve().parent / "runs"
 WITNESS_SEEDS = 4
 SHORT = 60  # steps
 SECONDS = 60.0  # of processor time, for the explorer and one fault
@@ -46,17 +53,51 @@ def rules_for(fault: Fault, *, alone: bool) -> list[Rule]:
 
 
 def by_seeds(fault: Fault, target: Any) -> Answer:
-    """Found if the fault's rule, alone, is broken by a run that a gate begins with: one of the seed
-    corpus, or a short built-in scenario."""
+    """Found if the fault's rule, alone, is broken by the run that is kept for it, or by a run that
+    a gate begins with: one of the seed corpus, or a short built-in scenario."""
+    began, short = time.monotonic(), [*by_length(fault.system).values()]
+    runs = [
+        *kept_run(fault),
+        *seed_corpus(fault.system, "small").values(),
+        *(scenario for scenario in short if longest(scenario) <= SHORT),
+    ]
+    for number, scenario in enumerate(runs, start=1):
+        if breaks(fault, target, scenario):
+            return "seeds", True, time.monotonic() - began, f"{number} runs"
+    return "seeds", False, time.monotonic() - began, f"not in {len(runs)} runs"
+
+
+def breaks(fault: Fault, target: Any, scenario: Scenario) -> bool:
+    """Whether a run breaks the fault's rule."""
     rules = [rule for rule in rules_for(fault, alone=True) if rule.id not in fault.known]
-    short = [one for one in by_length(fault.system).values() if longest(one) <= SHORT]
-    began, seeds = time.monotonic(), [*seed_corpus(fault.system, "small").values(), *short]
-    for number, scenario in enumerate(seeds, start=1):
-        meant = replace(scenario, revision=fault.revision, expect=None)
-        with suppress(ConfigRefused, InputError):  # an option that the revision does not have
-            if replay(target, meant, rules).broken:
-                return "seeds", True, time.monotonic() - began, f"{number} runs"
-    return "seeds", False, time.monotonic() - began, f"not in {len(seeds)} runs"
+    with suppress(ConfigRefused, InputError):  # an option that the revision does not have
+        run = replace(scenario, revision=fault.revision, expect=None)
+        return bool(replay(target, run, rules).broken)
+    return False
+
+
+def kept_run(fault: Fault) -> list[Scenario]:
+    """The run that `runs/` keeps for a fault that no seed finds."""
+    runs = json.loads((RUNS / f"{fault.system}.json").read_text(encoding="utf-8"))
+    return [scenario_of(runs[fault.label], fault.label)] if fault.label in runs else []
+
+
+def run_to_keep(fault: Fault, target: Any, seeds: Iterable[int]) -> str | None:
+    """A short run that breaks a fault's rule, as JSON; None where no engine finds any."""
+    rules = [rule for rule in rules_for(fault, alone=True) if rule.id not in fault.known]
+    for seed in seeds:
+        search = Search(SearchOptions(target, fault.system, fault.revision, rules, "small"))
+        if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure:
+            return _shortened(fault, target, search.failure[0])
+    for run in _checkups(fault.system, fault.revision, rules, SECONDS) if explorable(fault) else ():
+        if counterexamples := run.result().counterexamples:
+            return _shortened(fault, target, counterexamples[0].scenario)
+    return None
+
+
+def _shortened(fault: Fault, target: Any, scenario: Scenario) -> str | None:
+    short = shrink(scenario, partial(breaks, fault, target), 200)
+    return scenario_json(short) if breaks(fault, target, short) else None
 
 
 def by_hypothesis(

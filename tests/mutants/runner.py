@@ -6,6 +6,7 @@ fault's entry, or is a failure. Agreement: what one engine proves, no other may 
 """
 
 import argparse
+import json
 import multiprocessing
 import sys
 import time
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from importlib import import_module
+from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from schedproof.gate.judging.profiles import set_hypothesis_home
@@ -22,6 +25,7 @@ from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants.faults import Fault, mutants_of, out_of_scope, problems, repaired
 from schedproof.tests.mutants.planting import imported_anew, planted
 
+RUNS = Path(__file__).resolve().parent / "runs"
 PARTS = ("witnesses", "mutants", "known-bugs", "agreement")
 SEEDS = range(12)  # some faults show only where several choices meet: one seed in three finds them
 # Models that break a rule as their release, or document, does.
@@ -128,6 +132,33 @@ def mutant(system: str, number: int, quick: bool) -> list[Result]:
     return [Result(line, verdict(fault, answers), ("mutant", system, fault.rule))]
 
 
+def kept(system: str, number: int) -> tuple[str, str, str | None]:
+    """The run to keep for one fault of a system, with the system and the fault's label; an empty
+    one where a seed finds it."""
+    fault = mutants_of(system)[number]
+    with planted(fault) as target:
+        engines: Any = import_module("schedproof.tests.mutants.engines")
+        in_seeds = engines.by_seeds(fault, target)[1]
+        return system, fault.label, "" if in_seeds else engines.run_to_keep(fault, target, SEEDS)
+
+
+def keep(systems: Iterable[str], jobs: int) -> int:
+    """Keep a run for each fault that no seed finds; 1 if an engine finds none for a fault."""
+    todo = [(kept, (name, n)) for name in systems for n in range(len(mutants_of(name)))]
+    missing = 0
+    for system, label, run in results(todo, jobs):
+        if run is None:
+            print(f"no run for {label}", flush=True)
+            missing += 1
+        elif run:
+            path = RUNS / f"{system}.json"
+            runs = {**json.loads(path.read_text(encoding="utf-8")), label: json.loads(run)}
+            rows = (f"{json.dumps(name)}: {json.dumps(runs[name])}" for name in sorted(runs))
+            path.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+            print(f"kept for {label}", flush=True)
+    return int(missing > 0)
+
+
 def witness(system: str, revision: str, quick: bool) -> list[Result]:
     """Where each rule of a revision that breaks none is exercised."""
     with imported_anew(repaired(system, revision).sources()):
@@ -176,13 +207,13 @@ def tasks(parts: Sequence[str], quick: bool, systems: Iterable[str] = SYSTEMS) -
     return found
 
 
-def results(todo: Sequence[Task], jobs: int) -> Iterator[Result]:
-    """The results as they come, from `jobs` processes."""
+def results(todo: Sequence[Task], jobs: int) -> Iterator[Any]:
+    """What is judged, as it comes, from `jobs` processes."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=set_hypothesis_home)
     try:
         for future in as_completed([pool.submit(work, *args) for work, args in todo]):
-            yield from future.result()
+            yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -224,6 +255,7 @@ def main() -> int:
     parser.add_argument("--system", choices=SYSTEMS, help="plant the faults of this system only")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="one engine that finds it is enough")
+    parser.add_argument("--keep", action="store_true", help="a run for each fault without seed")
     parser.add_argument("--check", action="store_true", help="only whether every entry applies")
     given = parser.parse_args()
     systems: Iterable[str] = [given.system] if given.system else SYSTEMS
@@ -234,7 +266,10 @@ def main() -> int:
         if given.check or stale:
             print(*stale, sep="\n")
             return int(bool(stale))
-    return report(results(tasks(parts, given.quick, systems), given.jobs), parts)
+    if given.keep:
+        return keep(systems, given.jobs)
+    judged = results(tasks(parts, given.quick, systems), given.jobs)
+    return report(chain.from_iterable(judged), parts)
 
 
 if __name__ == "__main__":

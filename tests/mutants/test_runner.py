@@ -1,5 +1,6 @@
 """What is a failure of the suite, and that none passes in silence."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -140,6 +141,19 @@ def test_a_fault_is_found_by_its_rule():
     assert (answer.engine, answer.found) == ("seeds", True)
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_run_is_kept_for_faults_that_exist(system):
+    kept = json.loads((runner.RUNS / f"{system}.json").read_text())
+    assert {*kept} <= {fault.label for fault in mutants_of(system)}
+
+
+def test_a_run_that_is_kept_has_a_fault_which_the_model_itself_has_not():
+    fault = next(one for one in mutants_of("vllm") if engines.kept_run(one))
+    [run] = engines.kept_run(fault)
+    assert not engines.breaks(fault, engines.ModelTarget(), run)
+    assert judge(fault, quick=True)[0].how == "1 runs"
+
+
 @pytest.fixture
 def little(monkeypatch):
     """Little to sample, and one small scope to explore."""
@@ -254,7 +268,7 @@ def test_a_fault_that_cannot_be_planted_is_reported_before_any_is_judged(capsys,
 
 def test_results_come_from_processes():
     easy = next(n for n, one in enumerate(mutants_of("spyre")) if one.rule == "SPY-R14")
-    [found] = results([(mutant, ("spyre", easy, True))], 1)
+    [[found]] = results([(mutant, ("spyre", easy, True))], 1)
     assert (found.fault, found.proves) == (None, ("mutant", "spyre", "SPY-R14"))
 
 

@@ -9,6 +9,7 @@ import pytest
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.trace_file import Source, read_trace
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
+from schedproof.tools import answers
 from schedproof.tools.follow import files_naming, places_naming
 from schedproof.tools.hidden_fields import accusations
 from schedproof.tools.house import ROOT, sources
@@ -137,3 +138,9 @@ def test_every_configuration_is_listed_with_an_answer_for_each_rule():
         assert (join == "not asked") == bool(one.pausing)
         for answer in {join, limit} - {"not asked"}:
             assert re.match(r"proven \(|`\w+` fails: a run of \d requests \(", answer), answer
+
+
+@pytest.mark.parametrize("system", answers.TABLES)
+def test_the_page_says_of_each_proof_which_code_it_is_about_and_what_it_assumes(system):
+    made = "\n".join(answers.TABLES[system]())
+    assert table_in(answers.PAGE, f"{answers.TOOL}: {system}") == made

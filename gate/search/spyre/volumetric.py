@@ -32,7 +32,7 @@ from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
-from ..proofs import blocks_of, lemma_line
+from ..proofs import blocks_of, certified, lemma_line
 from ..question import OwnQuestions, Question
 from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
@@ -65,6 +65,7 @@ class Asking:
     out: Path
     time_limit: float
     also: tuple[str, Target] | None = None
+    certificate: Path | None = None
 
     def say(self, line: str) -> None:
         output.say(self.console, line)
@@ -90,7 +91,8 @@ def answer(console: Console, question: Question) -> int:
     with counterexample.opened_beside(console, question.target, "spyre") as also:
         block = None if any_block else setting.block
         asking = Asking(
-            *(console, question.rule, setting, block, question.out, question.time_limit, also)
+            *(console, question.rule, setting, block, question.out, question.time_limit, also),
+            certificate=question.certificate,
         )
         if question.prove:
             return run_proof(asking)
@@ -338,17 +340,23 @@ def run_proof(asking: Asking) -> int:
     if not setting.pauses and setting.formula not in CHECKS:
         for line in TERMS:
             asking.say(line)
-    failed, title, began = 0, "", time.monotonic()
+    lemmas, title, began = list[Discharged](), "", time.monotonic()
+    asked = (*_asked(asking), asking.certificate)
     try:
-        for group, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+        for group, one in bounded(asking.time_limit, _discharged, *asked):
             if group != title:
                 title = group
                 asking.say(f"{title}:")
             asking.say(lemma_line(one))
-            failed += one.status != "proven"
+            lemmas.append(one)
     except Unanswered as why:
         asking.say(f"inconclusive: {why}")
         return INCONCLUSIVE
+    if asking.certificate is not None:
+        code = certified(asking.say, lemmas, asking.certificate)
+        if code != PROVEN:
+            return code
+    failed = sum(one.status != "proven" for one in lemmas)
     if failed:
         asking.say(
             f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
@@ -364,9 +372,11 @@ def _asked(asking: Asking) -> tuple[str, Setting, int | None]:
     return asking.rule, asking.setting, asking.block
 
 
-def _discharged(rule: str, setting: Setting, block: int | None) -> Iterator[tuple[str, Discharged]]:
+def _discharged(
+    rule: str, setting: Setting, block: int | None, certificate: Path | None = None
+) -> Iterator[tuple[str, Discharged]]:
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas):
+        for one in discharge(group.lemmas, certificate):
             yield group.title, one
 
 

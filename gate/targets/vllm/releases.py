@@ -104,4 +104,5 @@ CHECKOUT = Checkout(
     revisions=("documented", None),
     supported="vLLM 0.18.0 or later",
     package=VLLM,
+    by_version=True,
 )

@@ -1,9 +1,11 @@
 """The loop of a campaign: whatever happens on the way, the ledger ends up the same."""
 
+from contextlib import nullcontext
 from itertools import islice
 
 import pytest
 
+from schedproof.gate.campaign import options as campaign_options
 from schedproof.gate.campaign.campaign import run_campaign
 from schedproof.gate.campaign.items import (
     EXAMPLES,
@@ -19,9 +21,13 @@ from schedproof.gate.campaign.items import (
 from schedproof.gate.campaign.ledger import opened, read_ledger
 from schedproof.gate.campaign.options import kinds_of, pairs_of
 from schedproof.gate.processes.executors import DEATHS
+from schedproof.gate.targets.factory import Opened
 from schedproof.gate.targets.scales import scales_of
+from schedproof.model.target import ModelTarget
+from schedproof.properties.vllm import ANY_LENGTH, WITH_THE_NULL_BLOCK
 from schedproof.spec.systems import SYSTEMS
 
+from ..build import PlansItsPool
 from .fake import Erratic, Killed, fake_result, ran
 from .work import content_of
 
@@ -214,6 +220,17 @@ def test_every_system_is_sampled_in_every_scale_and_configuration():
     for configuration in scales_of("vllm").configurations:
         assert any(configuration.changes.items() <= values.items() for values in fixed)
     assert any(not values for values in fixed)  # all that Hypothesis may draw
+
+
+def test_kinds_that_a_target_does_not_start_with_are_avoided(monkeypatch):
+    def of(target):
+        there = nullcontext(Opened(target, lambda: ""))
+        monkeypatch.setattr(campaign_options, "opened", lambda spec: there)
+        kinds = kinds_of("model", [("vllm", "documented")], ("V1-R05",))
+        return {kind.avoid for kind in kinds if kind.scale == "small"}
+
+    assert of(PlansItsPool()) == {(ANY_LENGTH, WITH_THE_NULL_BLOCK)}
+    assert of(ModelTarget()) == {()}
 
 
 def test_a_rule_that_no_revision_of_a_system_has_leaves_the_system_out():

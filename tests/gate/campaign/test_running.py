@@ -25,7 +25,10 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.checking.replay import replay
+from schedproof.properties.vllm import ANY_LENGTH, WITH_THE_NULL_BLOCK
 from schedproof.tests.mutants.targets import TakesForEver
+
+from ..build import PlansItsPool
 
 KIND = Kind(system="nano_vllm", revision="0.2.0", scale="small")
 DOCUMENTED = replace(KIND, revision="documented")
@@ -150,6 +153,24 @@ def test_a_target_that_hangs_is_searched_no_more(monkeypatch):
     assert [failure.rule for failure in found.failures] == ["ALL-R02"]
     assert 0 < found.scenarios < asked.examples
     assert (found.complete, found.failed) == (False, "")
+
+
+class CountsRefusals(PlansItsPool):
+    refused = 0
+
+    def start(self, system, revision, config):
+        reply = super().start(system, revision, config)
+        self.refused += not reply["ok"]
+        return reply
+
+
+@pytest.mark.parametrize("avoid", [(), (ANY_LENGTH, WITH_THE_NULL_BLOCK)])
+def test_what_a_release_does_not_start_with_is_not_drawn(avoid, monkeypatch):
+    target = CountsRefusals()
+    monkeypatch.setattr(running, "target_of", lambda spec: target)
+    kind = Kind(system="vllm", revision="documented", scale="small", avoid=avoid)
+    run_item(Sample(kind=kind, seed=0, examples=20, target="toys:P", rules=("V1-I2",)))
+    assert (target.refused == 0) == bool(avoid)
 
 
 @pytest.mark.slow

@@ -130,6 +130,31 @@ def test_a_wrong_number_is_found_with_its_line(run):
     assert broken["ALL-R07"]["consequence_of"] == "SPY-R26"
 
 
+def test_a_wrong_kind_is_the_records_and_decides_nothing_about_the_scheduler(run):
+    good = recorded(scenario(system="vllm", revision="documented"))
+    wrong = bent(good, 0, lambda step: step.update(kind="decode"))
+    written(Path("t"), good, wrong)
+    result = run("check-trace", "t", "--json", "f.json")
+    assert result.code == 3, result.out
+    assert "ADAPTER ALL-R13 " in result.out
+    [part] = json.loads(Path("f.json").read_bytes())["parts"]
+    [entry] = [one for one in part["rules"] if one["id"] == "ALL-R13"]
+    assert entry["status"] == "inconclusive"
+    assert entry["message"].startswith("ADAPTER: run 2, line ")
+
+
+def test_what_the_scheduler_does_beside_a_wrong_kind_is_its_own(run):
+    good = recorded(scenario(system="vllm", revision="documented"))
+    wrong = bent(good, 0, lambda step: step.update(kind="decode"))
+    lost = bent(wrong, 0, lambda step: step["running"].append("ghost"))
+    written(Path("t"), wrong, lost)
+    result = run("check-trace", "t", "--rule", "ALL-R13,ALL-R03", "--json", "f.json")
+    assert result.code == 1, result.out
+    [part] = json.loads(Path("f.json").read_bytes())["parts"]
+    statuses = {one["id"]: one["status"] for one in part["rules"]}
+    assert statuses == {"ALL-R03": "violated", "ALL-R13": "inconclusive"}
+
+
 def test_it_goes_on_in_the_next_run_and_shows_no_more_than_it_is_asked_for(run):
     good = recorded(scenario())
     bad = bent(good, 4, lambda step: step["running"].append("ghost"))

@@ -1,6 +1,10 @@
 """What a gate says of the code that no run entered."""
 
+import importlib
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +16,20 @@ from schedproof.gate.judging.coverage import (
     coverage_of,
     missed_lines,
     never_entered,
+    only_here,
 )
+from schedproof.gate.judging.events import Found
+from schedproof.gate.judging.judge import _changes as changes_of_target
+from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import TargetInfo
-from schedproof.gate.targets.coverage import places
+from schedproof.gate.reports.outcome import explained
+from schedproof.gate.targets import coverage as probes_of
+from schedproof.gate.targets.coverage import entered, places
+from schedproof.gate.targets.target_spec import TargetSpec, parse_target
 from schedproof.gate.web.coverage import coverage_page
+from schedproof.spec.catalogue import load, select
+
+from ..build import Toy
 
 SOURCE = """class Scheduler:
     def step(self):
@@ -121,3 +135,71 @@ def test_modules_are_compared_with_the_files_of_the_base(tmp_path):
     whole = {"Scheduler.step", "Scheduler.reset", "Scheduler.pause"}
     assert changes.functions == {paths[0]: {"Scheduler.pause"}, paths[1]: whole}
     assert changes_since("x", None, tmp_path, paths[3:] + paths[2:3]).functions == {paths[2]: whole}
+
+
+def test_a_release_is_compared_with_the_release_that_is_its_base(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path))
+    for version, source in (
+        ("0.33.0", SOURCE),
+        ("0.28.0", SOURCE.replace("= True", "= False")),
+    ):
+        file = tmp_path / f"vllm-{version}" / "vllm" / "v1" / "core" / "queue.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(source, encoding="utf-8")
+    path = str(tmp_path / "vllm-0.33.0" / "vllm" / "v1" / "core" / "queue.py")
+    words = f"{path}\0vllm.v1.core.queue".encode()
+    (folder / "release").write_bytes(bytes(len(places(SOURCE))) + words)
+    base = SimpleNamespace(spec=parse_target("vllm==0.28.0"))
+    spec = replace(parse_target("vllm==0.33.0"), coverage=folder)
+    changes = changes_of_target(SimpleNamespace(spec=spec, base=base))
+    assert changes == Changes("vllm==0.28.0", {path: frozenset({"Scheduler.pause"})})
+
+
+def test_lines_that_only_one_run_entered_are_ranges_of_its_files(folder):
+    here = entered(folder)
+    assert only_here(here, here) == ()
+    assert only_here(here, []) == ("engine/sched/scheduler.py:3, 6",)
+    others = [module._replace(probes=module.probes[:1] + bytes(6)) for module in here]
+    assert only_here(here, others) == ("engine/sched/scheduler.py:6",)
+    assert only_here(here, here[:1]) == ("engine/sched/scheduler.py:3, 6",)
+
+
+FAULTY = """def bend(step):
+    running = len(step["running"])
+    if running < 2:
+        return
+    lost = ["ghost"]
+    step["waiting"] = lost
+"""
+
+
+def test_a_fault_names_the_lines_that_the_nearest_runs_without_it_did_not_enter(
+    gate, tmp_path, monkeypatch
+):
+    (probes := tmp_path / "probes").mkdir()
+    (tmp_path / "faulty_scheduler.py").write_text(FAULTY, encoding="utf-8")
+    monkeypatch.setenv(probes_of.VARIABLE, str(probes))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(probes_of, "FINDER", probes_of._Finder())
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.delitem(sys.modules, "faulty_scheduler", raising=False)
+    probes_of.count_packages("faulty_scheduler")
+    target = Toy()
+    target.bend = importlib.import_module("faulty_scheduler").bend  # type: ignore[method-assign]
+    spec = TargetSpec("toy", "factory", module="toy", factory="make", coverage=probes)
+    verdict = judge(gate(target, "ALL-R03", examples=20, spec=spec))
+    [fault] = verdict.faults
+    assert fault.only_here == ("faulty_scheduler.py:5-6",)
+    assert 1 <= fault.nearest <= 12
+    event = next(
+        event
+        for event in gate.events
+        if isinstance(event, Found) and event.finding.scenario == fault.scenario
+    )
+    [rule] = select(load("spyre"), ["ALL-R03"])
+    lines = [line for line in explained(event, rule, fault) if line.startswith("only here: ")]
+    runs = f"the {fault.nearest} nearest runs" if fault.nearest > 1 else "the nearest run"
+    what = f"lines that {runs} without it did not enter"
+    assert lines == [f"only here: faulty_scheduler.py:5-6 ({what})"]
+    whole = {line for file in verdict.coverage.files for line in missed_lines(file.functions[0])}
+    assert whole == set(), "what the gate has entered is still known"

@@ -14,6 +14,7 @@ from schedproof.gate.targets.nano_vllm.releases import CHECKOUT as NANO
 from schedproof.gate.targets.supported_releases import Release, packages
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
+from schedproof.model.systems import revisions_of
 from schedproof.tools import house
 
 VARIABLE = "SCHEDPROOF_NANO_VLLM"
@@ -116,6 +117,38 @@ def test_code_that_publishes_blocks_is_compared_with_the_release_and_older_with_
     assert parse_target("nano-vllm").default_revision() == revision
 
 
+def vllm_checkout(folder):
+    core = folder / "vllm" / "v1" / "core" / "sched"
+    core.mkdir(parents=True)
+    (core / "scheduler.py").write_text("class Scheduler: pass\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("version", "revision"),
+    [("0.19.1", "documented"), ("0.28.0", "0.25"), ("0.31.1.dev7+gabc", "0.31"), ("", "newest")],
+)
+def test_a_checkout_of_vllm_is_compared_as_the_release_of_its_version(tmp_path, version, revision):
+    folder = vllm_checkout(tmp_path)
+    if version:
+        words = f"__version__ = version = '{version}'\n"
+        (folder / "vllm" / "_version.py").write_text(words)
+    newest = revisions_of("vllm")[-1]
+    named = newest if revision == "newest" else revision
+    assert parse_target("vllm", folder).default_revision() == named
+    (folder / "vllm-0.30.0.dist-info").mkdir()
+    assert parse_target("vllm", folder).default_revision() == "0.30"
+
+
+def test_the_last_tag_of_a_checkout_is_its_version(tmp_path):
+    folder = vllm_checkout(tmp_path)
+    (folder / "vllm-0.19.1.dist-info").mkdir()
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"], ["tag", "v0.30.1"]):
+        subprocess.run([*git, *words], check=True)
+    assert parse_target("vllm", folder).default_revision() == "0.30"
+
+
 def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(tmp_path):
     one = checkout(tmp_path / "one")
     command, env = checkouts.command_of(NANO, str(one))
@@ -201,7 +234,7 @@ def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path):
     (core / "scheduler.py").write_text("class Scheduler: pass\n")
     spec = parse_target("vllm", tmp_path)
     assert (spec.text, spec.default_system) == (f"vllm:{tmp_path}", "vllm")
-    assert spec.default_revision() == "documented"
+    assert spec.default_revision() == revisions_of("vllm")[-1]
     assert spec.checkout is not None
     release = checkouts.release_of(packages()["vllm"], spec.checkout, spec.folder)
     assert release == Release("vllm", "checkout", "checkout", tmp_path)

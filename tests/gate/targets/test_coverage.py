@@ -168,3 +168,28 @@ def test_the_probes_of_this_package_are_in_every_kind_of_block():
         if isinstance(node, ast.stmt) and coverage.is_code(node)
     }
     assert {line for _, line in coverage.places(source)} == nodes
+
+
+def test_an_interval_shows_what_was_entered_in_it_and_takes_nothing_away(module, tmp_path):
+    probes = tmp_path / "probes"
+    there = module()
+    there.visited(9)
+    before = passed(probes)
+    with coverage.Interval(probes) as interval:
+        there.never()
+        [since] = interval.take()
+        assert sum(since.probes) == 1
+        [nothing] = interval.take()
+        assert not any(nothing.probes)
+    after = passed(probes)
+    assert (after["visited"], len(after["never"])) == (before["visited"], 1)
+
+
+def test_processes_with_folders_of_their_own_count_as_one(module, tmp_path, monkeypatch):
+    for number, name in (("1", "never"), ("2", "visited")):
+        (folder := tmp_path / "probes" / number).mkdir()
+        monkeypatch.setenv(coverage.VARIABLE, str(folder))
+        vars(module())[name](*[3] * (name == "visited"))
+    entered = passed(tmp_path / "probes")
+    assert entered["never"]
+    assert entered["visited"]

@@ -16,7 +16,7 @@ from schedproof.properties.vllm import ANY_LENGTH, WITH_THE_NULL_BLOCK
 from schedproof.spec.catalogue import load, select
 from schedproof.spec.systems import SYSTEMS
 
-from ..build import Toy
+from ..build import PlansItsPool, Toy
 
 
 class Plain(Toy):
@@ -42,16 +42,6 @@ class NeedsAPool(Toy):
     def start(self, system, revision, config):
         if config["num_blocks"] is None:
             return {"ok": False, "error": "config", "message": "$.config.num_blocks: give a pool"}
-        return super().start(system, revision, config)
-
-
-class PlansItsPool(ModelTarget):
-    """Starts only with a pool that holds a request of max_model_len."""
-
-    def start(self, system, revision, config):
-        pool = (config["num_blocks"] or 10**6) * config["block_size"]
-        if pool < config["max_model_len"]:
-            return {"ok": False, "error": "config", "message": "$.config.num_blocks: too few"}
         return super().start(system, revision, config)
 
 

@@ -215,6 +215,7 @@ def make(): return ModelTarget()
 
 FILE = Path(__file__).with_name("forgetful.py")
 RELEASE = "vllm==0.24.0"
+PLAIN = ("async_scheduling=false", "kv_connector=false", "num_speculative_tokens=0")
 LOOKAHEAD = ("enable_prefix_caching=false", "num_speculative_tokens=2", "num_lookahead_tokens=2")
 
 
@@ -234,8 +235,7 @@ def run(monkeypatch, capfd, tmp_path):
 @pytest.mark.parametrize(
     ("name", "rule", "changes"),
     [
-        ("ForgetsThatNothingRuns", "V1-R07", ("async_scheduling=false",)),
-        ("ForgetsTheWholeSequence", "V1CP-R22", ()),
+        ("ForgetsTheWholeSequence", "V1CP-R22", PLAIN),
         ("ForgetsTheLookahead", "V1CP-R30", LOOKAHEAD),
     ],
 )

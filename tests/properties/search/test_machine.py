@@ -40,8 +40,7 @@ def _search(target, revision="sound", scale="small", known=frozenset()):
 @pytest.mark.slow
 def test_the_documents_own_projection_is_found_to_break_the_limit():
     search = _search(ModelTarget(), "documented", "tight")
-    found = any(run_search(search, 300, seed, 100) for seed in range(3))
-    assert found
+    assert run_search(search, 300, 1, 0)
     scenario, broken = search.failure
     assert broken[0].rule == "SPY-R47"
 
@@ -49,7 +48,7 @@ def test_the_documents_own_projection_is_found_to_break_the_limit():
         again = replay(ModelTarget(), candidate, RULES).broken
         return bool(again) and again[0].rule == "SPY-R47"
 
-    assert len(shrink(scenario, still_breaks, 250).requests) <= 5
+    assert len(shrink(scenario, still_breaks, 100).requests) <= 5
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from schedproof.tools.hostile.bad_target import MISDEEDS
 
 @pytest.mark.slow
 def test_commands_that_read_what_is_spoiled_end_in_a_verdict_or_a_line():
-    told = commands.attacked(inputs=3 * len(commands.COMMANDS), seed=7, jobs=1)
+    told = commands.attacked(inputs=len(commands.COMMANDS), seed=7, jobs=1)
     assert [line for one in told for line in one.wrong] == []
     assert {one.code for one in told} > {0, 2}
 
@@ -40,7 +40,7 @@ def test_a_gate_of_a_bad_target_ends_and_leaves_nothing(misdeed):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.parametrize("work", ["gate of a target that hangs", "campaign"])
+@pytest.mark.parametrize("work", ["gate of a target that hangs"])
 def test_a_command_that_is_killed_leaves_nothing_and_goes_on(work):
     told = kills.attack((work, 2, 7))
     assert told.wrong == []
@@ -55,7 +55,7 @@ def test_the_server_answers_whatever_it_is_asked(monkeypatch, capsys):
 
 
 TRIED = (
-    *(("stdout closed", "rules"), ("all streams closed", "gate"), ("files of 4 KB", "explore")),
+    *(("stdout closed", "rules"), ("all streams closed", "explore"), ("files of 4 KB", "explore")),
     *(("a full disk", "campaign"), ("a read-only folder", "diff --save"), ("no HOME", "doctor")),
     *(("LANG=C, no UTF-8", "show"), ("a folder that is no UTF-8", "replay --trace")),
     *(("two at once", "corpus add"), ("stderr full", "gate that finds")),

@@ -1,0 +1,337 @@
+"""The code of Spyre's scheduler, run on symbols: it does what the other lemmas say of numbers.
+
+The lemmas on chunks, lengths, promises and fairness hold for any number of requests, and are
+arithmetic. Those here, in `promise_lemmas` and in `fairness_lemmas` run the model's own functions
+(`smt.execution`), so that a change of the scheduler makes one of them fail. `admission_lemmas`,
+`formula_lemmas`, `peak_lemmas` and `progress_lemmas` run code themselves.
+
+- `chunks`: the functions that plan a chunk compute what `chunk_lemmas.plan` writes down, and the
+  step that runs a chunk follows the plan.
+- `lengths`: the constraint on max_model_len, the tkv of two members and the front door are those of
+  `length_lemmas`, and a step obeys the constraint.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import z3
+
+from ...model.spyre import blocks as pool_of
+from ...model.spyre import documented, forward, release_2_1_2
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.model import REVISIONS, SpyreModel
+from ...model.spyre.sound import SOUND
+from ...model.spyre.state import Sequence, State
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation
+from . import chunk_lemmas, length_lemmas
+from .symbolic_admission import Joining, Lengths, blocks, length
+
+BLOCK, CHUNK_BLOCKS = 64, 8  # tokens, and blocks, where the lemmas are about any size
+HUGE = 10**9  # a limit that nothing here reaches
+
+
+def chunks(block: int | None) -> list[Obligation]:
+    """What the code does of `chunk_lemmas`; None: for any block, `BLOCK` stands for them."""
+    size = block or BLOCK
+    planned = (
+        "spyre.documented.next_chunk",
+        "spyre.documented.left_padding_blocks",
+        "spyre.documented.chunk_count",
+    )
+    counted = {
+        "sound": "spyre.documented.progress",
+        "2.1.2": "spyre.release_2_1_2.progress",
+        "2.5.2": "spyre.release_2_5_2.progress",
+    }
+    return [
+        Obligation(
+            "chunk_is_planned_as_in_lemmas",
+            "The code plans the chunk of which the lemmas speak.",
+            *both(_chunk_is_planned, size),
+            planned,
+        ),
+        Obligation(
+            "usable_hit_is_as_in_lemmas",
+            "The code takes the usable part of a hit of which the lemmas speak.",
+            *both(_usable_hit),
+            ("spyre.documented.usable_blocks",),
+        ),
+        Obligation(
+            "last_chunk_is_as_in_lemmas",
+            "The last-chunk constraints bind in the last chunk, and in no other.",
+            *both(_last_chunk, size),
+            ("spyre.documented.is_held_to_last_chunk",),
+        ),
+        *(
+            Obligation(
+                f"step_runs_planned_chunk_{name}",
+                "A prefill step computes the planned chunk, and counts it (revision).",
+                *both(_step_runs_chunk, size, name),
+                ("spyre.forward.compute_chunk", code),
+            )
+            for name, code in counted.items()
+        ),
+    ]
+
+
+def lengths(block: int | None) -> list[Obligation]:
+    """What the code does of `length_lemmas`."""
+    size = block or BLOCK
+    return [
+        *(
+            Obligation(
+                f"constraint_is_as_in_lemmas_{members}",
+                "The code's constraint is the one of which the lemmas speak (decoding requests).",
+                *both(_constraint, size, members),
+                ("spyre.documented.fits_model_length",),
+            )
+            for members in (0, 1, 2)
+        ),
+        Obligation(
+            "max_tkv_is_as_in_lemmas",
+            "The max-tkv of two members, and of a prompt that joins, is that of the lemmas.",
+            *both(_joint_tkv, size),
+            ("spyre.documented.max_tkv", "spyre.release_2_1_2.tkv_after_last_chunk"),
+        ),
+        door(size),
+        Obligation(
+            "step_obeys_length_constraint",
+            "No last chunk runs beside another request against the constraint.",
+            *both(_constraint_is_obeyed, size),
+            ("spyre.documented.decide", "spyre.documented.satisfies_last_chunk"),
+        ),
+    ]
+
+
+def both(claim: Callable[..., list[Any]], *size: Any) -> tuple[Any, Any]:
+    """A claim, and its weaker form."""
+    return partial(claim, *size, 0), partial(claim, *size, 1)
+
+
+def config_of(block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any) -> SpyreConfig:
+    lengths = {"max_model_len": HUGE, "max_batch_tkv": HUGE}
+    return SpyreConfig(block_size=block, chunk_size=chunk_blocks * block, **{**lengths, **keys})
+
+
+def make_request(run: SymbolicRun, name: str, **fields: Any) -> Sequence:
+    """A request of the model; expressions become numbers of the run."""
+    given: dict[str, Any] = {"prompt": 1, "max_tokens": 1, "output_len": 1, **fields}
+    for key, one in given.items():
+        given[key] = run.number(one) if z3.is_expr(one) else one
+    return Sequence(id=name, **given)
+
+
+def _any_plan(block: int) -> tuple[Numbers, chunk_lemmas.Plan]:
+    numbers = Numbers()
+    prompt, done = length(numbers, "prompt"), length(numbers, "done", 0)
+    numbers.facts.append(done * block < prompt)
+    return numbers, chunk_lemmas.plan(numbers, (block, CHUNK_BLOCKS), prompt, done * block)
+
+
+def _chunk_is_planned(block: int, more: int) -> list[Any]:
+    numbers, one = _any_plan(block)
+
+    def code(run: SymbolicRun) -> Any:
+        prompt: Any = run.number(one.prompt)
+        chunk = CHUNK_BLOCKS * block
+        start, end = documented.next_chunk(
+            prompt, cast(int, run.number(one.computed)), chunk, block
+        )
+        left = documented.left_padding_blocks(prompt, chunk, block)
+        return [bare(start), bare(end), bare(left), bare(documented.chunk_count(prompt, chunk))]
+
+    def planned(result: list[Any]) -> Any:
+        start, end, left, count = result
+        same = z3.And(start == one.start, end == one.end + more)
+        return z3.And(same, left == one.left, count == one.chunks)
+
+    return holds_on(numbers, list(paths(numbers, code)), planned)
+
+
+def _usable_hit(more: int) -> list[Any]:
+    numbers = Numbers()
+    left, hit = length(numbers, "left", 0), length(numbers, "hit", 0)
+    count = length(numbers, "count")
+
+    def code(run: SymbolicRun) -> Any:
+        asked: Any = (run.number(left), run.number(hit), run.number(count), CHUNK_BLOCKS)
+        return bare(documented.usable_blocks(*asked))
+
+    usable = chunk_lemmas.usable_blocks(numbers, left, hit, count, CHUNK_BLOCKS)
+    return holds_on(numbers, list(paths(numbers, code)), lambda taken: taken == usable + more)
+
+
+def _last_chunk(block: int, more: int) -> list[Any]:
+    numbers, one = _any_plan(block)
+
+    def code(run: SymbolicRun) -> Any:
+        asked = make_request(run, "0", prompt=one.prompt, computed=one.computed)
+        return documented.is_held_to_last_chunk(config_of(block), State(), asked)
+
+    last = one.index == one.chunks - 1 - more
+    return holds_on(numbers, list(paths(numbers, code)), lambda held: last == held)
+
+
+def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
+    """The first chunk, behind any prefix hit, or a later one of which as much is computed."""
+    numbers, one = _any_plan(block)
+    first, revision = z3.Bool("first"), REVISIONS[name]
+    hit = length(numbers, "hit", 0)
+    numbers.facts += [hit <= one.computed, z3.Implies(first, hit == one.computed)]
+    numbers.facts.append(z3.Implies(z3.Not(first), one.computed >= 1))
+
+    def code(run: SymbolicRun) -> Any:
+        asked = make_request(run, "0", prompt=one.prompt, computed=one.computed, prefix_hit=hit)
+        found, covered = asked, []
+
+        def hold(_: Any, holder: Any, tokens: Any, pool: Any) -> Any:
+            covered.append(bare(tokens))
+            return holder, pool
+
+        if starts := bool(Truth(run, first)):
+            asked = asked._replace(computed=0, prefix_hit=0)
+        state = State(waiting=(asked,) if starts else (), running=() if starts else (asked,))
+        with (
+            stubbed(pool_of, admit=lambda config, state, newcomer: (found, state.pool), hold=hold),
+            stubbed(documented, written=lambda *_: []),
+        ):
+            after, seen = forward.compute_chunk(config_of(block), revision, state, asked)
+        alone = len(after.running) == 1 and not after.waiting and len(covered) == 1
+        counted = bare(after.running[0].computed)
+        return bare(seen.scheduled["0"]), bare(seen.left_pad_blocks["0"]), counted, covered, alone
+
+    if name == "sound":
+        counted, held = one.end, one.end
+    else:
+        counted, held = chunk_lemmas.progress(one, hit, name == "2.1.2")
+    share = one.end - z3.If(hit > one.start, hit, one.start) + more
+
+    def follows(result: Any) -> Any:
+        tokens, pad, computed, [covered], alone = result
+        if not alone:
+            return z3.BoolVal(False)
+        return z3.And(tokens == share, pad == one.left, computed == counted, covered == held)
+
+    return holds_on(numbers, list(paths(numbers, code)), follows)
+
+
+class Joined(NamedTuple):
+    """A batch and a newcomer in symbols: tokens and decode steps left."""
+
+    batch: list[tuple[Any, Any]]
+    newcomer: Joining
+
+    @classmethod
+    def make(cls, numbers: Numbers, members: int) -> "Joined":
+        batch = [(length(numbers, "has"), length(numbers, "left")) for _ in range(members)]
+        return cls(batch, Joining(length(numbers, "prompt"), length(numbers, "remaining", 0)))
+
+    def members(self, run: SymbolicRun) -> list[Sequence]:
+        return [
+            make_request(run, str(n), computed=has, max_tokens=left + 1, generated=1)
+            for n, (has, left) in enumerate(self.batch)
+        ]
+
+    def joining(self, run: SymbolicRun) -> Sequence:
+        prompt, remaining = self.newcomer
+        return make_request(run, "new", prompt=prompt, max_tokens=remaining + 1)
+
+
+def _constraint(block: int, members: int, more: int) -> list[Any]:
+    """`more`: max_model_len is a token more than the code has it."""
+    numbers = Numbers()
+    it, longest = Joined.make(numbers, members), length(numbers, "longest")
+    current = length(numbers, "current", 0)
+
+    def code(run: SymbolicRun) -> Any:
+        config = config_of(block, max_model_len=run.number(longest))
+        at = cast(int, run.number(current))
+        return documented.fits_model_length(config, at, it.members(run), it.joining(run))
+
+    fits = length_lemmas.passes(
+        numbers, Lengths(block, None), current, it.batch, it.newcomer, longest + more
+    )
+    return holds_on(numbers, list(paths(numbers, code)), lambda says: fits == says)
+
+
+def _joint_tkv(block: int, more: int) -> list[Any]:
+    numbers = Numbers()
+    one, other = length(numbers, "one"), length(numbers, "other")
+
+    def code(run: SymbolicRun) -> Any:
+        first, second = (cast(int, run.number(tokens)) for tokens in (one, other))
+        batch = documented.max_tkv([first, second], block)
+        return bare(batch), bare(release_2_1_2.tkv_after_last_chunk(first, second, block))
+
+    tkv = length_lemmas.joint_tkv(numbers, Lengths(block, None), one, other) + more
+    return holds_on(
+        numbers, list(paths(numbers, code)), lambda found: z3.And([tkv == own for own in found])
+    )
+
+
+def door(block: int) -> Obligation:
+    return Obligation(
+        "door_refuses_what_lemmas_assume",
+        "The front door lets in exactly what fits in the model's length, the limit and the pool.",
+        *both(_door_refuses, block),
+        ("spyre.model.SpyreModel.refusal",),
+    )
+
+
+def _door_refuses(block: int, more: int) -> list[Any]:
+    numbers = Numbers()
+    prompt, tokens = length(numbers, "prompt"), length(numbers, "tokens")
+    longest, limit, pool = (length(numbers, name) for name in ("longest", "limit", "pool"))
+
+    def code(run: SymbolicRun) -> Any:
+        config = config_of(
+            block,
+            max_model_len=run.number(longest),
+            max_batch_tkv=run.number(limit),
+            num_blocks=run.number(pool),
+        )
+        asked: Any = SimpleNamespace(prompt_len=run.number(prompt), max_tokens=run.number(tokens))
+        return SpyreModel(config, SOUND).refusal(asked) is None
+
+    computed = prompt + tokens - 1
+    held = blocks(numbers, Lengths(block, None), computed)
+    passes = z3.And(computed + more <= longest, computed <= limit, held <= pool)
+    return holds_on(numbers, list(paths(numbers, code)), lambda let_in: passes == let_in)
+
+
+def _constraint_is_obeyed(block: int, unasked: int) -> list[Any]:
+    """Beside a member, whatever the volumetric check says. `unasked`: a chunk that is not the last
+    needs it, too."""
+    numbers = Numbers()
+    it, says = Joined.make(numbers, 1), z3.Bool("says")
+    done = length(numbers, "done", 0)
+    numbers.facts.append(done * block < it.newcomer.prompt)
+
+    def code(run: SymbolicRun) -> Any:
+        newcomer = it.joining(run)
+        newcomer = newcomer._replace(computed=cast(int, run.number(done * block)))
+        members = tuple(it.members(run))
+        waits = bool(Truth(run, done == 0))
+        state = State(
+            waiting=(newcomer,) if waits else (), running=members if waits else (*members, newcomer)
+        )
+        revision = replace(
+            SOUND,
+            fits_model_length=lambda *_: bool(Truth(run, says)),
+            volume_check=lambda *_: bool(Truth(run, z3.Bool("volume"))),
+        )
+        _, decision = revision.decide(config_of(block), revision, state)
+        chosen = decision.kind == "prefill"
+        end = documented.next_chunk(newcomer.prompt, newcomer.computed, CHUNK_BLOCKS * block, block)
+        return chosen, bool(end[1] >= newcomer.prompt) or bool(unasked)
+
+    def obeyed(result: Any) -> Any:
+        chosen, last = result
+        return z3.Or(z3.BoolVal(not (chosen and last)), says)
+
+    return holds_on(numbers, list(paths(numbers, code)), obeyed)

@@ -1,0 +1,178 @@
+"""A release that pauses keeps the order of fairness (SPY-R51, SPY-P01): the code, run on symbols.
+
+A whole step with up to three requests, of which the limit lets any stay, keeps the order that
+`pausing_lemmas` has for any number.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import z3
+
+from ...model.spyre import blocks as pool_of
+from ...model.spyre import release_2_5_2, scheduler
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.model import REVISIONS
+from ...model.spyre.state import State
+from ..smt.execution import SymbolicRun, Truth, holds_on, paths, stubbed
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation
+from .code_lemmas import BLOCK, both, config_of, make_request
+from .symbolic_admission import length
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """What the code does of the lemmas on fairness in `pausing_lemmas`."""
+    step = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
+    found = [
+        Obligation(
+            f"step_keeps_fair_order_{decoding}_{paused}{'_long' * longest}",
+            "The first in order decodes, the paused stay ahead of those behind them, and who "
+            "decodes falls behind them (decoding and paused requests).",
+            *both(_step_keeps_order, decoding, paused, longest),
+            (*step, "spyre.release_2_5_2.settled"),
+        )
+        for decoding, paused, longest in ((1, 1, True), (2, 1, False), (1, 2, False))
+    ]
+    return [
+        *found,
+        *(
+            Obligation(
+                f"code_starts_newcomer_behind_paused_{running}_{paused}",
+                "A request that starts comes behind the paused, and finds a slot (running, "
+                "paused).",
+                *both(_newcomer_joins_behind, running, paused),
+                ("spyre.release_2_5_2.candidate", *step[1:] * (running == 0)),
+            )
+            for running, paused in ((0, 1), (0, 2), (1, 0), (1, 1))
+        ),
+        Obligation(
+            "code_keeps_lone_request",
+            "A request that the front door let in is within the limit alone.",
+            *both(_lone_request_fits),
+            ("spyre.release_2_5_2.fits_limit",),
+        ),
+    ]
+
+
+def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
+    """A limit that lets any batch stay, or not, but every request that is alone."""
+    asked: list[int] = []
+
+    def fits(_: Any, batch: Any) -> bool:
+        asked.append(1)
+        return len(batch) == 1 or bool(Truth(run, z3.Bool(f"fits {len(asked)}")))
+
+    return fits
+
+
+def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: int) -> list[Any]:
+    """`none_paused`: no request is paused after the step."""
+    numbers = Numbers()
+    count = decoding + paused
+    steps = [length(numbers, "steps", 0) for _ in range(count)]
+    generated = [length(numbers, "generated") for _ in range(count)]
+    left = [length(numbers, "left") for _ in range(count)]
+    numbers.facts += [one == 0 for one in steps[:decoding]]
+    numbers.facts += [one >= 1 for one in steps[decoding:]]
+
+    def code(run: SymbolicRun) -> Any:
+        config = config_of(BLOCK, long_output_priority=longest)
+        everyone = tuple(
+            make_request(
+                run,
+                str(n),
+                paused_steps=steps[n],
+                generated=generated[n],
+                max_tokens=generated[n] + left[n],
+                output_len=generated[n] + left[n],
+            )._replace(computed=1)
+            for n in range(count)
+        )
+        state = State(running=everyone[:decoding], paused=everyone[decoding:])
+        revision = REVISIONS["2.5.2"]
+        with (
+            stubbed(release_2_5_2, fits_limit=_settling(run)),
+            stubbed(pool_of, hold=lambda config, one, covered, pool: (one, pool)),
+        ):
+            before = [one.id for one in release_2_5_2.fairness_order(config, state)]
+            settled, decision = revision.decide(config, revision, state)
+            after, _ = _run_without_blocks(config, settled, decision)
+            order = [one.id for one in release_2_5_2.fairness_order(config, after)]
+        chosen = [one.id for one in decision.members]
+        return before, chosen, [one.id for one in after.paused], order
+
+    def fair(result: Any) -> Any:
+        before, chosen, still, order = result
+        ok = before[0] in chosen and {*chosen, *still} == {*before}
+        for name in still:
+            behind = [other for other in before[before.index(name) + 1 :] if other in order]
+            behind += [other for other in chosen if other in order]
+            ok = ok and all(order.index(name) < order.index(other) for other in behind)
+        return z3.BoolVal(ok and not (none_paused and still))
+
+    return holds_on(numbers, list(paths(numbers, code)), fair)
+
+
+def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any:
+    """`scheduler.compute` and `complete` of a decode step, whose blocks have no part in it."""
+    revision = REVISIONS["2.5.2"]
+    whole = tuple(one._replace(blocks=(1,)) for one in state.running)
+    state, computed = scheduler.compute(config, revision, state._replace(running=whole), decision)
+    with stubbed(pool_of, release=lambda config, revision, state, request: state.pool):
+        after, _, finished = scheduler.complete(config, revision, state, computed)
+    return after, finished
+
+
+def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
+    """Where the last running request has left, fewer are paused than there are slots: one stayed.
+    `more`: there is a slot more than are taken, and a newcomer always starts."""
+    numbers = Numbers()
+    count = running + paused
+    steps = [length(numbers, "steps") for _ in range(count)]
+    generated = [length(numbers, "generated") for _ in range(count)]
+    slots, prompt, tokens = (length(numbers, name) for name in ("slots", "prompt", "tokens"))
+    numbers.facts.append(max(count, paused + 1) <= slots)
+
+    def code(run: SymbolicRun) -> Any:
+        config = config_of(BLOCK, max_num_seqs=run.number(slots))
+        everyone = tuple(
+            make_request(
+                run,
+                str(n),
+                paused_steps=0 if n < running else steps[n],
+                generated=generated[n],
+                max_tokens=generated[n] + 1,
+            )._replace(computed=1)
+            for n in range(count)
+        )
+        newcomer = make_request(run, "new", prompt=prompt, max_tokens=tokens, output_len=tokens)
+        state = State((newcomer,), everyone[:running], everyone[running:])
+        revision = REVISIONS["2.5.2"]
+        chosen = revision.candidate(config, revision, state)
+        if chosen is None:
+            return None
+        joined = chosen._replace(computed=newcomer.prompt, generated=1)
+        after = state._replace(waiting=(), running=(joined, *state.running))
+        return [one.id for one in release_2_5_2.fairness_order(config, after)]
+
+    def behind(order: Any) -> Any:
+        if order is None:
+            return z3.BoolVal(not more)
+        waiting = [str(n) for n in range(running, count)]
+        ahead = all(order.index(name) < order.index("new") for name in waiting)
+        return z3.And(z3.BoolVal(ahead), count + 1 + more <= slots)
+
+    return holds_on(numbers, list(paths(numbers, code)), behind)
+
+
+def _lone_request_fits(more: int) -> list[Any]:
+    numbers = Numbers()
+    computed, limit, left = (length(numbers, name) for name in ("computed", "limit", "left"))
+    numbers.facts.append(computed + left <= limit + more)
+
+    def code(run: SymbolicRun) -> Any:
+        config = config_of(BLOCK, max_batch_tkv=run.number(limit))
+        return release_2_5_2.fits_limit(config, [make_request(run, "0", computed=computed)])
+
+    return holds_on(numbers, list(paths(numbers, code)), z3.BoolVal)

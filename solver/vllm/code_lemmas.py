@@ -1,0 +1,370 @@
+"""The code of vLLM's scheduler, run on symbols: it does what the other lemmas say of numbers.
+
+The lemmas on any number of requests are arithmetic: a share, a budget that is left, blocks that are
+missing. Those here run the model's own functions (`smt.execution`), so that a change of the
+scheduler makes one of them fail:
+
+- `share_is_computed_as_in_lemmas`, `door_refuses_what_lemmas_assume`,
+  `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of one request
+  compute what `symbols` and `admission_lemmas.gate` write down, for any tokens, and N blocks hit
+  or held.
+- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token`: a whole
+  decision and a whole step (`decision_lemmas`).
+- `code_admits_first_in_line_N`: a whole decision in which no request runs, with N blocks
+  hit and the real admission.
+
+Drafts, steps in flight, connectors and encoders are switched off.
+"""
+
+from functools import partial
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, cast
+
+import z3
+
+from ...model.pool import NOTHING_CACHED, Pool, cached_blocks, free_blocks
+from ...model.vllm import kv_cache, scheduler
+from ...model.vllm.config import VllmConfig
+from ...model.vllm.model import VllmModel
+from ...model.vllm.queue import Plan
+from ...model.vllm.state import Sequence, State
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation
+from . import symbols
+from .decision_lemmas import (
+    Symbolic,
+    completion_leaves_next_token,
+    first_is_kept,
+    step_keeps_budget,
+)
+from .symbols import blocks, some
+
+BLOCK = 16  # tokens, where the lemmas are not about any size
+FEW = 3  # blocks, where the code hands out each of them
+
+
+def budget(block: int | None) -> list[Obligation]:
+    """What the code does of `budget_lemmas`; None: of blocks of any size, `BLOCK` stands for them
+    where the code hands out blocks."""
+    sizes = (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
+    return [
+        _share(),
+        *(_lemma(step_keeps_budget, _STEP, *size) for size in sizes),
+        _lemma(
+            completion_leaves_next_token,
+            ("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
+        ),
+        *(
+            _lemma(_hit_leaves_last_token, ("pool.cached_blocks",), known, block=block)
+            for known in (1, 2)
+        ),
+    ]
+
+
+def admission(block: int | None) -> list[Obligation]:
+    """What the code does of `admission_lemmas`."""
+    return [_door(block), *_admits(block), *_grows(block)]
+
+
+def progress(block: int | None) -> list[Obligation]:
+    """What the code does of `progress_lemmas`."""
+    kept = product(("fcfs", "priority"), ((2, 1), (3, 0)))
+    return [
+        _share(),
+        _door(block),
+        *(_lemma(first_is_kept, _STEP, policy, *size) for policy, size in kept),
+        *(_lemma(_first_in_line_is_admitted, _FIRST, hit, block=block) for hit in (0, 1)),
+        *_grows(block),
+    ]
+
+
+def never_preempted(block: int | None) -> list[Obligation]:
+    """What the code does of the claims on knobs."""
+    return [_door(block), *_grows(block)]
+
+
+def _share() -> Obligation:
+    return _lemma(_share_is_computed, ("vllm.scheduler.clamp", "vllm.scheduler.capped"))
+
+
+def _door(block: int | None) -> Obligation:
+    return _lemma(_door_refuses, ("vllm.model.VllmModel.refusal",), block=block)
+
+
+def _admits(block: int | None) -> list[Obligation]:
+    code = ("vllm.kv_cache.admit", "allocator.hold", "pool.take", "pool.touch")
+    return [
+        _lemma(_admission_decides, code, hit, idle, block=block)
+        for hit in range(FEW)
+        for idle in range(hit + 1)
+    ]
+
+
+def _grows(block: int | None) -> list[Obligation]:
+    code = ("vllm.kv_cache.grow", "allocator.hold", "pool.take")
+    return [_lemma(_growth_decides, code, held, block=block) for held in (1, 2)]
+
+
+_STEP = (
+    "vllm.scheduler.schedule",
+    "vllm.scheduler.advance_running",
+    "vllm.scheduler.admit_waiting",
+    "vllm.scheduler.preempt",
+)
+_FIRST = ("vllm.scheduler.admit_waiting", "vllm.kv_cache.admit")
+
+
+_SAME = -1  # no block has a part in the claim
+
+
+def _lemma(claim: Any, code: tuple[str, ...], *size: Any, block: int | None = _SAME) -> Obligation:
+    name, sentence = _SENTENCES[claim.__name__]
+    of = "".join(f"_{part}" for part in size)
+    if block != _SAME:
+        size = (block or BLOCK, *size)
+    claimed, weaker = (partial(claim, *size, change) for change in (0, 1))
+    return Obligation(f"{name}{of}", sentence, claimed, weaker, code)
+
+
+def _share_is_computed(more: int) -> list[Any]:
+    """`more` tokens more."""
+    numbers = Numbers()
+    behind, left = some(numbers, "behind", 1), some(numbers, "left", 1)
+    threshold = some(numbers, "threshold")
+
+    def code(run: SymbolicRun) -> Any:
+        config = _config(long_prefill_token_threshold=run.number(threshold))
+        wanted: Any = run.number(behind)
+        share = scheduler.clamp(config, wanted, cast(int, run.number(left)))
+        return bare(share), bare(scheduler.capped(config, wanted))
+
+    def as_in_lemmas(result: Any) -> Any:
+        share, cap = result
+        same = share == symbols.clamp(behind, threshold, left) + more
+        return z3.And(same, cap == symbols.capped(behind, threshold))
+
+    return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
+
+
+def _config(**keys: Any) -> VllmConfig:
+    return VllmConfig(**{"enable_prefix_caching": False, **keys})
+
+
+def _door_refuses(block: int, more: int) -> list[Any]:
+    """What passes is within the model's length, the pool and, not chunked, the budget; nothing else
+    is refused. `more`: and a token more."""
+    numbers = Numbers()
+    prompt, tokens = some(numbers, "prompt", 1), some(numbers, "tokens", 1)
+    longest, pool, budget = (some(numbers, name, 1) for name in ("longest", "pool", "budget"))
+    chunks = z3.Bool("chunks")
+
+    def code(run: SymbolicRun) -> Any:
+        config = _config(
+            block_size=block,
+            max_model_len=run.number(longest),
+            num_blocks=run.number(pool),
+            max_num_batched_tokens=run.number(budget),
+            enable_chunked_prefill=Truth(run, chunks),
+        )
+        request: Any = SimpleNamespace(
+            prompt_len=run.number(prompt), max_tokens=run.number(tokens), encoder_inputs=()
+        )
+        return VllmModel(config).refusal(request) is None
+
+    computed = prompt + tokens - 1
+    passes = z3.And(
+        prompt + tokens + more <= longest,
+        blocks(numbers, block, computed) <= pool,
+        z3.Or(chunks, computed <= budget),
+    )
+    return holds_on(numbers, list(paths(numbers, code)), lambda let_in: passes == let_in)
+
+
+def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
+    """`kv_cache.admit` of a request that finds `hit` blocks, `idle` of them held by no request:
+    whether it passes, and what is free then. `more`: a block more is kept back."""
+    numbers = Numbers()
+    known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
+    free, reserve = some(numbers, "free", idle), some(numbers, "reserve")
+    whole, runs = z3.Bool("whole"), z3.Bool("runs")
+    covered = hit * block + tokens
+    numbers.facts += [covered <= known, covered <= FEW * block]
+
+    def code(run: SymbolicRun) -> Any:
+        config: Any = SimpleNamespace(
+            block_size=block,
+            lookahead=0,
+            max_model_len=run.number(known),
+            reserve_full_isl=Truth(run, whole),
+            watermark_blocks=run.number(reserve),
+            enable_prefix_caching=False,
+        )
+        found = tuple(range(100, 100 + hit))
+        size = cast(int, run.number(free - idle))
+        pool = Pool(size, (), 1, tuple((one, None) for one in found[:idle]), NOTHING_CACHED)
+        one = Sequence("0", cast(int, run.number(known)), 9, 9)
+        asked = cast(int, run.number(tokens))
+        beside = bool(Truth(run, runs))
+        admitted = kv_cache.admit(config, pool, one, found, asked, beside)
+        if admitted is None:
+            return None
+        holder, after = admitted
+        return len(holder.blocks), bare(free_blocks(after))
+
+    asked_for = z3.If(whole, known, covered)
+    missing = blocks(numbers, block, asked_for) - hit + idle
+    passes = missing + z3.If(runs, reserve + more, 0) <= free
+    first = blocks(numbers, block, covered)
+
+    def as_in_lemmas(result: Any) -> Any:
+        if result is None:
+            return z3.Not(passes)
+        held, left = result
+        return z3.And(passes, held == first, left == free - idle - (first - hit))
+
+    return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
+
+
+def _growth_decides(block: int, held: int, more: int) -> list[Any]:
+    """`kv_cache.grow` of a request that holds `held` blocks. `more`: it needs a block more."""
+    numbers = Numbers()
+    computed, tokens, free = (
+        some(numbers, "computed", 1),
+        some(numbers, "tokens", 1),
+        some(numbers, "f"),
+    )
+    numbers.facts += [computed > (held - 1) * block, computed <= held * block]
+    numbers.facts.append(computed + tokens <= (held + FEW) * block)
+
+    def code(run: SymbolicRun) -> Any:
+        config: Any = SimpleNamespace(
+            block_size=block, lookahead=0, max_model_len=10**6, enable_prefix_caching=False
+        )
+        pool = Pool(cast(int, run.number(free)), (), 1, (), NOTHING_CACHED)
+        has: Any = run.number(computed)
+        one = Sequence("0", 1, 9, 9, computed=has, blocks=tuple(range(100, 100 + held)))
+        grown = kv_cache.grow(config, pool, one, cast(int, run.number(tokens)))
+        if grown is None:
+            return None
+        return len(grown[0].blocks), bare(free_blocks(grown[1]))
+
+    after = blocks(numbers, block, computed + tokens)
+
+    def as_in_lemmas(result: Any) -> Any:
+        fits = after - held + more <= free
+        if result is None:
+            return z3.And(after > held, z3.Not(fits))
+        has, left = result
+        return z3.And(z3.Or(after <= held, fits), has == after, left == free - (after - held))
+
+    return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
+
+
+def _hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
+    """`pool.cached_blocks` where every block is cached: a prompt of up to `size` blocks and one
+    token. `more`: its last token is found as well."""
+
+    class Everything(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return (1,)
+
+    numbers = Numbers()
+    known = numbers.fresh("known", 1, size * block + 1)
+
+    def code(run: SymbolicRun) -> Any:
+        tokens: Any = run.number(known)
+        pool = Pool(cached=Everything())
+        return len(cached_blocks(pool, (("p", tokens),), tokens, block))
+
+    return holds_on(
+        numbers,
+        list(paths(numbers, code)),
+        lambda hit: z3.And(hit * block <= known - 1 - more, (hit + 1) * block > known - 1),
+    )
+
+
+def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
+    """No request runs, and the front door let it in; `hit` blocks are cached and free. `reserve`: a
+    block more than the pool has is free."""
+    numbers = Numbers()
+    one = Symbolic.make(numbers, 0, runs=False)
+    pool, budget, slots = (some(numbers, name, 1) for name in ("pool", "budget", "slots"))
+    threshold, chunks, whole = some(numbers, "threshold"), z3.Bool("chunks"), z3.Bool("whole")
+    longest = one.prompt + one.ends - 1
+    numbers.facts += [
+        blocks(numbers, block, longest) <= pool + reserve,
+        z3.Or(chunks, longest <= budget),
+        hit * block < one.prompt + one.generated,
+        pool >= hit,
+    ]
+
+    def code(run: SymbolicRun) -> Any:
+        config = VllmConfig(
+            block_size=block,
+            max_num_seqs=cast(int, run.number(slots)),
+            max_model_len=cast(int, run.number(longest)),
+            max_num_batched_tokens=cast(int, run.number(budget)),
+            long_prefill_token_threshold=cast(int, run.number(threshold)),
+            enable_chunked_prefill=cast(bool, Truth(run, chunks)),
+            reserve_full_isl=cast(bool, Truth(run, whole)),
+        )
+        found = tuple(range(100, 100 + hit))
+        blocks_free = Pool(
+            cast(int, run.number(pool - hit)), (), 1, tuple((one, None) for one in found)
+        )
+        state = State(waiting=(one.of(run, 0, 0),), pool=blocks_free)
+        with stubbed(
+            kv_cache,
+            prefix_hit=lambda *_: found,
+            hold=lambda config, pool, one, tokens: (one, pool),
+        ):
+            plan: Plan = scheduler.schedule(config, state)
+        return [bare(share) for share in plan.scheduled.values()]
+
+    return holds_on(
+        numbers,
+        list(paths(numbers, code)),
+        lambda shares: z3.And(z3.BoolVal(len(shares) == 1), *(share >= 1 for share in shares)),
+    )
+
+
+_SENTENCES = {
+    "_share_is_computed": (
+        "share_is_computed_as_in_lemmas",
+        "`clamp` and `capped` compute the share of which the lemmas speak.",
+    ),
+    "_door_refuses": (
+        "door_refuses_what_lemmas_assume",
+        "The front door lets in exactly what fits in the model's length, pool and budget.",
+    ),
+    "_admission_decides": (
+        "admission_decides_as_in_lemmas",
+        "`admit` passes by the gate of the lemmas, and takes that many blocks (hits, idle ones).",
+    ),
+    "_growth_decides": (
+        "growth_decides_as_in_lemmas",
+        "`grow` gives room exactly where the blocks are free, and takes as many (blocks held).",
+    ),
+    "_hit_leaves_last_token": (
+        "hit_leaves_last_token",
+        "Of cached blocks all are found but that of the last token (blocks of the prompt).",
+    ),
+    "step_keeps_budget": (
+        "step_keeps_budget",
+        "A decision shares out its budget, and no slot twice (running and waiting requests).",
+    ),
+    "first_is_kept": (
+        "decision_keeps_first",
+        "A decision keeps the first request and the order (running and waiting requests).",
+    ),
+    "completion_leaves_next_token": (
+        "completion_leaves_next_token",
+        "After a step each request that goes on has a token to compute.",
+    ),
+    "_first_in_line_is_admitted": (
+        "code_admits_first_in_line",
+        "A decision in which no request runs admits the first in line (blocks hit).",
+    ),
+}

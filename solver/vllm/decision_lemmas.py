@@ -1,0 +1,262 @@
+"""A whole decision of vLLM's scheduler, run on symbols, with few requests of any length.
+
+The pool answers as it likes, but it has room for a request that is alone. How much each request
+computes is by `clamp` and `capped`, which `code_lemmas` compares with the model's.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import z3
+
+from ...model.pool import Pool
+from ...model.vllm import kv_cache, scheduler
+from ...model.vllm.config import VllmConfig
+from ...model.vllm.state import Sequence, State
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
+from ..smt.numbers import Numbers
+from . import symbols
+from .symbols import some
+
+
+class Symbolic(NamedTuple):
+    """A request of the model, and its numbers as symbols."""
+
+    prompt: Any
+    generated: Any
+    computed: Any
+    ends: Any
+    priority: Any
+    arrival: Any
+
+    @classmethod
+    def make(cls, numbers: Numbers, number: int, *, runs: bool) -> "Symbolic":
+        prompt, ends = some(numbers, f"prompt {number}", 1), some(numbers, f"ends {number}", 1)
+        generated, computed = (some(numbers, f"{name} {number}") for name in ("own", "computed"))
+        one = cls(prompt, generated, computed, ends, z3.Int(f"priority {number}"), number)
+        numbers.facts += [generated < ends, computed < prompt + generated]
+        if not runs:
+            numbers.facts.append(computed == 0)
+        return one
+
+    @property
+    def behind(self) -> Any:
+        return self.prompt + self.generated - self.computed
+
+    def of(self, run: SymbolicRun, number: int, arrival: int) -> Sequence:
+        def whole(symbol: Any) -> Any:
+            return run.number(symbol)
+
+        return Sequence(
+            str(number),
+            whole(self.prompt),
+            whole(self.ends),
+            whole(self.ends),
+            computed=whole(self.computed),
+            generated=whole(self.generated),
+            priority=whole(self.priority),
+            arrival=arrival,
+        )
+
+
+class Decided(NamedTuple):
+    """What a decision was made of, and the paths through it."""
+
+    numbers: Numbers
+    requests: list[Symbolic]
+    ran: list[str]
+    budget: Any
+    threshold: Any
+    slots: Any
+    chunks: Any
+    taken: list[Any]
+
+
+class Result(NamedTuple):
+    """A decision, its numbers bare; `hits` of waiting requests in tokens."""
+
+    scheduled: dict[str, Any]
+    left: Any
+    running: list[str]
+    waiting: list[str]
+    preempted: list[str]
+    hits: dict[str, Any]
+
+
+def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
+    """A decision with so many running and waiting requests; `then` goes on from it.
+
+    The pool is how many hold blocks. It refuses what it likes, but not the last one.
+    """
+    numbers = Numbers()
+    budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))
+    threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
+    numbers.facts.append(slots >= running)
+    requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
+
+    def code(run: SymbolicRun) -> Any:
+        config = VllmConfig(
+            block_size=cast(int, run.number(block)),
+            max_num_seqs=cast(int, run.number(slots)),
+            max_num_batched_tokens=cast(int, run.number(budget)),
+            long_prefill_token_threshold=cast(int, run.number(threshold)),
+            enable_chunked_prefill=cast(bool, Truth(run, chunks)),
+            policy=policy,
+        )
+        # The queue is in order; the running requests were admitted in any.
+        everyone = [one.of(run, n, n) for n, one in enumerate(requests)]
+        if policy == "priority":
+            everyone[:running] = everyone[:running][::-1]
+        asked: list[int] = []
+        hits: dict[str, Any] = {}
+
+        def says(what: str, fact: Any = True) -> bool:
+            asked.append(1)
+            return bool(Truth(run, z3.And(z3.Bool(f"{what} {len(asked)}"), fact)))
+
+        def grow(_: Any, pool: Any, one: Any, tokens: Any) -> Any:
+            return (one, pool) if pool == 1 or says("room") else None
+
+        def hit(_: Any, pool: Any, one: Any) -> tuple[int, ...]:
+            known = bare(one.num_tokens)
+            found = (1,) if says("hit", block < known) else ()
+            hits[one.id] = block * len(found)
+            return found
+
+        def admit(_: Any, pool: Any, one: Any, found: Any, tokens: Any, beside: Any) -> Any:
+            started = one._replace(computed=(found and run.number(block)) or 0)
+            return (started, pool + 1) if not beside or says("room") else None
+
+        def clamp(_: Any, uncomputed: Any, left: Any) -> Any:
+            return run.number(symbols.clamp(bare(uncomputed), threshold, bare(left)))
+
+        def capped(_: Any, uncomputed: Any) -> Any:
+            return run.number(symbols.capped(bare(uncomputed), threshold))
+
+        state = State(
+            waiting=tuple(everyone[running:]),
+            running=tuple(everyone[:running]),
+            pool=cast(Pool, running),
+        )
+        pool_stubs = {"grow": grow, "prefix_hit": hit, "admit": admit}
+        with (
+            stubbed(kv_cache, **pool_stubs, free=lambda _, pool, *__: pool - 1),
+            stubbed(scheduler, clamp=clamp, capped=capped),
+        ):
+            plan = scheduler.schedule(config, state)
+            found = Result(
+                {name: bare(share) for name, share in plan.scheduled.items()},
+                bare(plan.budget),
+                [one.id for one in plan.running],
+                [one.id for one in plan.waiting],
+                [*plan.preempted],
+                hits,
+            )
+            return found if then is None else then(config, state, plan)
+
+    ran = [str(n) for n in range(running)]
+    if policy == "priority":
+        ran.reverse()
+    taken = list(paths(numbers, code))
+    return Decided(numbers, requests, ran, budget, threshold, slots, chunks, taken)
+
+
+def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> list[Any]:
+    it = decided(policy, running, waiting)
+
+    def keeps(plan: Result) -> Any:
+        spent = z3.Sum([z3.IntVal(0), *plan.scheduled.values()])
+        claims = [spent + plan.left == it.budget - more, plan.left >= 0]
+        claims.append(len(plan.running) <= it.slots)
+        for name, share in plan.scheduled.items():
+            behind = it.requests[int(name)].behind - plan.hits.get(name, 0)
+            cap = symbols.capped(behind, it.threshold)
+            claims += [share >= 1, share <= cap]
+            if name not in it.ran:
+                claims.append(z3.Or(it.chunks, share == cap))
+        claims.append(z3.BoolVal(plan.scheduled.keys() <= {*plan.running}))
+        for name in {*plan.running} - plan.scheduled.keys():
+            # It ran before, and the step ended before its turn.
+            ended = z3.Or(plan.left == 0, z3.BoolVal(bool(plan.preempted)))
+            claims.append(z3.And(z3.BoolVal(name in it.ran), ended))
+        return z3.And(claims)
+
+    return holds_on(it.numbers, it.taken, keeps)
+
+
+def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[Any]:
+    """The request that goes first, or the most important one, keeps its place, and none comes
+    before a request that stays; a step that computes nothing has a victim and admits none.
+    `other`: no other is preempted either."""
+    it = decided(policy, running, waiting)
+    ran = it.ran
+
+    def kept(plan: Result) -> Any:
+        stays = [name for name in plan.running if name in ran]
+        inorder = stays == [name for name in ran if name not in plan.preempted]
+        inorder = inorder and plan.running[: len(stays)] == stays
+        back = [name for name in plan.waiting if name in plan.preempted]
+        inorder = inorder and {*back} == {*plan.preempted}
+        inorder = inorder and not (other and plan.preempted)
+        if policy == "fcfs":
+            inorder = inorder and ran[0] in plan.scheduled and plan.waiting[: len(back)] == back
+        if not plan.scheduled:
+            inorder = inorder and bool(plan.preempted) and len(plan.running) < len(ran)
+        claims = [z3.BoolVal(inorder)]
+        for name in plan.preempted:
+            if policy == "priority":
+                # Some request that ran beside it is more important.
+                claims += [
+                    z3.Or(_before(it, other_name, name), z3.BoolVal(other_name in plan.preempted))
+                    for other_name in ran
+                    if other_name != name
+                ]
+        return z3.And(claims)
+
+    return holds_on(it.numbers, it.taken, kept)
+
+
+def _before(it: Decided, one: str, other: str) -> Any:
+    first, second = it.requests[int(one)], it.requests[int(other)]
+    earlier = first.arrival < second.arrival
+    same = z3.And(first.priority == second.priority, z3.BoolVal(earlier))
+    return z3.Or(first.priority < second.priority, same)
+
+
+def completion_leaves_next_token(more: int) -> list[Any]:
+    """A whole step: what is computed is counted, a request that goes on has a token to compute, and
+    only one that has caught up emits. `more`: two."""
+    before: list[Symbolic] = []
+
+    def then(config: Any, state: Any, plan: Any) -> Any:
+        with stubbed(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
+            after, _ = scheduler.carry_out(config, state, plan)
+        went_on = {one.id: one for one in after.running}
+        return [
+            (
+                name,
+                bare(plan.scheduled[name]),
+                name in went_on,
+                bare(went_on[name].computed) if name in went_on else None,
+                bare(went_on[name].num_uncomputed_tokens) if name in went_on else None,
+                bare(went_on[name].generated) if name in went_on else None,
+            )
+            for name in plan.scheduled
+        ]
+
+    it = decided("fcfs", 2, 0, then)
+    before += it.requests
+
+    def right(result: Any) -> Any:
+        claims = [z3.BoolVal(True)]
+        for name, share, goes_on, computed, left, generated in result:
+            one = before[int(name)]
+            caught_up = share == one.behind
+            if not goes_on:
+                claims.append(z3.And(caught_up, one.generated + 1 == one.ends))
+                continue
+            own = z3.If(caught_up, one.generated + 1, one.generated)
+            claims += [computed == one.computed + share, left >= 1 + more, generated == own]
+            claims.append(z3.Or(z3.Not(caught_up), one.generated + 1 < one.ends))
+        return z3.And(claims)
+
+    return holds_on(it.numbers, it.taken, right)

@@ -1,0 +1,94 @@
+"""`--certificate`: lemmas for another solver, its proofs, and no foreign file is overwritten."""
+
+import json
+
+import pytest
+import z3
+
+from schedproof.gate.search import proofs
+from schedproof.gate.search.proofs import certified
+from schedproof.solver.smt.obligation import Certified, Discharged, Obligation, discharge
+from schedproof.solver.spyre import formula_lemmas, reservation_lemmas
+from schedproof.solver.spyre.proofs_by_rule import PROOFS
+
+pytest.importorskip("cvc5", reason="the extra `solvers` is not installed")
+X = z3.Int("x")
+LEMMA = Obligation("is_below", "X is below.", lambda: [X > 3, X < 3], lambda: [X > 3, X < 5])
+
+
+def test_a_lemma_is_written_with_its_guard_and_a_proof(tmp_path):
+    [found] = discharge([LEMMA], tmp_path)
+    assert found.certified == Certified("unsat", "sat", 0)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("is_below.smt2", "is_below.guard.smt2", "is_below.alethe")
+    }
+    for name, answer in (("is_below", z3.unsat), ("is_below.guard", z3.sat)):
+        solver = z3.Solver()
+        solver.from_file(str(tmp_path / f"{name}.smt2"))
+        assert solver.check() == answer
+        assert (tmp_path / f"{name}.smt2").read_text().endswith("(check-sat)\n")
+    assert "(cl)" in (tmp_path / "is_below.alethe").read_text()
+
+
+@pytest.mark.slow
+def test_the_arithmetic_of_the_sound_formula_and_of_promises_is_decided_alike_by_cvc5(tmp_path):
+    lemmas = formula_lemmas.obligations("common_base", 64)[:4] + reservation_lemmas.obligations(64)
+    for found in discharge(lemmas, tmp_path):
+        assert (found.status, found.certified) == ("proven", Certified("unsat", "sat", 0))
+
+
+def listed(*found):
+    return [
+        Discharged(f"lemma_{n}", "A.", "proven", 0.0, "Z3", (), one) for n, one in enumerate(found)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "words"),
+    [
+        (Certified("unsat", "sat", 0), 0, "cvc5 decides 1 alike; 1 proofs in Alethe, 0 with holes"),
+        (Certified("unknown", "sat", None), 0, "cvc5 gives up on lemma_0: Z3 alone decides"),
+        (Certified("sat", "sat", None), 3, "the solvers disagree on lemma_0"),
+        (Certified("unsat", "unsat", 2), 3, "the solvers disagree on lemma_0"),
+    ],
+)
+def test_what_the_second_solver_says_is_told_and_listed(tmp_path, second, code, words):
+    said: list[str] = []
+    assert certified(said.append, listed(second), tmp_path) == code
+    assert words in "\n".join(said)
+    [only] = json.loads((tmp_path / "certificate.json").read_text())
+    assert (only["lemma"], only["cvc5"]) == ("lemma_0", second.claim)
+
+
+def test_a_folder_with_files_is_left_as_it_is(run, tmp_path):
+    foreign = tmp_path / "own.smt2"
+    foreign.write_text("mine", encoding="utf-8")
+    for folder, problem in ((tmp_path, "is not empty"), (foreign, "File exists")):
+        result = run("search", "SPY-R50", "--prove", "--certificate", str(folder))
+        assert (result.code, result.out) == (2, ""), result
+        assert "--certificate: " in result.err
+        assert problem in result.err
+        assert "valid: a new or empty folder" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["own.smt2"]
+    assert foreign.read_text(encoding="utf-8") == "mine"
+
+
+def test_nothing_is_certified_that_is_not_proven(run, tmp_path, monkeypatch):
+    folder = tmp_path / "new"
+    result = run("search", "SPY-R50", "--certificate", str(folder))
+    assert result.code == 2
+    assert "valid: only with --prove" in result.err
+    assert not folder.exists()
+    monkeypatch.setattr(proofs.importlib.util, "find_spec", lambda _: None)
+    result = run("search", "SPY-R50", "--prove", "--certificate", str(folder))
+    assert result.code == 2
+    assert "pip install 'schedproof[solvers]'" in result.err
+
+
+def test_a_proof_says_where_its_certificate_is(run, tmp_path, monkeypatch):
+    few = PROOFS["SPY-R50"]._replace(obligations=lambda block: [LEMMA])
+    monkeypatch.setitem(PROOFS, "SPY-R50", few)
+    monkeypatch.setattr(proofs, "bounded", lambda seconds, work, *args: work(*args))
+    result = run("search", "SPY-R50", "--prove", "--certificate", str(tmp_path / "a" / "b"))
+    assert result.code == 0, result
+    assert result.out.splitlines()[-1].startswith(f"certificate: {tmp_path / 'a' / 'b'}: of 1 ")

@@ -1,0 +1,71 @@
+"""The track record: what its pages say follows from what was replayed."""
+
+import pytest
+
+from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.spec.catalogue import load, select
+from schedproof.tools.pages import DOCS, table_in
+from schedproof.tools.track_record import (
+    BROKEN,
+    DETAILS,
+    HOLDS,
+    MARK,
+    NO_START,
+    PAGE,
+    ROOT,
+    Span,
+    details,
+    faults,
+    recorded,
+    span_of,
+    table,
+)
+
+FAULTS = faults()
+ROWS = 45  # of 50 pixels each: more would not fit on a page of 3,000
+
+
+def test_the_pages_are_made_of_the_faults_and_of_what_was_replayed():
+    record = recorded()
+    assert table_in(PAGE, MARK).splitlines() == [*table(record)], "run make tool NAME=track_record"
+    assert DETAILS.read_text(encoding="utf-8").splitlines() == [*details(record)]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.id for fault in FAULTS])
+def test_a_fault_has_a_scenario_a_rule_and_an_explanation(fault):
+    scenario = read_scenario(ROOT / fault.scenario)
+    assert select(load(scenario.system), [fault.rule])
+    assert fault.heading
+
+
+def test_each_id_is_one_fault_and_the_page_stays_short():
+    assert len({fault.id for fault in FAULTS}) == len(FAULTS)
+    assert sum(len(fault.releases) for fault in FAULTS) <= ROWS
+
+
+def test_every_row_is_seen_on_a_release_that_starts():
+    record = recorded()
+    shown = {line.partition("]")[0].removeprefix("| [") for line in [*table(record)][2:]}
+    assert shown == {fault.id for fault in FAULTS}
+
+
+@pytest.mark.parametrize(
+    ("states", "span"),
+    [
+        ({"0.9.0": HOLDS, "0.10.0": BROKEN, "0.11.0": HOLDS}, ("0.10.0", "0.10.0", HOLDS, HOLDS)),
+        ({"0.9.0": BROKEN, "0.10.0": BROKEN}, ("0.9.0", "0.10.0", None, None)),
+        ({"0.9.0": BROKEN, "0.10.0": NO_START}, ("0.9.0", "0.9.0", None, NO_START)),
+        ({"0.9.0": BROKEN, "0.9.1": HOLDS, "0.10.0": BROKEN}, ("0.9.0", "0.10.0", None, None)),
+    ],
+)
+def test_since_and_until_are_the_first_and_the_last_release_that_has_it(states, span):
+    assert span_of(states) == Span(*span)
+    assert span_of({"0.9.0": HOLDS}) is None
+
+
+def test_no_scenario_is_kept_for_what_is_no_fault():
+    assert {path.name for path in (DOCS / "track-record").iterdir()} == {
+        "details.md",
+        "faults.toml",
+        "releases.json",
+    }
