@@ -163,17 +163,24 @@ def run_own(asking: Asking) -> int:
 
 
 def _smallest(asking: Asking) -> int:
-    small = replace(asking.setting, requests=2, block=2, chunk=2, limit=8, max_model_len=8)
-    asking.say("where lengths are small: block_size 2, max_batch_tkv 8, max_model_len 8")
+    """Blocks of 2 tokens: a run of a few steps, which can be worked out on paper."""
+    asking.say("with blocks of 2 tokens and max_model_len 6:")
     try:
-        for asked in bounded(asking.time_limit, fewest, small, 3):
-            if asked.answer == "sat":
-                return _replayed(replace(asking, setting=small), list(asked.arrivals))
+        for small, arrivals in bounded(asking.time_limit, _small, asking.setting):
+            return _replayed(replace(asking, setting=small), arrivals)
     except Unanswered as why:
         asking.say(f"  inconclusive: {why}")
         return INCONCLUSIVE
-    asking.say("  no counterexample with up to 3 requests")
+    asking.say("  no counterexample of two requests")
     return INCONCLUSIVE
+
+
+def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
+    for limit in range(6, 13):
+        small = replace(setting, requests=2, block=2, chunk=2, limit=limit, max_model_len=6)
+        for asked in fewest(small, 2):
+            if asked.answer == "sat":
+                yield small, list(asked.arrivals)
 
 
 def _say_slack(asking: Asking) -> None:

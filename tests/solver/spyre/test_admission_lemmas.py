@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.model.spyre import documented, peak, volumetric
+from schedproof.model.spyre import peak, volumetric
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.admission_sequences import Setting
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas

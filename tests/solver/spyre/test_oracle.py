@@ -88,9 +88,10 @@ def joins(setting, formula, run, newcomer):
     if any(front + n % block + left > setting.max_model_len for n, left in ends):
         return False
     base = max(tkv, prompt)
-    term = formula.newcomer(tkv, base, prompt, newcomer.decodes, block)
+    term = formula.newcomer(tkv, base, prompt, newcomer.decodes, block) + formula.slack
     terms = sorted(
-        formula.member(max, tkv, base, prompt, volumetric.Decoding(n, left, at, of), block)
+        formula.slack
+        + formula.member(max, tkv, base, prompt, volumetric.Decoding(n, left, at, of), block)
         for (of, n, left), at in zip(met, own, strict=True)
     )
     for gone, other in enumerate(terms):

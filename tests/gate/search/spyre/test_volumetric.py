@@ -233,6 +233,69 @@ def test_a_proof_can_be_for_blocks_of_any_size(run):
     assert result.out.splitlines()[0].endswith("formula rounded, blocks of any size")
 
 
+OWN = """
+def last_token(request, tkv, prompt):
+    return max(tkv, prompt) + request.remaining
+
+
+def whole_blocks(request, tkv, prompt, block_size):
+    return -(-last_token(request, tkv, prompt) // block_size) * block_size
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
+def test_a_formula_of_ones_own_is_refuted_by_a_small_run_and_told_its_slack(run, tmp_path):
+    (tmp_path / "my.py").write_text(OWN)
+    # All five fit at this limit: the production scale is on the page that shows this command.
+    result = run("search", "SPY-R07", "--set", "formula=my.py:last_token", "--set", SCALE)
+    assert result.code == 1, result
+    lines = result.out.splitlines()
+    assert "no proof: covers_decoding refuted, covers_newcomer refuted" in lines
+    assert "  step 3:  2 requests x tkv 4 = 8 > 6 (by 2 tokens)" in result.out
+    slack = "slack: with 63 tokens more for every request it is sound: --set formula=my.py:last"
+    assert any(line.startswith(slack) for line in lines)
+    assert "--target model:my.py:last_token --rule SPY-R07" in result.out
+
+
+SCALE = "max_batch_tkv=2000000"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
+def test_a_formula_of_ones_own_that_is_sound_is_proven(run, tmp_path):
+    (tmp_path / "my.py").write_text(OWN)
+    result = run("search", "SPY-R07", "--set", "formula=my.py:whole_blocks")
+    assert result.code == 0, result
+    lines = result.out.splitlines()
+    assert lines[1].startswith("proven for every number of requests and steps: ")
+    assert lines[2:4] == [
+        "  for blocks of 64, any max_model_len and any max_batch_tkv",
+        "slack: it needs none",
+    ]
+
+
+def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
+    (tmp_path / "my.py").write_text("def f(batch):\n    return 1\n")
+    for words in (["search", "SPY-R07"], ["gate", "model"]):
+        for name, message in (("no.py", "no such file; valid: FILE"), ("my.py", "f takes 'batch'")):
+            result = run(*words, "--set", f"formula={name}:f")
+            result.refused(f"formula: {name}: {message}")
+    run("gate", "model", "--set", "formula=what").refused("--set: formula 'what' is unknown")
+    run("gate", "model:2.1.0", "--set", "formula=2.1.2").refused(
+        "--set: formula=2.1.2 of model:2.1.0; valid: of the target model"
+    )
+
+
+@pytest.mark.usefixtures("without_proof")
+def test_a_release_with_a_formula_of_its_own_is_searched_by_its_name(run):
+    result = run("search", "SPY-R07", "--revision", "2.1.0", *SMALLEST)
+    assert result.code == 1, result
+    assert result.out.startswith("search SPY-R07, formula 2.1.0, revision 2.1.2: block_size 2,")
+    assert "\n  config:   spyre 2.1.2, " in result.out
+    assert "--target model:2.1.0 --rule SPY-R07\n" in result.out
+
+
 @pytest.mark.usefixtures("in_this_process")
 def test_what_the_model_lets_in_is_searched_and_what_a_release_does_where_it_is_the_target(run):
     sizes = ("block_size=4", "chunk_size=8", "max_model_len=6", "max_batch_tkv=6", "requests=2")
