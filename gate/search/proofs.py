@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -116,6 +117,15 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
     yield f"  tested, not proven: {proof.tested}"
 
 
+def writing(folder: Path | None) -> Callable[[str, str], None] | None:
+    """Return what writes a certificate's files to `folder`; None without one."""
+    return None if folder is None else partial(_write, folder)
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text, encoding="utf-8")
+
+
 def check_certificate(folder: Path | None, prove: bool) -> None:
     """Make the folder of a certificate.
 
@@ -176,7 +186,7 @@ def certified(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
 def _discharge(
     system: str, rule: str, block: int | None, certificate: Path | None
 ) -> Iterator[Discharged]:
-    return discharge(proofs_of(system)[rule].obligations(block), certificate)
+    return discharge(proofs_of(system)[rule].obligations(block), writing(certificate))
 
 
 def _counterexamples(

@@ -5,7 +5,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import z3
@@ -163,9 +162,10 @@ class Discharged:
 
 
 def discharge(
-    obligations: Iterable[Obligation], certificate: Path | None = None
+    obligations: Iterable[Obligation], write: Callable[[str, str], None] | None = None
 ) -> Iterator[Discharged]:
-    """Decide each lemma and its guard; `certificate`: a folder that both are written to."""
+    """Decide each lemma and its guard; `write`: is given each file of a certificate, by its name
+    and its text."""
     for obligation in obligations:
         began = time.monotonic()
         claim = obligation.claim()
@@ -178,28 +178,31 @@ def discharge(
             if against != "sat":
                 status = "unguarded" if against == "unsat" else "unknown"
         spent = time.monotonic() - began
-        if certificate is not None:
-            certified = certify(obligation, claim, guard, certificate)
+        if write is not None:
+            certified = certify(obligation, claim, guard, write)
         named = obligation.name, obligation.sentence
         yield Discharged(*named, status, spent, by, obligation.code, certified)
 
 
 def certify(
-    obligation: Obligation, claim: list[Any], guard: list[Any] | None, folder: Path
+    obligation: Obligation,
+    claim: list[Any],
+    guard: list[Any] | None,
+    write: Callable[[str, str], None],
 ) -> Certified:
     """Write the claim, its guard (None: not decided) and the second solver's proof of the claim."""
     name, end = obligation.name, "(check-sat)\n"
     about = "".join(f"; {line}\n" for line in textwrap.wrap(obligation.sentence, 96))
     text = about + in_smt_lib(claim)
-    (folder / f"{name}.smt2").write_text(f"; expected: unsat\n{text}{end}", encoding="utf-8")
+    write(f"{name}.smt2", f"; expected: unsat\n{text}{end}")
     second: Answer = "unknown"
     if guard is not None:
         weaker = f"; expected: sat (the guard of {name})\n{in_smt_lib(guard)}{end}"
-        (folder / f"{name}.guard.smt2").write_text(weaker, encoding="utf-8")
+        write(f"{name}.guard.smt2", weaker)
         second, _ = asked_of_cvc5(in_smt_lib(guard), SECOND)
     answer, proof = asked_of_cvc5(text, SECOND, prove=True)
     if proof:
-        (folder / f"{name}.alethe").write_text(proof, encoding="utf-8")
+        write(f"{name}.alethe", proof)
     return Certified(answer, second, proof.count(":rule hole") if proof else None)
 
 

@@ -58,8 +58,8 @@ from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
 from .admission_lemmas import BLOCK, request
-from .step_lemmas import Step, StepConfiguration, Stepped
 from .symbolic_admission import Lengths, blocks, length, own_tkv
+from .symbolic_step import Step, StepConfiguration, Stepped
 
 MOST = 3  # requests that decode or are paused, in the code that is run
 

@@ -26,6 +26,7 @@ from . import (
     step_lemmas,
 )
 from .admission_sequences import ADMITS_BY, Setting
+from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
@@ -68,7 +69,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
         lemmas = formula_lemmas.obligations(setting.formula, block)
         loops = formula_lemmas.loops(_check(setting), tokens)
     # 2.1.2 forgets its tkv where a pool is full, which only a decode step in between mends.
-    configuration = step_lemmas.StepConfiguration(
+    configuration = StepConfiguration(
         revision, setting.interleave, tokens, chunk, bounded=setting.interleave
     )
     step = step_lemmas.obligations(configuration)

@@ -32,7 +32,7 @@ from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
 from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
-from ..proofs import blocks_of, certified, lemma_line
+from ..proofs import blocks_of, certified, lemma_line, writing
 from ..question import OwnQuestions, Question
 from . import vectorized
 from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
@@ -383,7 +383,7 @@ def _discharged(
     rule: str, setting: Setting, block: int | None, certificate: Path | None = None
 ) -> Iterator[tuple[str, Discharged]]:
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas, certificate):
+        for one in discharge(group.lemmas, writing(certificate)):
             yield group.title, one
 
 

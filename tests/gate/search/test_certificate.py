@@ -6,7 +6,7 @@ import pytest
 import z3
 
 from schedproof.gate.search import proofs
-from schedproof.gate.search.proofs import certified
+from schedproof.gate.search.proofs import certified, writing
 from schedproof.solver.smt.obligation import Certified, Discharged, Obligation, discharge
 from schedproof.solver.spyre import formula_lemmas, reservation_lemmas
 from schedproof.solver.spyre.proofs_by_rule import PROOFS
@@ -17,7 +17,7 @@ LEMMA = Obligation("is_below", "X is below.", lambda: [X > 3, X < 3], lambda: [X
 
 
 def test_a_lemma_is_written_with_its_guard_and_a_proof(tmp_path):
-    [found] = discharge([LEMMA], tmp_path)
+    [found] = discharge([LEMMA], writing(tmp_path))
     assert found.certified == Certified("unsat", "sat", 0)
     assert {path.name for path in tmp_path.iterdir()} == {
         *("is_below.smt2", "is_below.guard.smt2", "is_below.alethe")
@@ -33,7 +33,7 @@ def test_a_lemma_is_written_with_its_guard_and_a_proof(tmp_path):
 @pytest.mark.slow
 def test_the_arithmetic_of_the_sound_formula_and_of_promises_is_decided_alike_by_cvc5(tmp_path):
     lemmas = formula_lemmas.obligations("common_base", 64)[:4] + reservation_lemmas.obligations(64)
-    for found in discharge(lemmas, tmp_path):
+    for found in discharge(lemmas, writing(tmp_path)):
         assert (found.status, found.certified) == ("proven", Certified("unsat", "sat", 0))
 
 

@@ -15,7 +15,8 @@ from schedproof.model.systems import make_model
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
 from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
-from schedproof.solver.spyre.step_lemmas import StepConfiguration, obligations
+from schedproof.solver.spyre.step_lemmas import obligations
+from schedproof.solver.spyre.symbolic_step import StepConfiguration
 
 
 def statuses(revision, *names, rule=JOIN, formula=None, interleave=True, block=64):

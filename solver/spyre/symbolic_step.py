@@ -1,0 +1,403 @@
+"""The scheduler's own step on symbols, beside so many decoding requests, and the claims about it.
+
+`step_lemmas` says what is proven of it, and what of the step is replaced."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple, cast
+
+import z3
+
+from ...model import allocator
+from ...model.spyre import (
+    blocks,
+    documented,
+    forward,
+    release_2_1_2,
+    release_2_5_2,
+    scheduler,
+    volumetric,
+)
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.forward import Forward
+from ...model.spyre.revision import Revision
+from ...model.spyre.state import Decision, State
+from ...model.spyre.state import Sequence as Request
+from ..smt.builtins import SymbolicLength, condition, on_symbols, replaced
+from ..smt.execution import Path, SymbolicRun, Truth, bare, paths
+from ..smt.numbers import Numbers
+from .symbolic_admission import length
+
+MODULES = (
+    *(scheduler, documented, forward, blocks, volumetric, allocator),
+    *(release_2_1_2, release_2_5_2),
+)
+FEW = 1  # beside so many, any request may end early or be aborted within the step
+ENDING = 2  # of more, only so many may end in the step
+
+
+class StepConfiguration(NamedTuple):
+    """What a step is run by; `bounded`: there may be no room in the pool for a prompt."""
+
+    revision: Revision
+    interleave: bool = True
+    block: int = 64
+    chunk: int = 512
+    bounded: bool = False
+
+    @property
+    def remembers(self) -> bool:
+        """Admission goes by the tkv that the last forward reported."""
+        return self.revision.current_tkv is release_2_1_2.current_tkv
+
+    @property
+    def asks_once(self) -> bool:
+        """The first chunk is held to the last-chunk constraints, and no chunk after it."""
+        at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
+        return at_first and not self.interleave
+
+    @property
+    def pauses(self) -> bool:
+        return "paused" in self.revision.shows
+
+
+class Lengths(NamedTuple):
+    """A request in symbols, in tokens: `ends`, those that it generates."""
+
+    prompt: Any
+    tokens: Any
+    ends: Any
+    generated: Any
+    computed: Any
+    hit: Any
+
+
+class Held(tuple[int, ...]):
+    """Blocks of a request, of which nothing is known."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, at: Any) -> Any:
+        return 0
+
+
+class Call(NamedTuple):
+    """The volumetric check was asked: by these arguments, with this answer."""
+
+    members: list[Any]
+    newcomer: Any
+    block: Any
+    limit: Any
+    tkv: Any
+    answer: Any
+
+
+class Stepped(NamedTuple):
+    """What became of a state on one path."""
+
+    before: State
+    after: State
+    decision: Decision
+    computed: Forward
+    calls: list[Call]
+    aborted: tuple[str, ...]
+    compared: list[tuple[list[Request], Any]]  # batches with the limit, and whether they fit
+
+
+class Step:
+    """All paths of one step beside `size` decoding requests, run when first asked for.
+
+    `settles`: which of them decode is for the release to settle in the step.
+    """
+
+    settles = False
+
+    def __init__(self, configuration: StepConfiguration, size: int) -> None:
+        self.configuration, self.size = configuration, size
+        self.numbers = numbers = Numbers()
+        self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
+        self.limit, self.slots, self.longest = (
+            length(numbers, name) for name in ("limit", "slots", "longest")
+        )
+        self.members = [self._decoding(number) for number in range(size)]
+        self.ongoing, self.waiting = self._prefilling(), [self._new(), self._new()]
+        self.tkv, self.runner_tkv = (length(numbers, name, 0) for name in ("tkv", "runner_tkv"))
+        self.was_prefill, self.prefills = z3.Bool("was_prefill"), z3.Bool("prefills")
+        if configuration.remembers:
+            lengths = [member.computed for member in self.members]
+            covered = z3.And([z3.And(has <= self.tkv, has <= self.runner_tkv) for has in lengths])
+            apart = self.was_prefill if configuration.interleave else z3.BoolVal(False)
+            numbers.facts.append(z3.Or(apart, covered))
+
+    @property
+    def newcomers(self) -> dict[str, Lengths]:
+        """Requests that do not decode, by their ids."""
+        return {"p": self.ongoing, "w0": self.waiting[0], "w1": self.waiting[1]}
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        return list(paths(self.numbers, self._code, quick=True))
+
+    def _new(self, least: int = 0) -> Lengths:
+        numbers, block = self.numbers, self.configuration.block
+        prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
+        hit = numbers.fresh("hit", 0, None)
+        # The door lets in what is alone within the limit; the last token is never found.
+        numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
+        numbers.facts.append(hit * block < prompt)
+        if self.settles or self.size > FEW:
+            numbers.facts.append(ends == tokens)
+        return Lengths(prompt, tokens, ends, numbers.value(0), numbers.value(0), hit)
+
+    def _decoding(self, number: int) -> Lengths:
+        new, generated = self._new(), length(self.numbers, "generated")
+        self.numbers.facts.append(generated < new.ends)
+        if number >= ENDING:
+            self.numbers.facts.append(generated + 1 < new.ends)
+        return new._replace(generated=generated, computed=new.prompt + generated - 1)
+
+    def _prefilling(self) -> Lengths:
+        new, computed = self._new(), length(self.numbers, "computed")
+        hit = new.hit * self.configuration.block
+        self.numbers.facts += [computed < new.prompt, hit <= computed]
+        return new._replace(computed=computed)
+
+    def state(self, run: SymbolicRun) -> State:
+        def request(name: str, of: Lengths, **more: Any) -> Request:
+            prompt, tokens, ends, generated, computed = map(cast(Any, run.number), of[:5])
+            lengths = {"prompt": prompt, "max_tokens": tokens, "output_len": ends}
+            return Request(name, **lengths, computed=computed, generated=generated, **more)
+
+        running = tuple(
+            request(f"r{number}", of, blocks=Held()) for number, of in enumerate(self.members)
+        )
+        waiting = tuple(request(f"w{number}", of) for number, of in enumerate(self.waiting))
+        if Truth(run, self.prefills):
+            hit = run.number(self.ongoing.hit * self.configuration.block)
+            ongoing = request("p", self.ongoing, prefix_hit=hit, blocks=Held())
+            first = Truth(run, z3.Bool("prefilling first"))
+            running = (ongoing, *running) if first else (*running, ongoing)
+        return State(
+            waiting=waiting,
+            running=running,
+            last_step_was_prefill=cast(bool, Truth(run, self.was_prefill)),
+            tkv=cast(int, run.number(self.tkv)),
+            runner_tkv=cast(int, run.number(self.runner_tkv)),
+        )
+
+    def config(self, run: SymbolicRun) -> SpyreConfig:
+        slots, longest, limit = (
+            cast(int, run.number(number)) for number in (self.slots, self.longest, self.limit)
+        )
+        return SpyreConfig(
+            block_size=self.configuration.block,
+            chunk_size=self.configuration.chunk,
+            max_num_seqs=slots,
+            max_model_len=longest,
+            max_batch_tkv=limit,
+            interleave=self.configuration.interleave,
+            prefix_caching=True,
+            pausing=False,
+        )
+
+    def _code(self, run: SymbolicRun) -> Stepped:
+        config, before, calls = self.config(run), self.state(run), list[Call]()
+        observed, compared = list[Any](), list[tuple[list[Request], Any]]()
+
+        def check(members: Any, newcomer: Any, block: Any, limit: Any, tkv: Any) -> bool:
+            answer = z3.Bool(f"accepted {len(calls)}")
+            calls.append(Call([*members], newcomer, block, limit, tkv, answer))
+            return bool(Truth(run, answer))
+
+        def any_answer(name: str) -> Callable[..., bool]:
+            return lambda *given: bool(Truth(run, z3.Bool(f"{name} {given[-1].id}")))
+
+        def fits_limit(config: SpyreConfig, batch: Any) -> bool:
+            as_it_is = [any(request is other for other in before.running) for request in batch]
+            if not self.settles and len(batch) == self.size and all(as_it_is):
+                return True  # `batch_within_limit_is_not_paused`: it was accepted
+            fits = z3.Bool(f"fits {len(compared)}")
+            compared.append(([*batch], fits))
+            return bool(Truth(run, fits))
+
+        revision = replace(
+            self.configuration.revision,
+            volume_check=check,
+            fits_model_length=any_answer("fits length"),
+            fits_pool=any_answer("fits pool"),
+        )
+        if self.settles:  # whichever request may prefill: what decodes is settled without it
+
+            def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
+                chosen = state.prefilling or state.waiting[0]
+                return chosen if Truth(run, z3.Bool("may prefill")) else None
+
+            revision = replace(revision, candidate=candidate)
+        hits = {name: of.hit for name, of in self.newcomers.items()}
+        room = any_answer("fits prompt") if self.configuration.bounded else lambda *_: True
+        aborted = next(
+            (name for name in self._may_abort(before) if Truth(run, z3.Bool(name))), None
+        )
+        with (
+            on_symbols(*MODULES),
+            replaced(
+                (scheduler, "observe", lambda *given: observed.append(given)),
+                (documented, "written", lambda *_: []),
+                (documented, "left_pad_blocks", lambda lengths, _: [0] * len(lengths)),
+                (documented, "max_tkv", partial(self._max_tkv, run)),
+                (documented, "request_tkvs", partial(self._request_tkvs, run)),
+                (
+                    blocks,
+                    "prefix_hit",
+                    lambda *given: SymbolicLength(run.number(hits[given[-1].id])),
+                ),
+                (blocks, "hold", lambda config, request, covered, pool: (request, pool)),
+                (allocator, "touch", lambda pool, _: pool),
+                (release_2_1_2, "fits_prompt", room),
+                (release_2_5_2, "fits_limit", fits_limit),
+            ),
+        ):
+            inside = () if aborted is None else (aborted,)
+            after, _ = scheduler.step(config, revision, before, inside)
+        [(*_, decision, computed, _, _)] = observed
+        return Stepped(before, after, decision, computed, calls, inside, compared)
+
+    def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
+        """Any number that `no_length_exceeds_tkv` allows."""
+        if not lengths:
+            return 0
+        return run.number(self._at_least([bare(each) for each in lengths]))
+
+    def _request_tkvs(self, run: SymbolicRun, lengths: list[Any], block: int) -> list[Any]:
+        return [run.number(self._at_least([bare(each)])) for each in lengths]
+
+    def _at_least(self, lengths: list[Any]) -> Any:
+        key = tuple(each.get_id() for each in lengths)
+        if key not in self._tkvs:
+            tkv = length(self.numbers, "tkv of a batch")
+            self.numbers.define([tkv >= each for each in lengths])
+            self._tkvs[key] = tkv, lengths
+        return self._tkvs[key][0]
+
+    def _may_abort(self, state: State) -> Iterator[str]:
+        if self.size <= FEW and not self.settles:
+            for request in (*state.running, *state.waiting[:1]):
+                yield request.id
+
+    # What the lemmas claim of each path; `more` takes something away from it.
+
+    def joining_is_accepted(self, more: int, step: Stepped) -> Any:
+        started = {request.id for request in step.before.waiting}
+        claims = []
+        for request in self._others(step.after):
+            own = self.newcomers[request.id]
+            decodes = bare(request.computed) >= bare(request.prompt)
+            due = z3.BoolVal(request.id in started) if self.configuration.asks_once else decodes
+            accepted = [self._accepts(call, own, more) for call in step.calls]
+            whole = z3.And(
+                bare(request.computed) == own.prompt, bare(request.generated) == 1 + more
+            )
+            claims += [z3.Implies(due, z3.Or(not self.size, *accepted)), z3.Implies(decodes, whole)]
+        return z3.And(claims)
+
+    def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
+        """The call was about this newcomer and all that decode, as they are, and said yes."""
+        if len(call.members) != self.size or call.block != self.configuration.block:
+            return z3.BoolVal(False)
+        return z3.And(
+            call.answer,
+            bare(call.newcomer.prompt) == newcomer.prompt,
+            bare(call.newcomer.max_tokens) == newcomer.tokens,
+            bare(call.limit) == self.limit,
+            *(
+                z3.And(
+                    bare(asked.computed) == member.computed,
+                    bare(asked.remaining) == member.tokens - member.generated + more,
+                    bare(asked.tkv) >= member.computed,
+                    bare(asked.prompt) == member.prompt,
+                    bare(call.tkv) >= member.computed,
+                )
+                for asked, member in zip(call.members, self.members, strict=True)
+            ),
+        )
+
+    def runs_together(self, more: int, step: Stepped) -> Any:
+        names = {f"r{number}" for number in range(self.size)}
+        ran = names & {*step.computed.scheduled}
+        if ran and (ran != names or step.decision.kind != "decode"):
+            return z3.BoolVal(False)
+        after, claims = {request.id: request for request in step.after.running}, []
+        for number, member in enumerate(self.members):
+            generated = member.generated + bool(ran)
+            request = after.get(f"r{number}")
+            if request is None:
+                gone = f"r{number}" in step.aborted
+                claims.append(z3.Or(gone, z3.And(bool(ran), generated == member.ends)))
+                continue
+            claims += [
+                bare(request.computed) == member.computed + bool(ran) + more,
+                bare(request.generated) == generated,
+                generated < member.ends,
+                *self._keeps_lengths(request, member),
+            ]
+        return z3.And(claims)
+
+    def remembered_tkv_covers(self, more: int, step: Stepped) -> Any:
+        after = step.after
+        apart = condition(after.last_step_was_prefill) if self.configuration.interleave else False
+        return z3.And(
+            [
+                z3.Implies(
+                    bare(request.computed) >= bare(request.prompt),
+                    z3.Or(apart, bare(request.computed) + more <= z3.If(tkv < other, tkv, other)),
+                )
+                for request in after.running
+                for tkv, other in [(bare(after.tkv), bare(after.runner_tkv))]
+            ]
+        )
+
+    def one_prefills(self, more: int, step: Stepped) -> Any:
+        after, claims = step.after, []
+        others = self._others(after)
+        known = {request.id: request for request in step.before.waiting}
+        waits = [request.id for request in after.waiting]
+        kept = all(known.get(request.id) is request for request in after.waiting)
+        in_line = [name for name in known if name in waits] == waits
+        if len(others) > 1 or after.paused or not kept or not in_line:
+            return z3.BoolVal(False)
+        for name in {request.id for request in (*step.before.running, *step.before.waiting)}:
+            if name in self.newcomers and name not in {*waits, *step.aborted}:
+                there = [request.id == name for request in others]
+                # A request of one token has ended with its last chunk.
+                claims.append(z3.Or(any(there), self.newcomers[name].ends == 1))
+        for request in others:
+            own, computed = self.newcomers[request.id], bare(request.computed)
+            at_border = request in (after.running[0], after.running[-1])
+            prefilling = z3.And(
+                at_border,
+                computed >= 1,
+                bare(request.generated) == more,
+                bare(request.prefix_hit) == own.hit * self.configuration.block,
+                own.hit * self.configuration.block <= computed,
+            )
+            claims.append(z3.Or(computed >= own.prompt, prefilling))
+            claims.append(bare(request.generated) < own.ends)
+            claims += self._keeps_lengths(request, own)
+        return z3.And(claims)
+
+    def is_uninterrupted(self, more: int, step: Stepped) -> Any:
+        ongoing = [request.id for request in step.before.running if request.id == "p"]
+        going_on = [request.id for request in step.decision.members] == ongoing
+        ends = [bare(request.generated) > 0 for request in self._others(step.after)]
+        gone = z3.BoolVal(bool(step.aborted) or not ongoing)
+        return z3.Or(gone, z3.And(step.decision.kind == "prefill", going_on, *(ends * more)))
+
+    def _others(self, state: State) -> list[Request]:
+        return [request for request in state.running if request.id in self.newcomers]
+
+    def _keeps_lengths(self, request: Request, of: Lengths) -> Iterator[Any]:
+        yield bare(request.prompt) == of.prompt
+        yield bare(request.max_tokens) == of.tokens
+        yield bare(request.output_len) == of.ends
