@@ -90,7 +90,8 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     most = pausing_lemmas.MOST if settles else step_lemmas.SIZES[-1]
     together = f"up to {most} of them {'decoding or paused' if settles else 'decoding together'}"
     code = "" if block else f", the code in blocks of {setting.block}"
-    return f"every number of requests and steps, {together}{code}"
+    room = "" if settles or setting.interleave else ", where the pool has room for every prompt"
+    return f"every number of requests and steps, {together}{room}{code}"
 
 
 def _check(setting: Setting) -> Check:
