@@ -27,7 +27,8 @@ BLOCK = 64
 def walk_counts_every_request(size: int) -> Obligation:
     return Obligation(
         f"walk_counts_every_request_{size}",
-        f"The walk counts each decoding request ({size}), whatever its term.",
+        f"The walk counts each decoding request ({size}), where one that runs longer has no "
+        "smaller term.",
         partial(_walk_counts_every_request, size, 0),
         partial(_walk_counts_every_request, size, 1),
     )

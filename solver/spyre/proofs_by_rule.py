@@ -87,11 +87,12 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Return what the lemmas together are about: more than that is not proven."""
     settles = setting.pauses and rule == LIMIT
-    most = pausing_lemmas.MOST if settles else step_lemmas.SIZES[-1]
-    together = f"up to {most} of them {'decoding or paused' if settles else 'decoding together'}"
+    together = "0, 1, 2 and 5 decoding requests"
+    if settles:
+        together = "up to 2 decoding requests and 1 that is paused"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", where the pool has room for every prompt"
-    return f"every number of requests and steps, {together}{room}{code}"
+    return f"every number of steps, beside {together}{room}{code}"
 
 
 def _check(setting: Setting) -> Check:
@@ -115,6 +116,7 @@ _LENGTH = RuleProof(
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "the constraint is about two decoding requests at most, a tkv about two",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
+        "blocks of 3 tokens or more, and max_model_len beyond two blocks",
     ),
     "release 2.1.2's answer to a request that is alone",
     _both(length_lemmas.obligations, code_lemmas.lengths),
@@ -132,7 +134,7 @@ _LENGTH = RuleProof(
 )
 _RESERVATION = RuleProof(
     "Are ever more blocks promised than are free?",
-    "No.",
+    "On sound and 2.5.2, no.",
     (
         f"{_BLOCKS}, in chunks of two blocks; a request holds two at most, and finds one",
         "requests that decode together grow one after the other",
@@ -148,10 +150,10 @@ _RESERVATION = RuleProof(
 )
 _PAUSING = RuleProof(
     "Can paused requests starve?",
-    "Not by each other; by prefills that go before them.",
+    "Not by each other; by prefills that go before them, which runs show, without --prove.",
     (
-        "the code runs with up to three requests; that it does the same with any number, and the "
-        "count of steps, is arithmetic",
+        "the code runs with up to three requests, one of which decodes: that it does the same with "
+        "any number, and when all are paused, is assumed; the count of steps is prose",
         "the limit lets any batch stay, or not, but every request that is alone",
     ),
     "nothing else of the code",
@@ -176,10 +178,10 @@ _CHUNKS = RuleProof(
 )
 
 _PROGRESS = RuleProof(
-    "How long does the first in line wait, on revision sound, without prefix caching and with a "
-    "pool that is not bounded?",
+    "How long does the first in line wait for its first chunk, on revision sound, without prefix "
+    "caching and with a pool that is not bounded?",
     "No longer than the work before it, at most the chunks of max_model_len and twice its tokens. "
-    "On 2.5.2 it is passed by.",
+    "On 2.5.2 it is passed by: runs show it, without --prove.",
     (
         "the code runs with blocks of 64 and chunks of 512",
         "one request that decodes stands for all, and two for all that wait",

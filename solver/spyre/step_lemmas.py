@@ -49,7 +49,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
     ),
     "decoding_requests_run_together": (
         "All decoding requests ({size}) run a step or none does; those that have generated all "
-        "their tokens leave, and no others.",
+        "their tokens leave, at most two in the step, and no others.",
         Step.runs_together,
     ),
     "remembered_tkv_covers_every_member": (
@@ -96,7 +96,8 @@ def between_steps(revision: Revision) -> list[Obligation]:
     named = (
         (
             f"abort_only_removes_{SIZES[-1]}",
-            "An abort takes one request away and changes nothing else that is remembered.",
+            "An abort takes one request away, and leaves the others, the tkvs and the kind of the "
+            "last step as they were.",
             _abort_only_removes,
         ),
         (

@@ -142,7 +142,7 @@ def accepts(
     return facts
 
 
-# Formulas by which the one that runs longer has no smaller term (lemma `ordered`).
+# Formulas by which the one that runs longer has no smaller term (tested, not proven).
 ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base"))
 
 

@@ -39,19 +39,21 @@ _BLOCKS = (
     "blocks that a request hits or takes at once"
 )
 _LOOPS = (
-    "the loops over requests run with up to three; that they do the same with any number is "
-    "arithmetic"
+    "the loops over requests run with up to three; that they do the same with any number is assumed"
 )
 
 _BUDGET = RuleProof(
     "Can a step compute more than its budget, or a request less or more than its share?",
     "No.",
-    (_SWITCHED_OFF, _LOOPS, "the pool may refuse any request, but not one that is alone"),
+    (
+        *(_SWITCHED_OFF, _LOOPS, "the pool may refuse any request, but not one that is alone"),
+        "a decision hands over all of the budget that is left",
+    ),
     "which requests an observation shows, and in which order",
     _both(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Is a request admitted that could not finish alone, or one kept out that could?",
+    "Is a request admitted that could not finish alone, or one kept out for ever that could?",
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
     "the share of the watermark in blocks, and which blocks a hit finds",
@@ -59,15 +61,16 @@ _ADMISSION = RuleProof(
 )
 _PROGRESS = RuleProof(
     "Can requests that the front door lets in block each other for ever?",
-    "No; first come, first served a request waits for no more than (requests before it) x "
-    "max_model_len steps.",
+    "No, by priority once no more requests arrive; first come, first served a request waits for "
+    "no more than (requests before it) x max_model_len steps.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
     "the order in which a queue by priority keeps requests that arrive",
     _both(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
     "Does a knob against preemption never lead to more of it?",
-    "With one slot, or room for all, no request is preempted. Otherwise it may, each of the three.",
+    "With one slot, or room for all, no request is preempted. Otherwise it may, each of the three: "
+    "runs show it, without --prove.",
     (_SWITCHED_OFF, _BLOCKS, "no request holds more than its own blocks: shared ones only help"),
     "that max_num_seqs requests of max_model_len never need more than the pool",
     never_preempted,

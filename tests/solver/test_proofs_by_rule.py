@@ -66,7 +66,10 @@ def ended(status="proven", code=("spyre.blocks.fits_pool",)):
 def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
     proof = SPYRE["SPY-R50"]
     lines = list(answer(proof, [ended(), ended(code=())]))
-    assert lines[:2] == ["answer: No.", "  proven of the model's code: spyre.blocks.fits_pool"]
+    assert lines[:2] == [
+        "answer: On sound and 2.5.2, no.",
+        "  proven of the model's code: spyre.blocks.fits_pool",
+    ]
     assert lines[2:] == [
         *(f"  assumed: {one}" for one in proof.assumes),
         f"  tested, not proven: {proof.tested}",

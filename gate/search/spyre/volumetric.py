@@ -194,10 +194,12 @@ def _say_slack(asking: Asking) -> None:
     if tokens is None:
         asking.say(f"slack: {most} tokens more for every request are not enough")
     elif tokens == 0:
-        asking.say("slack: it needs none")
+        asking.say("slack: the lemmas about the terms need none")
     else:
         with_slack = f"--set formula={formula}+{tokens}"
-        asking.say(f"slack: with {tokens} tokens more for every request it is sound: {with_slack}")
+        asking.say(
+            f"slack: with {tokens} tokens more the lemmas about the terms hold: {with_slack}"
+        )
 
 
 def _slack(formula: str, most: int) -> Iterator[int | None]:
@@ -230,7 +232,7 @@ def _fewest(asking: Asking) -> int:
     if unknown:
         asking.say(f"inconclusive: unsat with up to {excluded} requests only")
         return INCONCLUSIVE
-    asking.say(f"proven: no counterexample with up to {most} requests")
+    asking.say(f"proven: no counterexample with up to {most} requests, as they are encoded")
     return PROVEN
 
 
