@@ -9,7 +9,7 @@ JOBS ?= 2
 # Tests at once: many of them wait for a process.
 TESTERS ?= 3
 
-.PHONY: install gate test test-all lint selfcheck checks check-faults check-release docs tool dist lock clean
+.PHONY: install gate test test-all test-nightly lint selfcheck checks check-faults check-release docs tool dist lock clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) --jobs $(JOBS) \
@@ -19,11 +19,13 @@ gate: $(VENV)/installed
 # What the tests need, and nothing is run.
 install: $(VENV)/installed-test
 
-# The fast tier; test-all runs all tests.
+# The fast tier; test-all runs the slow tests as well, test-nightly those that a shorter test stands for.
 test: lint
-	$(BIN)/pytest -n $(TESTERS) --dist worksteal -m "not slow"
+	$(BIN)/pytest -n $(TESTERS) --dist worksteal -m "not slow and not nightly"
 test-all: lint
-	$(BIN)/pytest -n $(TESTERS) --dist worksteal
+	$(BIN)/pytest -n $(TESTERS) --dist worksteal -m "not nightly"
+test-nightly: lint
+	$(BIN)/pytest -n $(TESTERS) --dist worksteal -m nightly
 
 # mypy finds the package by its name, whatever the folder of the checkout is called.
 lint: $(VENV)/installed-test

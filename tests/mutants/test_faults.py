@@ -180,7 +180,8 @@ def never_exercised(revision):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("revision", ["2.5.2"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("revision", ["sound", "2.5.2"])
 def test_every_witness_occurs_where_every_rule_holds(revision):
     with imported_anew(repaired("spyre", revision).sources()):
         assert never_exercised(revision) == []

@@ -55,6 +55,7 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_the_same(
     tmp_path, undisturbed
 ):

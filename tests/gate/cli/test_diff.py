@@ -104,6 +104,7 @@ def test_a_model_does_not_differ_from_itself_and_it_says_what_was_compared(diff)
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_another_formula_is_another_decision_found_and_shrunk(diff, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("tight",))
     monkeypatch.setitem(PROFILES, "quick", Profile(60, 10, 20, 0))

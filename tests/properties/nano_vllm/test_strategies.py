@@ -238,7 +238,7 @@ def situations(monkeypatch):
 
 @pytest.mark.slow
 @each_revision
-@pytest.mark.parametrize("scale", ["small", "short"])
+@pytest.mark.parametrize("scale", ["small", pytest.param("short", marks=pytest.mark.nightly)])
 def test_runs_get_into_every_situation_that_is_worth_checking(scale, revision, situations):
     seen, lost = situations
     wanted = SITUATIONS | ONLY_IN[revision]

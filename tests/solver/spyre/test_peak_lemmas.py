@@ -15,7 +15,7 @@ from schedproof.solver.spyre.peak_lemmas import (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [64, None])
+@pytest.mark.parametrize("block", [64, pytest.param(None, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("check", ["exact", "rounded"])
 def test_every_lemma_is_proven_and_guarded(check, block):
     found = list(discharge([*obligations(check, block), *code(check), *loops(check)]))

@@ -242,7 +242,10 @@ def needless(config, revision, state):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [12, 13, 14])
+@pytest.mark.parametrize(
+    "limit",
+    [12, pytest.param(13, marks=pytest.mark.nightly), pytest.param(14, marks=pytest.mark.nightly)],
+)
 def test_a_tkv_that_is_remembered_refuses_more_and_that_is_the_worst(limit):
     setting = Setting("2.1.2", 3, 2, 4, limit, max_model_len=6, revision="2.1.2")
     expected = refused_by_what_has_left(setting)
@@ -273,7 +276,9 @@ def test_by_a_reading_of_the_document_no_slack_short_of_the_models_length_is_eno
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("formula", ["2.1.2", "common_base"])
+@pytest.mark.parametrize(
+    "formula", [pytest.param("2.1.2", marks=pytest.mark.nightly), "common_base"]
+)
 def test_a_sound_formula_needs_none(formula):
     assert enough(formula, 512) == 0
     assert needed(Setting(formula, 2)) is None

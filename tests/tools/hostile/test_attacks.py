@@ -40,7 +40,9 @@ def test_a_gate_of_a_bad_target_ends_and_leaves_nothing(misdeed):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.parametrize("work", ["gate of a target that hangs"])
+@pytest.mark.parametrize(
+    "work", ["gate of a target that hangs", pytest.param("campaign", marks=pytest.mark.nightly)]
+)
 def test_a_command_that_is_killed_leaves_nothing_and_goes_on(work):
     told = kills.attack((work, 2, 7))
     assert told.wrong == []

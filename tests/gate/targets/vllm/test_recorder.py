@@ -118,7 +118,9 @@ def replay(run, cls, **config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cls", ["Recorder", "AsyncRecorder"])
+@pytest.mark.parametrize(
+    "cls", [pytest.param("Recorder", marks=pytest.mark.nightly), "AsyncRecorder"]
+)
 def test_a_record_says_what_the_model_decides(run, cls):
     replay(run, cls, **({"async_scheduling": True} if cls == "AsyncRecorder" else {}))
     judged = run("check-trace", "run.jsonl", "--explain")
