@@ -87,7 +87,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Return what the lemmas together are about: more than that is not proven."""
     settles = setting.pauses and rule == LIMIT
-    together = "0, 1, 2 and 5 decoding requests"
+    together = "0, 1, 2 and 5 decoding requests and two that wait"
     if settles:
         together = "up to 2 decoding requests and 1 that is paused"
     code = "" if block else f", the code in blocks of {setting.block}"

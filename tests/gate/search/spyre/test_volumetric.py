@@ -178,7 +178,8 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run):
     assert result.code == 0, result
     lines = result.out.splitlines()
     assert lines[0].startswith(
-        "prove SPY-R07 for every number of steps, beside 0, 1, 2 and 5 decoding requests, formula "
+        "prove SPY-R07 for every number of steps, beside 0, 1, 2 and 5 decoding requests and two "
+        "that wait, formula "
     )
     terms = [line for line in lines if line.startswith("  ")]
     assert [line.split(":")[0].strip() for line in terms[:4]] == ["tkv", "base", "term", "walk"]
@@ -205,7 +206,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run):
 def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     result = run("search", rule, *words)
     assert result.code == 0, result
-    beside = f"beside 0, 1, 2 and 5 decoding requests{assumed}: "
+    beside = f"beside 0, 1, 2 and 5 decoding requests and two that wait{assumed}: "
     assert f"\nproven for every number of steps, {beside}" in result.out
 
 
