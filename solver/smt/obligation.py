@@ -1,6 +1,7 @@
 """Questions to a solver, obligations (claims that must have no solution), and proofs of rules."""
 
 import importlib.util
+import re
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,9 +54,12 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
 def in_smt_lib(facts: list[Any]) -> str:
     """Return the question whether all facts can hold together, without its last command."""
     question = z3.Solver()
-    # Simplified, since SMT-LIB has no `and` and no `or` of nothing.
-    question.add([z3.simplify(fact) for fact in facts])
+    question.add(facts)
     text: str = question.sexpr()
+    if re.search(r" (and|or)\)", text):  # of nothing, which SMT-LIB does not have
+        question.reset()
+        question.add([z3.simplify(fact) for fact in facts])
+        text = question.sexpr()
     return f"(set-logic QF_NIA)\n{text}\n"
 
 

@@ -78,7 +78,8 @@ def breaks(fault: Fault, target: Any, scenario: Scenario) -> bool:
 
 def kept_run(fault: Fault) -> list[Scenario]:
     """The run that `runs/` keeps for a fault that no seed finds."""
-    runs = json.loads((RUNS / f"{fault.system}.json").read_text(encoding="utf-8"))
+    path = RUNS / f"{fault.system}.json"
+    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return [scenario_of(runs[fault.label], fault.label)] if fault.label in runs else []
 
 

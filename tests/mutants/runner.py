@@ -152,7 +152,8 @@ def keep(systems: Iterable[str], jobs: int) -> int:
             missing += 1
         elif run:
             path = RUNS / f"{system}.json"
-            runs = {**json.loads(path.read_text(encoding="utf-8")), label: json.loads(run)}
+            others = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            runs = {**others, label: json.loads(run)}
             rows = (f"{json.dumps(name)}: {json.dumps(runs[name])}" for name in sorted(runs))
             path.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
             print(f"kept for {label}", flush=True)

@@ -262,7 +262,8 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run
     result, data = gate_json(run, toy("Release"), *words)
     assert (result.code, result.err) == (1, "")
     [rule] = load_rules("SPY-R22")
-    known = f"{rule.divergences[0].releases}: {rule.divergences[0].says}"
+    first = rule.divergences[0]
+    known = f"{first.releases}: {first.says} ({first.change})"
     assert [entry["divergence"] for entry in data["rules"]] == [known]
     assert [finding["divergence"] for finding in data["findings"]] == [known]
     lines = result.out.splitlines()

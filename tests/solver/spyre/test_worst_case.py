@@ -272,7 +272,7 @@ def test_what_the_lemmas_need_a_run_needs_too(formula, tokens, requests):
 
 def test_by_a_reading_of_the_document_no_slack_short_of_the_models_length_is_enough():
     assert enough("document_max_tkv", 512) is None
-    assert replayed(Setting("document_max_tkv", 2)) == 32_765
+    assert replayed(Setting("document_max_tkv", 2)) == 32_766
 
 
 @pytest.mark.slow
