@@ -559,7 +559,7 @@ def _out_of_time(seconds, *_):
 @pytest.mark.usefixtures("in_this_process")
 def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run):
     result = run("search", "V1-I2", "--prove")
-    assert result.code == 0, result
+    end = lines.index("answer: No.")
     lines = result.out.splitlines()
     assert lines[0].startswith("V1-I2: Can a step compute more than its budget, ")
     end = lines.index("answer: On sound and 2.5.2, no.")
