@@ -7,40 +7,23 @@ largest of five numbers has one path and not sixteen.
 
 import builtins
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
 import z3
 
-from .execution import Number, Truth, bare
-
-ABSENT = object()
+from .execution import Number, Truth, bare, stubbed
 
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
     """Give the modules these functions for Python's while the context lasts."""
-    shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
-    with replaced(*((module, name, shim) for module in modules for name, shim in shims.items())):
+    with ExitStack() as stack:
+        for module in modules:
+            shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
+            stack.enter_context(stubbed(module, **shims))
         yield
-
-
-@contextmanager
-def replaced(*stubs: tuple[ModuleType, str, Any]) -> Iterator[None]:
-    """Put other values in the place of names of modules while the context lasts."""
-    before = []
-    try:
-        for module, name, stub in stubs:
-            before.append((module, name, vars(module).get(name, ABSENT)))
-            setattr(module, name, stub)
-        yield
-    finally:
-        for module, name, own in reversed(before):
-            if own is ABSENT:
-                delattr(module, name)
-            else:
-                setattr(module, name, own)
 
 
 class SymbolicLength:

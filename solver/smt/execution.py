@@ -48,7 +48,7 @@ class SymbolicRun:
         self._solver.set("timeout", PATIENCE)
         self._known = 0
         self._answers: dict[int, bool] = {}
-        self._asked: list[Any] = []  # alive, or Z3 gives their ids to other terms
+        self._answered: list[Any] = []  # alive, or Z3 gives their ids to other terms
 
     def number(self, of: Any) -> "Number":
         return Number(self, of)
@@ -72,7 +72,7 @@ class SymbolicRun:
                 self.others.append([*self.taken, False])
         taken = condition if holds else z3.Not(condition)
         self._answers[condition.get_id()] = holds
-        self._asked.append(condition)
+        self._answered.append(condition)
         self.taken.append(holds)
         self.conditions.append(taken)
         self._solver.add(taken)
@@ -104,7 +104,7 @@ class SymbolicRun:
     def forget(self) -> None:
         """Free what only the run needed; its numbers may live on in the result."""
         del self._solver
-        self._asked.clear()
+        self._answered.clear()
         self._answers.clear()
 
     def _possible(self, condition: Any) -> bool:
@@ -286,12 +286,19 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
 
 @contextmanager
 def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
-    """Put stubs in the place of what a module of the model calls, while its code runs."""
-    before = {name: getattr(module, name) for name in stubs}
+    """Put stubs in the place of what a module of the model calls, builtins too, while it runs.
+
+    Raises:
+        AttributeError: the module calls nothing of that name.
+    """
+    own = vars(module)
+    if unknown := stubs.keys() - own.keys() - own["__builtins__"].keys():
+        raise AttributeError(f"{module.__name__} has no {', '.join(unknown)}")
+    before = {name: own[name] for name in stubs if name in own}
     try:
-        for name, stub in stubs.items():
-            setattr(module, name, stub)
+        own.update(stubs)
         yield
     finally:
-        for name, own in before.items():
-            setattr(module, name, own)
+        for name in stubs:
+            del own[name]
+        own.update(before)

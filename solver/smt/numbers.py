@@ -33,8 +33,8 @@ class Numbers:
     facts: list[Any] = field(default_factory=list)
     definitions: set[int] = field(default_factory=set)
     _made: int = 0
-    _asked: Any = None
-    _told: int = 0
+    _solver: Any = None
+    _known: int = 0  # facts that the solver has
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
     _extremes: dict[tuple[int, ...], tuple[Any, list[Any]]] = field(default_factory=dict)
 
@@ -54,12 +54,12 @@ class Numbers:
 
     def always(self, condition: Any) -> bool:
         """Whether it follows from the facts; False where Z3 cannot tell at once."""
-        if self._asked is None:
-            self._asked = z3.Solver()
-            self._asked.set("timeout", PATIENCE)
-        self._asked.add(self.facts[self._told :])
-        self._told = len(self.facts)
-        return bool(self._asked.check(z3.Not(condition)) == z3.unsat)
+        if self._solver is None:
+            self._solver = z3.Solver()
+            self._solver.set("timeout", PATIENCE)
+        self._solver.add(self.facts[self._known :])
+        self._known = len(self.facts)
+        return bool(self._solver.check(z3.Not(condition)) == z3.unsat)
 
     def split(
         self, number: Any, by: Any, most: int | None, *, signed: bool = False, positive: bool = True

@@ -14,8 +14,8 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.builtins import on_symbols, replaced
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
+from ..smt.builtins import on_symbols
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .symbolic_admission import Lengths, length, round_up
@@ -106,7 +106,7 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
         number = cast(Any, run.number)
         symbols = [volumetric.Decoding(*map(number, member)) for member in members]
         newcomer = volumetric.Newcomer(*map(number, (prompt, tokens)))
-        with on_symbols(volumetric), replaced((volumetric, "accepts", walk)):
+        with on_symbols(volumetric), stubbed(volumetric, accepts=walk):
             answer = check(symbols, newcomer, block, number(limit), number(tkv))
         return walked, bool(answer)
 

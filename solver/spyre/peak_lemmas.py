@@ -35,8 +35,8 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.builtins import on_symbols, replaced
-from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths
+from ..smt.builtins import on_symbols
+from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
 from .admission_lemmas import BLOCK
@@ -289,11 +289,12 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
         newcomer = Newcomer(cast(int, run.number(tokens[0])), cast(int, run.number(ends[0] + 1)))
         with (
             on_symbols(peak),
-            replaced(
-                (peak, "sorted", sorted),
-                (peak, "insort", insort),
-                (peak, "largest_tkv", largest_tkv),
-                (peak, "filled_blocks", largest_tkv),
+            stubbed(
+                peak,
+                sorted=sorted,
+                insort=insort,
+                largest_tkv=largest_tkv,
+                filled_blocks=largest_tkv,
             ),
         ):
             most = cast(int, run.number(limit))

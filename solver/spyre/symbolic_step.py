@@ -24,8 +24,8 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ..smt.builtins import SymbolicLength, condition, on_symbols, replaced
-from ..smt.execution import Path, SymbolicRun, Truth, bare, paths
+from ..smt.builtins import SymbolicLength, condition, on_symbols
+from ..smt.execution import Path, SymbolicRun, Truth, bare, paths, stubbed
 from ..smt.numbers import Numbers
 from .symbolic_admission import length
 
@@ -242,22 +242,22 @@ class Step:
         )
         with (
             on_symbols(*MODULES),
-            replaced(
-                (scheduler, "observe", lambda *given: observed.append(given)),
-                (documented, "written", lambda *_: []),
-                (documented, "left_pad_blocks", lambda lengths, _: [0] * len(lengths)),
-                (documented, "max_tkv", partial(self._max_tkv, run)),
-                (documented, "request_tkvs", partial(self._request_tkvs, run)),
-                (
-                    blocks,
-                    "prefix_hit",
-                    lambda *given: SymbolicLength(run.number(hits[given[-1].id])),
-                ),
-                (blocks, "hold", lambda config, request, covered, pool: (request, pool)),
-                (allocator, "touch", lambda pool, _: pool),
-                (release_2_1_2, "fits_prompt", room),
-                (release_2_5_2, "fits_limit", fits_limit),
+            stubbed(scheduler, observe=lambda *given: observed.append(given)),
+            stubbed(
+                documented,
+                written=lambda *_: [],
+                left_pad_blocks=lambda lengths, _: [0] * len(lengths),
+                max_tkv=partial(self._max_tkv, run),
+                request_tkvs=partial(self._request_tkvs, run),
             ),
+            stubbed(
+                blocks,
+                prefix_hit=lambda *given: SymbolicLength(run.number(hits[given[-1].id])),
+                hold=lambda config, request, covered, pool: (request, pool),
+            ),
+            stubbed(allocator, touch=lambda pool, _: pool),
+            stubbed(release_2_1_2, fits_prompt=room),
+            stubbed(release_2_5_2, fits_limit=fits_limit),
         ):
             inside = () if aborted is None else (aborted,)
             after, _ = scheduler.step(config, revision, before, inside)
@@ -265,7 +265,7 @@ class Step:
         return Stepped(before, after, decision, computed, calls, inside, compared)
 
     def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
-        """Any number that `no_length_exceeds_tkv` allows."""
+        """Any number that `no_length_exceeds_its_tkv_N` allows."""
         if not lengths:
             return 0
         return run.number(self._at_least([bare(each) for each in lengths]))
