@@ -70,7 +70,7 @@ def chunks(block: int | None) -> list[Obligation]:
         *(
             Obligation(
                 f"step_runs_planned_chunk_{name}",
-                "A prefill step computes the planned chunk, and counts it (revision).",
+                f"A prefill step computes the planned chunk, and counts it (revision {name}).",
                 *both(_step_runs_chunk, size, name),
                 ("spyre.forward.compute_chunk", code),
             )
@@ -86,7 +86,7 @@ def lengths(block: int | None) -> list[Obligation]:
         *(
             Obligation(
                 f"constraint_is_as_in_lemmas_{members}",
-                "The code's constraint is the one of which the lemmas speak (decoding requests).",
+                f"The code's constraint is the one of which the lemmas speak ({members} decoding).",
                 *both(_constraint, size, members),
                 ("spyre.documented.fits_model_length",),
             )

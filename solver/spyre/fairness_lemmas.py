@@ -27,8 +27,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
     found = [
         Obligation(
             f"step_keeps_fair_order_{decoding}_{paused}{'_long' * longest}",
-            "The first in order decodes, the paused stay ahead of those behind them, and who "
-            "decodes falls behind them (decoding and paused requests).",
+            "The first in order decodes, the paused stay ahead of those behind them, and what "
+            f"decodes falls behind them (decoding: {decoding}, paused: {paused}).",
             *both(_step_keeps_order, decoding, paused, longest),
             (*step, "spyre.release_2_5_2.settled"),
         )
@@ -39,8 +39,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
         *(
             Obligation(
                 f"code_starts_newcomer_behind_paused_{running}_{paused}",
-                "A request that starts comes behind the paused, and finds a slot (running, "
-                "paused).",
+                "A request that starts comes behind the paused, and finds a slot (running: "
+                f"{running}, paused: {paused}).",
                 *both(_newcomer_joins_behind, running, paused),
                 ("spyre.release_2_5_2.candidate", *step[1:] * (running == 0)),
             )

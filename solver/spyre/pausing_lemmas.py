@@ -61,18 +61,10 @@ from .admission_lemmas import BLOCK, request
 from .symbolic_admission import Lengths, blocks, length, own_tkv
 from .symbolic_step import Step, StepConfiguration, Stepped
 
-MOST = 3  # requests that decode or are paused, in the code that is run
-
 
 def any_number(block: int = BLOCK) -> list[Obligation]:
     """For any number of requests."""
     return [
-        Obligation(
-            "kept_requests_fit_after_each_turn",
-            "After each request that is checked, all that stay fit together.",
-            partial(_kept_requests_fit_after_each_turn, 0),
-            partial(_kept_requests_fit_after_each_turn, 1),
-        ),
         Obligation(
             "no_tkv_exceeds_compared_tkv",
             "No request's tkv is beyond the one that is compared with the limit.",
@@ -86,6 +78,12 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
     """The step's code; how many decode and how many are paused is in the names."""
     configuration = StepConfiguration(revision, block=block, chunk=chunk)
     return [
+        Obligation(
+            "kept_requests_fit_after_each_turn",
+            "After each of two requests that are checked, all that stay fit together.",
+            partial(_kept_requests_fit_after_each_turn, 0),
+            partial(_kept_requests_fit_after_each_turn, 1),
+        ),
         *(
             Obligation(
                 f"decoding_requests_were_kept_{decoding}_{paused}",

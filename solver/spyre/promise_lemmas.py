@@ -48,7 +48,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
             *(
                 Obligation(
                     f"step_keeps_promises_covered_{kind}_{name}",
-                    f"{sentence}, a step promises no more blocks than are free (revision).",
+                    f"{sentence}, a step promises no more blocks than are free (revision {name}).",
                     *both(_step_keeps_promises, size, name, kind),
                     (*step, *((code, *joins) if kind.startswith("admits") else ())),
                 )
@@ -56,7 +56,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
             ),
             Obligation(
                 f"code_keeps_promises_covered_at_abort_{name}",
-                "Nor does an abort, inside a step or between two (revision).",
+                f"Nor does an abort, inside a step or between two (revision {name}).",
                 *both(_abort_keeps_promises, size, name),
                 ("spyre.scheduler.abort", lost[name]),
             ),

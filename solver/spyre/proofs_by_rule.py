@@ -30,6 +30,8 @@ from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
+# Decoding requests that the step is run beside, in words.
+BESIDE = f"{', '.join(map(str, step_lemmas.SIZES[:-1]))} and {step_lemmas.SIZES[-1]}"
 
 
 class Group(NamedTuple):
@@ -49,14 +51,14 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     pauses = "paused" in revision.shows
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
-    any_number = f"any number of requests (blocks of {tokens})"
-    sizes = f"blocks of {tokens}, chunks of {chunk}"
+    of_tokens = f"blocks of {tokens}"
+    any_number = f"any number of requests ({of_tokens})"
+    sizes = f"{of_tokens}, chunks of {chunk}"
     if pauses and rule == LIMIT:
         return [
             Group(any_number, pausing_lemmas.any_number(tokens)),
             Group(
-                f"the scheduler's step, run with up to {pausing_lemmas.MOST} requests that decode "
-                f"or are paused ({sizes})",
+                f"the scheduler's step, run with as many requests as a name says ({sizes})",
                 pausing_lemmas.few(revision, tokens, chunk),
             ),
         ]
@@ -75,19 +77,18 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     step = step_lemmas.obligations(configuration)
     if pauses:
         step += pausing_lemmas.batch_within_limit_is_not_paused(tokens)
-    run = f"run with up to {step_lemmas.SIZES[-1]} decoding requests"
     return [
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),
-        Group(f"the scheduler's step, {run} ({sizes})", step),
-        Group(f"the check's code, {run} (blocks of {tokens})", loops),
+        Group(f"the scheduler's step, run beside {BESIDE} decoding requests ({sizes})", step),
+        Group(f"the check's code, run with as many requests as a name says ({of_tokens})", loops),
     ]
 
 
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Return what the lemmas together are about: more than that is not proven."""
     settles = setting.pauses and rule == LIMIT
-    together = "0, 1, 2 and 5 decoding requests and two that wait"
+    together = f"{BESIDE} decoding requests and two that wait"
     if settles:
         together = "up to 2 decoding requests and 1 that is paused"
     code = "" if block else f", the code in blocks of {setting.block}"

@@ -41,30 +41,32 @@ from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 SIZES = (0, 1, 2, 5)  # decoding requests that the step is run with
 Claim = Callable[[Step, int, Stepped], Any]
+JOINING = "joining_request_was_accepted"
+# What that lemma says where no request decodes: then the check need not be asked.
+ALONE = "A request that joins no other has computed its prompt and generated one token."
 LEMMAS: dict[str, tuple[str, Claim]] = {
-    "joining_request_was_accepted": (
-        "A request that joins so many decoding requests ({size}) was asked about beside all of "
-        "them, as they are, by a tkv no less than any length, and accepted.",
+    JOINING: (
+        "If a request joins {requests}, the check has accepted it together with all "
+        "of them, in their current state, by a tkv that is at least each one's length.",
         Step.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
-        "All decoding requests ({size}) run a step or none does; those that have generated all "
-        "their tokens leave, at most two in the step, and no others.",
+        "In a step with {requests}, all of them run or none does. Those that have generated "
+        "all their tokens leave, at most two in the step; no other request does.",
         Step.runs_together,
     ),
     "remembered_tkv_covers_every_member": (
-        "After a step beside so many decoding requests ({size}) the remembered tkv is no less than "
-        "any length, or no request may be asked about in the next.",
+        "After a step with {requests}, the remembered tkv is at least the length of "
+        "each, or the next step asks about no request.",
         Step.remembered_tkv_covers,
     ),
     "one_request_prefills": (
-        "After a step beside so many decoding requests ({size}) at most one prefills, and the "
-        "others wait as before.",
+        "After a step with {requests}, at most one request prefills, and the others "
+        "wait as before.",
         Step.one_prefills,
     ),
     "prefill_is_uninterrupted": (
-        "A request that prefills beside so many decoding requests ({size}) goes on in the next "
-        "step.",
+        "A request that prefills beside {requests} goes on in the next step.",
         Step.is_uninterrupted,
     ),
 }
@@ -79,16 +81,22 @@ def obligations(
         step = Step(configuration, size)
         for name, (sentence, claim) in LEMMAS.items():
             if name in lemmas_of(configuration, size):
+                if name == JOINING and not size:
+                    sentence = ALONE
                 found.append(
                     Obligation(
                         f"{name}_{size}",
-                        sentence.format(size=size),
+                        sentence.format(requests=_decoding(size)),
                         partial(_holds, step, claim, 0),
                         partial(_holds, step, claim, 1),
                     )
                 )
     tkvs = [no_tkv_is_short(configuration.block, size) for size in sizes if size]
     return [*tkvs, *found, *between_steps(configuration.revision)]
+
+
+def _decoding(size: int) -> str:
+    return f"{size or 'no'} decoding request{'s' * (size > 1)}"
 
 
 def between_steps(revision: Revision) -> list[Obligation]:
@@ -114,7 +122,7 @@ def between_steps(revision: Revision) -> list[Obligation]:
 
 def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
     """Return the names of those that say something in a configuration."""
-    names = {"joining_request_was_accepted", "one_request_prefills"}
+    names = {JOINING, "one_request_prefills"}
     if size:
         names.add("decoding_requests_run_together")
     if configuration.remembers and (size or not configuration.interleave):

@@ -1,4 +1,4 @@
-"""The scheduler's own step on symbols, beside so many decoding requests, and the claims about it.
+"""The scheduler's own step on symbols, beside a number of decoding requests, and claims about it.
 
 `step_lemmas` says what is proven of it, and what of the step is replaced."""
 
