@@ -4,12 +4,10 @@ Import this once the fault is planted (`planting`): it judges by the models that
 beside. An answer is (engine, found, seconds, how).
 """
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,10 +27,9 @@ from schedproof.properties.shrinking.shrink import shrink
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.systems import explored_systems, space_of
 from schedproof.spec.catalogue import Rule, load
-from schedproof.tests.mutants.faults import Fault
+from schedproof.tests.mutants.faults import Fault, kept_runs
 from schedproof.tests.mutants.targets import Release
 
-RUNS = Path(__file__).resolve().parent / "runs"
 WITNESS_SEEDS = 4
 SHORT = 60  # steps
 SECONDS = 60.0  # of processor time, for the explorer and one fault
@@ -52,14 +49,19 @@ def rules_for(fault: Fault, *, alone: bool) -> list[Rule]:
     ]
 
 
+def own_rules(fault: Fault) -> list[Rule]:
+    """The fault's own rule, or none if the revision breaks it without the fault."""
+    return [rule for rule in rules_for(fault, alone=True) if rule.id not in fault.known]
+
+
 def by_seeds(fault: Fault, target: Any) -> Answer:
     """Found if the fault's rule, alone, is broken by the run that is kept for it, or by a run that
     a gate begins with: one of the seed corpus, or a short built-in scenario."""
-    began, short = time.monotonic(), [*by_length(fault.system).values()]
+    began, builtin = time.monotonic(), by_length(fault.system).values()
     runs = [
         *kept_run(fault),
         *seed_corpus(fault.system, "small").values(),
-        *(scenario for scenario in short if longest(scenario) <= SHORT),
+        *(scenario for scenario in builtin if longest(scenario) <= SHORT),
     ]
     for number, scenario in enumerate(runs, start=1):
         if breaks(fault, target, scenario):
@@ -69,7 +71,7 @@ def by_seeds(fault: Fault, target: Any) -> Answer:
 
 def breaks(fault: Fault, target: Any, scenario: Scenario) -> bool:
     """Whether a run breaks the fault's rule."""
-    rules = [rule for rule in rules_for(fault, alone=True) if rule.id not in fault.known]
+    rules = own_rules(fault)
     with suppress(ConfigRefused, InputError):  # an option that the revision does not have
         run = replace(scenario, revision=fault.revision, expect=None)
         return bool(replay(target, run, rules).broken)
@@ -78,14 +80,13 @@ def breaks(fault: Fault, target: Any, scenario: Scenario) -> bool:
 
 def kept_run(fault: Fault) -> list[Scenario]:
     """The run that `runs/` keeps for a fault that no seed finds."""
-    path = RUNS / f"{fault.system}.json"
-    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    runs = kept_runs(fault.system)
     return [scenario_of(runs[fault.label], fault.label)] if fault.label in runs else []
 
 
 def run_to_keep(fault: Fault, target: Any, seeds: Iterable[int]) -> str | None:
     """A short run that breaks a fault's rule, as JSON; None where no engine finds any."""
-    rules = [rule for rule in rules_for(fault, alone=True) if rule.id not in fault.known]
+    rules = own_rules(fault)
     for seed in seeds:
         search = Search(SearchOptions(target, fault.system, fault.revision, rules, "small"))
         if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure:

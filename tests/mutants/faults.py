@@ -3,6 +3,7 @@
 `README.md` describes the entries of the TOML files, one file a system.
 """
 
+import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE.parents[1] / "model"
+RUNS = HERE / "runs"
 
 
 class StaleFaultError(ValueError):
@@ -101,6 +103,12 @@ class Fault:
             except StaleFaultError as stale:
                 raise StaleFaultError(f"{where}: {stale}") from None
         return changed
+
+
+def kept_runs(system: str) -> dict[str, Any]:
+    """Return the scenarios that `runs/` keeps for the faults of a system, as JSON, by label."""
+    path = RUNS / f"{system}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 @cache

@@ -15,17 +15,23 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from importlib import import_module
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from schedproof.gate.judging.profiles import set_hypothesis_home
 from schedproof.gate.targets.checkouts import known_checkouts
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
-from schedproof.tests.mutants.faults import Fault, mutants_of, out_of_scope, problems, repaired
+from schedproof.tests.mutants.faults import (
+    RUNS,
+    Fault,
+    kept_runs,
+    mutants_of,
+    out_of_scope,
+    problems,
+    repaired,
+)
 from schedproof.tests.mutants.planting import imported_anew, planted
 
-RUNS = Path(__file__).resolve().parent / "runs"
 PARTS = ("witnesses", "mutants", "known-bugs", "agreement")
 SEEDS = range(12)  # some faults show only where several choices meet: one seed in three finds them
 # Models that break a rule as their release, or document, does.
@@ -152,8 +158,7 @@ def keep(systems: Iterable[str], jobs: int) -> int:
             missing += 1
         elif run:
             path = RUNS / f"{system}.json"
-            others = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-            runs = {**others, label: json.loads(run)}
+            runs = {**kept_runs(system), label: json.loads(run)}
             rows = (f"{json.dumps(name)}: {json.dumps(runs[name])}" for name in sorted(runs))
             path.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
             print(f"kept for {label}", flush=True)

@@ -12,7 +12,7 @@ from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants import engines, runner
 from schedproof.tests.mutants.agreement import Row
-from schedproof.tests.mutants.faults import Fault, mutants_of
+from schedproof.tests.mutants.faults import RUNS, Fault, mutants_of
 from schedproof.tests.mutants.runner import (
     PARTS,
     SEEDS,
@@ -142,7 +142,7 @@ def test_a_fault_is_found_by_its_rule():
 
 
 def test_a_run_is_kept_for_faults_that_exist():
-    for path in runner.RUNS.iterdir():
+    for path in RUNS.iterdir():
         kept = json.loads(path.read_text())
         assert {*kept} <= {fault.label for fault in mutants_of(path.stem)}
 
