@@ -112,6 +112,15 @@ class Obligation:
     code: tuple[str, ...] = ()
 
 
+# The lemmas for blocks of so many tokens (None: of any size).
+Lemmas = Callable[[int | None], list[Obligation]]
+
+
+def together(*lemmas: Lemmas) -> Lemmas:
+    """Return all of them as one."""
+    return lambda block: [one for each in lemmas for one in each(block)]
+
+
 class RuleProof(NamedTuple):
     """A question about a rule.
 
@@ -130,7 +139,7 @@ class RuleProof(NamedTuple):
     answer: str
     assumes: tuple[str, ...]
     tested: str
-    obligations: Callable[[int | None], list[Obligation]]
+    obligations: Lemmas
     counterexamples: Mapping[str, Callable[[], Scenario | ScenarioPair | None]] = {}
     block: int | None = None
 

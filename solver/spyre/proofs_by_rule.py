@@ -5,13 +5,12 @@ can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` 
 `PROOFS` has the other rules.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.peak import CHECKS
 from ...model.spyre.volumetric import ByFormula, Check, Formula, formula_named
-from ..smt.obligation import Obligation, RuleProof
+from ..smt.obligation import Obligation, RuleProof, together
 from . import (
     chunk_lemmas,
     code_lemmas,
@@ -103,10 +102,6 @@ def _check(setting: Setting) -> Check:
     return ByFormula(cast(Formula, formula_named(setting.formula)))
 
 
-def _both(*lemmas: Callable[[int | None], list[Obligation]]) -> Any:
-    return lambda block: [lemma for found in lemmas for lemma in found(block)]
-
-
 _BLOCKS = "the code runs with blocks of the size that is set, 64 tokens for any size"
 _CHUNKS_OF = "chunks of eight blocks"
 _LENGTH = RuleProof(
@@ -120,7 +115,7 @@ _LENGTH = RuleProof(
         "blocks of 3 tokens or more, and max_model_len beyond two blocks",
     ),
     "release 2.1.2's answer to a request that is alone",
-    _both(length_lemmas.obligations, code_lemmas.lengths),
+    together(length_lemmas.obligations, code_lemmas.lengths),
     {
         "max_model_len is no multiple of the block: accepted, and beyond it": lambda: (
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
@@ -142,7 +137,7 @@ _RESERVATION = RuleProof(
         "no other constraint refuses: what is refused promises nothing",
     ),
     "which blocks a hit finds, and how publishing names them (ALL-R09)",
-    _both(reservation_lemmas.obligations, promise_lemmas.obligations),
+    together(reservation_lemmas.obligations, promise_lemmas.obligations),
     {
         "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)
@@ -158,7 +153,7 @@ _PAUSING = RuleProof(
         "the limit lets any batch stay, or not, but every request that is alone",
     ),
     "nothing else of the code",
-    _both(pausing_lemmas.obligations, fairness_lemmas.obligations),
+    together(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
         "one-token requests go before a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
@@ -170,7 +165,7 @@ _CHUNKS = RuleProof(
     "Yes.",
     (f"{_BLOCKS}, in {_CHUNKS_OF}", "a hit is whole blocks, and leaves the last token"),
     "the blocks that a chunk writes (SPY-R56, SPY-R57)",
-    _both(chunk_lemmas.obligations, code_lemmas.chunks),
+    together(chunk_lemmas.obligations, code_lemmas.chunks),
     {
         "a hit on blocks that were counted, not computed (ALL-R08, 2.1.2 and 2.5.2)": lambda: (
             chunk_lemmas.hit_on_uncomputed(64, 8)

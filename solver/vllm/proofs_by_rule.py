@@ -1,13 +1,10 @@
 """How rules of vLLM's scheduler are decided: what is proven, what is refuted."""
 
-from collections.abc import Callable
 from functools import partial
 
-from ..smt.obligation import Obligation, RuleProof
+from ..smt.obligation import Obligation, RuleProof, together
 from . import admission_lemmas, budget_lemmas, code_lemmas, progress_lemmas
 from .anomalies import KNOBS, Knob, anomaly
-
-Lemmas = Callable[[int | None], list[Obligation]]
 
 TURNED: dict[Knob, str] = {
     "max_num_seqs": "max_num_seqs lowered by one",
@@ -29,10 +26,6 @@ def never_preempted(block: int | None = None) -> list[Obligation]:
     return arithmetic + code_lemmas.never_preempted(block)
 
 
-def _both(arithmetic: Lemmas, code: Lemmas) -> Lemmas:
-    return lambda block: [*arithmetic(block), *code(block)]
-
-
 _SWITCHED_OFF = "drafts, steps in flight, connectors and encoders are switched off"
 _BLOCKS = (
     "the code runs with blocks of the size that is set, 16 tokens for any size, and at most three "
@@ -50,14 +43,14 @@ _BUDGET = RuleProof(
         "a decision hands over all of the budget that is left",
     ),
     "which requests an observation shows, and in which order",
-    _both(budget_lemmas.obligations, code_lemmas.budget),
+    together(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
     "Is a request admitted that could not finish alone, or one kept out for ever that could?",
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
     "the share of the watermark in blocks, and which blocks a hit finds",
-    _both(admission_lemmas.obligations, code_lemmas.admission),
+    together(admission_lemmas.obligations, code_lemmas.admission),
 )
 _PROGRESS = RuleProof(
     "Can requests that the front door lets in block each other for ever?",
@@ -65,7 +58,7 @@ _PROGRESS = RuleProof(
     "no more than (requests before it) x max_model_len steps.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
     "the order in which a queue by priority keeps requests that arrive",
-    _both(progress_lemmas.obligations, code_lemmas.progress),
+    together(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
     "Does a knob against preemption never lead to more of it?",
