@@ -73,12 +73,13 @@ class Reference(NamedTuple):
 
     Both take a revision, and raise InputError for an impossible configuration. `with_formula` gives
     a model that decides by another formula of this name, None for an unknown name; it is None
-    itself for systems without named formulas.
+    itself for systems without named formulas. `formulas` has the names, and the forms of others.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
     make_model: Callable[[str, Mapping[str, Any]], Model]
     with_formula: Callable[[Any, str], Model | None] | None = None
+    formulas: tuple[str, ...] = ()
 
 
 def reference(system: str) -> Reference:
@@ -156,6 +157,11 @@ def with_formula(system: str, model: Model, formula: str) -> Model:
     if changed is None:
         raise InputError("$.formula", f"{system} has no formula {formula!r:.60}")
     return changed
+
+
+def valid_formulas() -> str:
+    """What `knows_formula` knows, in words."""
+    return ", ".join(name for system in SYSTEMS for name in reference(system).formulas)
 
 
 def knows_formula(formula: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...model.errors import InputError
-from ...model.systems import knows_formula
+from ...model.systems import knows_formula, valid_formulas
 from ...spec.systems import first_system
 from . import checkouts
 from .checkouts import Checkout, known_checkouts
@@ -135,7 +135,8 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
     if not spec.is_plain_model:
         raise InputError("--set", f"formula={formulas[-1]} of {spec}; valid: of the target model")
     if not knows_formula(formulas[-1]):
-        raise InputError("--set", f"formula {formulas[-1]!r} is unknown; valid: as in search")
+        problem = f"formula {formulas[-1]!r} is unknown; valid: {valid_formulas()}"
+        raise InputError("--set", problem)
     return model_spec(formulas[-1]), [one for one in changes if not one.startswith("formula=")]
 
 

@@ -109,4 +109,7 @@ def with_formula(model: SpyreModel, name: str) -> SpyreModel | None:
     return None if revision is None else replace(model, revision=revision)
 
 
-REFERENCE = Reference(read_config, make_model, with_formula)
+REFERENCE = Reference(
+    *(read_config, make_model, with_formula),
+    formulas=(*volumetric.FORMULAS, *peak.CHECKS, "FORMULA+TOKENS", "FILE.py:FUNCTION"),
+)

@@ -4,10 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from ....model.errors import InputError
-from ....model.spyre.model import REVISIONS, admitting_by
-from ....model.spyre.peak import CHECKS
+from ....model.spyre.model import REFERENCE, REVISIONS, admitting_by
 from ....model.spyre.sound import SOUND
-from ....model.spyre.volumetric import FORMULAS
 from ....solver.spyre.admission_sequences import ADMITS_BY, Setting
 from ....solver.spyre.proofs_by_rule import LIMIT
 from ..proofs import read_number
@@ -43,7 +41,7 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         key, _, value = change.partition("=")
         if key == "formula":
             if admitting_by(SOUND, value) is None:
-                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS", "FILE.py:FUNCTION"))
+                valid = ", ".join(REFERENCE.formulas)
                 raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
             setting = replace(setting, formula=value)
         elif key in SWITCHES:

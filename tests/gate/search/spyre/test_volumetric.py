@@ -173,7 +173,7 @@ def test_the_exact_check_refuses_nobody_in_vain(run):
 
 
 @pytest.mark.slow
-def test_a_sound_formula_is_proven_for_every_number_of_requests(run):
+def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     result = run("search", "SPY-R07", "--prove")
     assert result.code == 0, result
     lines = result.out.splitlines()
@@ -289,7 +289,9 @@ def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
         for name, message in (("no.py", "no such file; valid: FILE"), ("my.py", "f takes 'batch'")):
             result = run(*words, "--set", f"formula={name}:f")
             result.refused(f"formula: {name}: {message}")
-    run("gate", "model", "--set", "formula=what").refused("--set: formula 'what' is unknown")
+    run("gate", "model", "--set", "formula=what").refused(
+        "--set: formula 'what' is unknown; valid: document_own"
+    )
     run("gate", "model:2.1.0", "--set", "formula=2.1.2").refused(
         "--set: formula=2.1.2 of model:2.1.0; valid: of the target model"
     )
