@@ -68,8 +68,8 @@ def run_proofs(
     """Prove the lemmas of a rule and, unless `prove`, show what is refuted; return the exit code.
 
     `block`: tokens of a block, None for blocks of any size. `certificate`: an empty folder, for the
-    lemmas. A counterexample that breaks only
-    another rule is shown, but is no finding against this one.
+    lemmas. A counterexample that breaks only another rule is shown, but is no finding against this
+    one.
     """
 
     def say(line: str) -> None:

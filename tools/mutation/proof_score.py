@@ -26,7 +26,6 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -246,8 +245,6 @@ def start(change: Change, intact: str, out: Path) -> int:
     except BaseException:
         # A change with which no module can be imported shows nowhere.
         out.write_text(json.dumps({"does": "crashes (import)", "fails": ""}), encoding="utf-8")
-        if os.environ.get("SCHEDPROOF_DEBUG"):
-            traceback.print_exc()
     finally:
         os._exit(0)
 

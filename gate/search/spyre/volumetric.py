@@ -89,7 +89,8 @@ def answer(console: Console, question: Question) -> int:
             raise InputError("--set", f"{problem}block_size, or a release lets no request in")
         setting = replace(setting, release_door=True)
     with counterexample.opened_beside(console, question.target, "spyre") as also:
-        block = None if any_block else setting.block
+        settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
+        block = None if any_block and not settles else setting.block
         asking = Asking(
             *(console, question.rule, setting, block, question.out, question.time_limit, also),
             certificate=question.certificate,

@@ -323,6 +323,14 @@ def test_what_the_model_lets_in_is_searched_and_what_a_release_does_where_it_is_
     )
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_a_proof_of_pausing_is_for_one_block_whatever_is_set(run, monkeypatch):
+    monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.limit_lemmas", lambda *_: [])
+    words = ["--prove", "--revision", "2.5.2", "--set", "block_size=any"]
+    result = run("search", "SPY-R07", *words)
+    assert result.out.splitlines()[0].endswith("blocks of 64")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run):
