@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 
 from schedproof.tests.mutants.faults import faults_of
 from schedproof.tests.mutants.planting import imported_anew
-from schedproof.tools.mutation.operators import mutants_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 240  # of processor time for the runs of one change, and for its proof
@@ -81,6 +80,9 @@ class Change(NamedTuple):
 
 def changes() -> Iterator[Change]:
     """Every change with each question that it may decide."""
+    # Here, since the tests of this file run without the extra that it needs.
+    from schedproof.tools.mutation.operators import mutants_of
+
     for file, questions in FILES.items():
         for mutant in mutants_of(f"spyre/{file}.py"):
             _, place, before, after = mutant.change
