@@ -120,13 +120,16 @@ def test_the_graph_is_what_it_was(system, revision, scope):
 LONG = {"three loads", "stages", "loads ahead", "0.33-slots", "0.33-priority", "0.33-ahead"}
 
 
+def tier(revision, scope):
+    return pytest.mark.nightly if LONG & {scope.name, f"{revision}-{scope.name}"} else ()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "revision", "scope"),
     [
-        pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2].name}", marks=marks)
+        pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2].name}", marks=tier(*row[1:]))
         for row in EVERY
-        for marks in [pytest.mark.nightly if LONG & {row[2].name, f"{row[1]}-{row[2].name}"} else ()]
     ],
 )
 def test_the_reduced_and_the_full_graph_agree(system, revision, scope):
