@@ -79,7 +79,9 @@ def replay(
     if begun is not None:
         begun(session)
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
-    events = {at for one in scenario.requests for at in (one.arrival, one.abort_at or 0)}
+    events = {
+        at for request in scenario.requests for at in (request.arrival, request.abort_at or 0)
+    }
     listed = {entry["step"]: entry for entry in _expected_steps(scenario) if "step" in entry}
     last = max((*events, *listed))
     while True:
@@ -146,7 +148,7 @@ def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> 
     """Where the rules that broke first are not those that `expect` names, of those checked."""
     if scenario.expect is None:
         return []
-    names = [one.rule for one in broken]
+    names = [finding.rule for finding in broken]
     found = ", ".join(names) or "no rule"
     expected = [rule for rule in scenario.expect.violates or () if rule in checked]
     if scenario.expect.holds and names:

@@ -29,7 +29,9 @@ SLOTS = 4  # where the number of requests is not
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
     """Configurations in which pool, budget or slots bind before anything else."""
     drawn = vllm.configs(scale, "documented")
-    return drawn.map(lambda one: {**{key: one[key] for key in KEYS}, "order": "fcfs", "own": {}})
+    return drawn.map(
+        lambda config: {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
+    )
 
 
 def in_its_terms(config: Config) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def said_before(
     another of the `units`, of the earlier prompt, or of what it generated. A prompt may come again
     as it was, as its whole blocks, or with the answer to it. The rest is stream `name`.
     """
-    gone = [one for one in earlier if one.abort_at is not None]
+    gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
     said = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
     whole = other.prompt_len // block * block
