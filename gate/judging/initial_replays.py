@@ -190,7 +190,7 @@ def replay_deviations(gate: GateContext) -> None:
     for outcome in settled:
         gate.results.count(outcome)
     for number, scenario in gate.deviations.scenarios.items():
-        if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
+        if gate.deviations.status.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.options.revision, expect=None)
         outcome = replay(gate.target, meant, gate.options.rules, new=gate.in_run())
@@ -212,7 +212,7 @@ def settle(
     """Replay the scenarios that are known to fail, of these rules and not settled yet."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
-        if number in deviations.met or deviations.entries[number].rule not in ids:
+        if number in deviations.status or deviations.entries[number].rule not in ids:
             continue
         try:
             meant = replace(scenario, revision=revision, expect=None)

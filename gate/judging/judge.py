@@ -175,7 +175,7 @@ def _conclude(
 ) -> verdict.Verdict:
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
-        gate.deviations.met.setdefault(number, status)
+        gate.deviations.status.setdefault(number, status)
     catalogue = {rule.id: rule for rule in load(options.system)}
     faults = faults_of(results.findings, catalogue, datetime.date.today())
     rules = tuple(judge_rules(gate, observes, faults))

@@ -192,7 +192,7 @@ def _counted_apart(options: GateOptions) -> GateOptions:
 def _run_stage(pipe: Connection, packed: bytes) -> None:
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
-    use_rules(task.options.own_rules)
+    use_rules(task.options.extra_rules)
     options, results = _counted_apart(task.options), GateResults()
     broken: frozenset[str] = frozenset()
     with opened_gate(options, offline=True) as there:
@@ -214,5 +214,5 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return
-        results.deviation_status = dict(task.deviations.met)
+        results.deviation_status = dict(task.deviations.status)
     pipe.send(_Ended(results, broken))
