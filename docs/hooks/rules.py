@@ -74,7 +74,8 @@ def shared() -> str:
     rows = []
     for topic in topics():
         cells = [
-            "<br>".join(f"[{one}](systems/{PAGES[system]}#{one.lower()})" for one in ids) or "–"
+            "<br>".join(f"[{one}](../reference/rules/{PAGES[system]}#{one.lower()})" for one in ids)
+            or "–"
             for system, ids in ((name, topic.rules.get(name, ())) for name in PAGES)
         ]
         rows.append(f"| {topic.title} | {' | '.join(cells)} | {topic.differs} |")
