@@ -1,8 +1,8 @@
 """Which rules do the five documents state, what checks each one, and on which real code?
 
-Gates real releases and puts the tables into `docs/reference/documents.md`; the default releases take eight
-minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and a release
-without an installable package is given with its checkout:
+Gates real releases and puts the tables into `docs/reference/documents.md`; the default releases
+take eight minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and
+a release without an installable package is given with its checkout:
 
     make tool NAME=documents
     make tool NAME=documents OPTIONS="nano-vllm:DIR llmservingsim:DIR"

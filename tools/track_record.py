@@ -1,8 +1,8 @@
 """Since and until which published release is each fault of the track record there?
 
-Makes the table of `docs/findings/track-record.md`, and `docs/findings/track-record/details.md`, from the faults in
-`docs/findings/track-record/faults.toml` and from what their scenarios did on each release, which
-`releases.json` beside it has.
+Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
+the faults in `track-record/faults.toml` and from what their scenarios did on each release, which
+`track-record/releases.json` has.
 
     make tool NAME=track_record
     make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"

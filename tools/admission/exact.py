@@ -1,7 +1,7 @@
 """How good can an admission rule be, and what do the formulas of releases give away?
 
-Puts five tables into `docs/explanation/exact-admission.md`, ten minutes of one core; the table `releases` runs
-real ones:
+Puts five tables into `docs/explanation/exact-admission.md`, ten minutes of one core; the table
+`releases` runs real ones:
 
     make tool NAME=admission.exact OPTIONS=--write
     make tool NAME=admission.exact OPTIONS="--only hindsight"
