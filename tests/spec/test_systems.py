@@ -153,5 +153,5 @@ def test_a_topic_names_rules_of_two_systems_or_more_and_where_they_differ(topic)
 def test_conservation_order_and_budget_are_among_the_topics():
     by_title = {topic.title: topic for topic in shared.topics()}
     assert len(by_title) == len(shared.topics())
-    for title in ("no request lost", "first come, first served", "bound of a step"):
+    for title in ("no request lost", "first come, first served", "limit of a step"):
         assert by_title[title].rules.keys() == set(SYSTEMS)

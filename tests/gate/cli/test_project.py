@@ -33,7 +33,7 @@ def test_a_gate_needs_no_word(run, said):
     result = run("gate")
     assert result.code == 0, result
     assert "schedproof model of vllm documented" in result.out
-    assert "excluded       V1-R09   head of the line: --exclude" in result.out
+    assert "excluded       V1-R09   head-of-line blocking: --exclude" in result.out
 
 
 def test_the_command_line_goes_before(run, said):
