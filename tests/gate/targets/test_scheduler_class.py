@@ -250,7 +250,7 @@ def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
     assert f"{name} vllm 0.24.0 against documented: does not conform" in derived.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_class_is_judged_against_its_base_in_one_command(run):
     result = run(
         *("gate", RELEASE, "--path", str(FILE.parent), "--against-base", "--profile", "quick"),

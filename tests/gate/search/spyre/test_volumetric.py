@@ -152,7 +152,7 @@ def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run):
         assert run(*line.split()[2:], "--quiet").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run):
     words = ["--maximize", "waste", "--revision", "2.1.2", "--set", "requests=5"]
@@ -210,7 +210,7 @@ def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     assert f"\nproven for every number of steps, {beside}" in result.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run):
     result = run("search", "SPY-R07", "--revision", "2.5.2", "--set", "interleave=false")
@@ -218,7 +218,7 @@ def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run):
     assert "\nproven     decoding_requests_were_kept_2_1 " in result.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run):
     words = ["--set", "pausing=false", "--set", "interleave=false"]
@@ -230,7 +230,7 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
     assert run("replay", str(file), "--rule", "SPY-R47").code == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_a_proof_can_be_for_blocks_of_any_size(run):
     any_block = ["--set", "block_size=any", "--set", "formula=rounded"]
@@ -479,7 +479,7 @@ def test_hypothesis_samples_rules_that_have_no_encoding(run):
     assert "breaks SPY-R30, which was exercised in " in result.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("without_proof")
 def test_all_engines_are_asked_and_one_counterexample_is_enough(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.search.counterexample.SHRINK_SECONDS", 0.1)
