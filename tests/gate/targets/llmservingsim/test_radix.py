@@ -136,3 +136,10 @@ def test_a_scheduler_that_does_as_the_page_says_breaks_no_rule(newer):
     search = Search(replace(options, fixed={"num_blocks": None}))
     assert not run_search(search, 30, 0, 0), search.failure
     assert search.exercised["LSS-R08"] > 5
+
+
+@pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "after 1.1.0"])
+def test_what_a_release_does_beside_the_page_is_known_of_it(release):
+    known = {rule.id for rule in load(SYSTEM, "documented") if rule.divergence_of(release)}
+    assert {"LSS-R09", "LSS-P01", "LSS-R33"} <= known
+    assert ("LSS-R08" in known) == (release != "1.0.0")
