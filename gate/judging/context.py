@@ -31,6 +31,7 @@ from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, New, State
 from .events import Report
 from .profiles import PROFILES, Profile
+from .reach import ReachSoFar
 
 MAX_FAILURES = 10
 # Shrunk before anything else: a crash, a hang, requests and blocks that are lost or doubled.
@@ -127,6 +128,7 @@ class GateResults:
         refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
         compared: what came out beside a base.
+        reach: the sizes and features of the runs.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -141,6 +143,7 @@ class GateResults:
     hung: bool = False
     fault: BreakOff | None = None
     compared: Compared = field(default_factory=Compared)
+    reach: ReachSoFar = field(default_factory=ReachSoFar)
 
     def count(self, outcome: Outcome) -> None:
         """Add what a replay exercised."""
@@ -175,6 +178,7 @@ class GateResults:
         self.hung |= other.hung
         self.fault = self.fault or other.fault
         self.compared.add(other.compared)
+        self.reach.add(other.reach)
 
 
 @dataclass
@@ -215,7 +219,9 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note what a run has shown beside the base."""
+        """Note the sizes of a run that was to `judge`, and what it has shown beside the base."""
+        if judge:
+            self.results.reach.count(scenario)
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs

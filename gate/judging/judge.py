@@ -213,6 +213,7 @@ def _conclude(
         base=_base_of(gate),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
+        reach=results.reach.result,
         coverage=None
         if results.fault is not None
         else coverage_of(options.spec.coverage, options.out / PAGE, _changes(options)),

@@ -12,6 +12,7 @@ from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
+from ..judging.reach import in_words
 from ..judging.verdict import (
     NOT_SHOWN,
     WORKLOADS,
@@ -183,6 +184,8 @@ def print_verdict(
         console.print(engine_line(engine))
     for refusal in verdict.refusals:
         console.print(one_line(refusal_line(refusal)), markup=False)
+    if verdict.reach is not None:
+        console.print(one_line(f"{'reached':<14} {in_words(verdict.reach)}"), markup=False)
     print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
