@@ -6,7 +6,7 @@ methods below differ from the release; nothing else is imported.
 
     schedproof gate sendnn-inference==2.1.2:examples/exact_admission.py:ExactAdmission
 
-`docs/exact-admission.md` of schedproof has the proof, and the steps that it saves.
+`docs/explanation/exact-admission.md` of schedproof has the proof, and the steps that it saves.
 """
 
 from bisect import bisect_left, insort
