@@ -79,7 +79,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
-    """The pool without what `one` holds: its last block goes first (V1CP-R33), shared ones stay,
+    """The pool without what `sequence` holds: its last block goes first (V1CP-R33), shared ones stay,
     and none is lost (ALL-R09).
 
     A request that is aborted in the step that was to fill a block leaves it unfilled: the block is

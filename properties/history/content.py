@@ -100,7 +100,7 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """A request may have filled a block that `one` could find, and not found it cached."""
+    """`other` may have filled a block that `request` could find, without finding it cached."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)
