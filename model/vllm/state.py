@@ -82,7 +82,7 @@ class State(Record, frozen=True):
     """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported.
     `in_flight` are decisions that are computed still, the oldest first. `early`
     counts the steps in a row in which the oldest has completed before as many were on their way as
-    can be. `told` is what a record says of the next step: whether a decision completes. `parked`
+    can be. `completes_next` is what a record says of the next step: whether a decision completes. `parked`
     requests wait, and hold blocks that are loaded; those `leaving` have ended while a load, or a
     decision on its way, wrote their blocks. `outputs` of the encoder are kept, in the order of
     their last use."""
@@ -94,7 +94,7 @@ class State(Record, frozen=True):
     aborted: tuple[str, ...] = ()
     in_flight: tuple[Flight, ...] = ()
     early: int = 0
-    told: bool | None = None
+    completes_next: bool | None = None
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
