@@ -90,5 +90,5 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
     for number in range(filled, sequence.published):
         content = prefix(sequence.known, (number + 1) * config.block_size)
         pool = forget(pool, content, sequence.blocks[number])
-    found = sequence._replace(published=min(filled, sequence.published))
-    return give_back(pool, allocator.freed(found, held, config.block_size), nameless_first=True)
+    cut = sequence._replace(published=min(filled, sequence.published))
+    return give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)

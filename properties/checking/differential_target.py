@@ -154,8 +154,8 @@ class Pair:
             message = f"{name} refuses the configuration: {words}"
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
-        said = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        return {"ok": False, "error": "config", "message": said}
+        reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+        return {"ok": False, "error": "config", "message": reasons}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
         """Give both the request; a request that both refuse is no part of the run."""
@@ -287,7 +287,7 @@ class _Seen:
         hit = frozenset(name for name, tokens in (step.prefix_hit or {}).items() if tokens)
         paused = frozenset(step.paused or ())
         ends = Counter((step.finished or {}).values())
-        found = Counter(
+        counts = Counter(
             {
                 "prefix hit": len(hit - self._hit),
                 "preemption": len(step.preempted or ()),
@@ -297,4 +297,4 @@ class _Seen:
             }
         )
         self._hit, self._paused = hit, paused
-        return +found
+        return +counts

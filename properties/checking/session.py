@@ -206,11 +206,11 @@ class Session:
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
-        asked = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
-        if asked is None or (type(self._target) is ModelTarget and not asked.beside):
+        lockstep_rule = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
+        if lockstep_rule is None or (type(self._target) is ModelTarget and not lockstep_rule.beside):
             return None
         model = ModelTarget()
-        started = model.start(system, asked.beside or revision, config)
+        started = model.start(system, lockstep_rule.beside or revision, config)
         return model if started["ok"] else None
 
 

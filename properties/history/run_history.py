@@ -285,8 +285,8 @@ class RunHistory(Generic[R]):
         shown = self.hit_now(step, account)
         if shown is not None:
             return shown
-        left = account.num_tokens - step.scheduled[account.id]
-        return min(self.max_hit(step, account), left)
+        uncomputed = account.num_tokens - step.scheduled[account.id]
+        return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
         """The requests that can have tokens in common with this one, itself included."""
@@ -294,7 +294,7 @@ class RunHistory(Generic[R]):
 
     def max_hit(self, step: Step, account: R) -> int:
         """A bound on the hit: what others have computed of it by the end of the step."""
-        found = 0
+        tokens = 0
         for other in self.kin(account):
             computed = other.max_computed
             if other is not account:
@@ -303,8 +303,8 @@ class RunHistory(Generic[R]):
                 computed = other.num_tokens if whole else self.reached(step, other)
             if computed:
                 shared = in_common(account, other)
-                found = max(found, min(shared, computed))
-        return found
+                tokens = max(tokens, min(shared, computed))
+        return tokens
 
     def _sort_members(self, step: Step) -> None:
         prefills: list[R] = []

@@ -71,10 +71,10 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
         return None
     parked = [history.live[name] for name in step.parked or () if name in history.live]
     prefills = [history.live[name] for name in step.prefilling or () if name in history.live]
-    needs = {request.id: left(history, step, request) for request in prefills}
+    needs = {request.id: missing_blocks(history, step, request) for request in prefills}
     needs |= {request.id: first_step(history, step, request) for request in parked}
     last = newly[-1]  # of several that begin in one step it has to leave room for the others
-    if left(history, step, history.live[last]):
+    if missing_blocks(history, step, history.live[last]):
         del needs[last]  # what is not loaded of it may be computed later, chunk by chunk
     needed, free = sum(needs.values()), step.free_blocks or 0
     if needed <= free:
@@ -339,7 +339,7 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
     return same and free_unchanged(history, step)
 
 
-def left(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Blocks that a request lacks for all its known tokens."""
     return lacks(history, step, request, request.num_tokens)
 

@@ -14,8 +14,8 @@ from schedproof.model.spyre.lanes import (
     MAX_TOKENS,
     PROMPT,
     LaneResult,
-    asked_by,
     read_rules,
+    requests_table,
 )
 from schedproof.model.systems import full_config
 from schedproof.properties.spyre import FEWER_BLOCKS
@@ -27,7 +27,7 @@ from schedproof.properties.spyre.workloads import (
     scenario_of,
     smallest,
 )
-from schedproof.tests.properties.drawn import SCALES, found, history
+from schedproof.tests.properties.drawn import SCALES, find_example, history
 
 revisions = st.sampled_from(REVISIONS)
 
@@ -56,7 +56,7 @@ def test_pools_are_tried_that_hold_one_request_and_not_a_full_batch(scale, revis
         longest = ceil(config["max_model_len"] / config["block_size"])
         return config["num_blocks"] == longest and config["max_num_seqs"] > 1
 
-    found(spyre.configs(scale, revision), is_small)
+    find_example(spyre.configs(scale, revision), is_small)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -83,7 +83,7 @@ def test_every_load_is_one_that_the_model_takes(seed):
     scenarios = [scenario_of(asked, place, "sound", config) for place in range(50)]
     assert {len(scenario.requests) for scenario in scenarios} >= {2, 8}
     # Read as requests, which is checked, and as lanes again, they are what was drawn.
-    assert np.array_equal(asked_by(rules, [scenario.requests for scenario in scenarios]), asked)
+    assert np.array_equal(requests_table(rules, [scenario.requests for scenario in scenarios]), asked)
 
 
 def test_loads_arrive_in_order_and_some_stop_early():

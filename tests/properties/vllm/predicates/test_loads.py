@@ -13,9 +13,9 @@ from .build import book, ran, request
 LOADS = {"kv_connector": True}
 
 
-def parked(name="a", left=2, **more):
+def parked(name="a", steps_left=2, **more):
     """A request that is parked since the first step; its load takes so many steps still."""
-    return request(name, load_steps=2, parked_since=0, load_left=left, **more)
+    return request(name, load_steps=2, parked_since=0, load_left=steps_left, **more)
 
 
 def before(*accounts, step=1, held=None, **keys):
@@ -35,13 +35,13 @@ def after(scheduled=None, running="", **more):
 
 
 def test_a_request_runs_after_its_load_has_landed():
-    early = before(parked(left=1), step=2)
+    early = before(parked(steps_left=1), step=2)
     assert loads.runs_too_early(early, after({"a": 1}, "a")) == (
         "a is scheduled, its load takes 1 more steps"
     )
     assert loads.one_is_loading(early, after())
     assert loads.runs_too_early(early, after()) is None
-    late = before(parked(left=0), step=3)
+    late = before(parked(steps_left=0), step=3)
     assert loads.runs_too_early(late, after({"a": 1}, "a")) is None
     assert not loads.one_is_loading(late, after())
 
@@ -62,7 +62,7 @@ def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_no
         (0, {}, False),
         (0, {"a": (1, 2)}, True),
     ):
-        history = before(parked(left=left), step=3 - left)
+        history = before(parked(steps_left=left), step=3 - left)
         account = history.live.pop("a")
         account.ended, account.over = "aborted", 0
         message = loads.runs_too_early(history, after(parked=(), blocks=blocks))
@@ -103,7 +103,7 @@ def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free():
 
 
 def test_a_request_that_has_landed_and_fits_does_not_wait():
-    history = before(parked(prompt=9, left=0), step=3)
+    history = before(parked(prompt=9, steps_left=0), step=3)
     waits = after(free_blocks=1)
     assert loads.waits_though_loaded(history, waits) == (
         "a, whose load has landed, waits although 10 tokens of the budget and a slot are left, and "
@@ -117,19 +117,19 @@ def test_a_request_that_has_landed_and_fits_does_not_wait():
         after({"b": 10}, free_blocks=1),
     ):
         assert loads.waits_though_loaded(history, reason) is None
-    loading = before(parked(prompt=9, left=1), step=2)
+    loading = before(parked(prompt=9, steps_left=1), step=2)
     assert loads.waits_though_loaded(loading, waits) is None
     assert not loads.one_has_landed(loading, waits)
 
 
 def test_the_watermark_is_kept_beside_requests_that_run():
-    history = before(parked(prompt=9, left=0), request("b"), step=3, running="b", watermark=0.25)
+    history = before(parked(prompt=9, steps_left=0), request("b"), step=3, running="b", watermark=0.25)
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=2)) is None
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=3)) is not None
 
 
 def test_blocks_that_come_back_in_the_step_were_not_free_in_it():
-    history = before(parked(prompt=9, left=0), step=3, held={"a": (1, 2), "z": (7,)})
+    history = before(parked(prompt=9, steps_left=0), step=3, held={"a": (1, 2), "z": (7,)})
     assert loads.waits_though_loaded(history, after(free_blocks=1)) is None
 
 
@@ -230,7 +230,7 @@ def test_what_a_connector_has_beyond_the_cache_is_not_computed():
 
 def test_a_request_does_not_start_from_what_failed_to_load():
     """Blocks of four; the load fails from token 6 on: one block of four is right."""
-    account = parked(left=0, prompt=8, load_fails_at=6)
+    account = parked(steps_left=0, prompt=8, load_fails_at=6)
     history = before(account, enable_prefix_caching=False)
     right = after({"a": 4}, "a", computed={"a": 8})
     assert loads.builds_on_what_failed(history, right) is None
@@ -241,22 +241,22 @@ def test_a_request_does_not_start_from_what_failed_to_load():
 
 
 def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold():
-    account = parked(left=0, prompt=8, load_fails_at=0, preemptions=1)
+    account = parked(steps_left=0, prompt=8, load_fails_at=0, preemptions=1)
     history = before(account, enable_prefix_caching=False)
     assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) is None
     assert not loads.one_joins_after_a_failure(history, after({"a": 1}, "a", computed={"a": 8}))
 
 
 def test_what_another_has_computed_may_be_found_instead():
-    account = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
+    account = parked(steps_left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
     other = request("b", 8, computed=8, content=(("shared", 8),))
     history = before(account, other)
     assert loads.builds_on_what_failed(history, after({"a": 4}, "a", computed={"a": 8})) is None
 
 
 def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed():
-    lost = parked("b", left=0, load_fails_at=0)
-    history = before(parked(left=0), lost)
+    lost = parked("b", steps_left=0, load_fails_at=0)
+    history = before(parked(steps_left=0), lost)
     history.last = Step(kind="idle", scheduled={}, parked=("a",), blocks={"a": (1, 2)}, running=())
     assert loads.first_landed(history, after()) is None
 
@@ -265,7 +265,7 @@ FAIL = {"kv_load_failure_policy": "fail"}
 
 
 def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends():
-    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
+    history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
     assert loads.one_fails_now(history, after())
     goes_on = "the load of a ends, has failed from token 5, and it goes on"
     assert loads.outlives_its_failed_load(history, after()) == goes_on
@@ -281,17 +281,17 @@ def test_no_other_request_ends_with_an_error():
     early = after(finished={"a": "error"}, parked=(), blocks={})
     says = "a ends with an error, and no load of it ends in this step and has failed"
     for account, keys in (
-        (parked(left=2, external=8, prompt=8, load_fails_at=5), FAIL),
-        (parked(left=1, external=8, prompt=8, load_fails_at=8), FAIL),
-        (parked(left=1, external=8, prompt=8), FAIL),
-        (parked(left=1, external=8, prompt=8, load_fails_at=5), {}),
+        (parked(steps_left=2, external=8, prompt=8, load_fails_at=5), FAIL),
+        (parked(steps_left=1, external=8, prompt=8, load_fails_at=8), FAIL),
+        (parked(steps_left=1, external=8, prompt=8), FAIL),
+        (parked(steps_left=1, external=8, prompt=8, load_fails_at=5), {}),
         (request("a", 8), FAIL),
     ):
         assert loads.outlives_its_failed_load(before(account, **keys), early) == says
     cannot_run = request("a", 8)
     cannot_run.beyond = "max_model_len"
     assert loads.outlives_its_failed_load(before(cannot_run, **FAIL), early) is None
-    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5))
+    history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=5))
     assert tokens_wrong(history, early) == "a finished (error) after 0 tokens of 8"
 
 
@@ -308,7 +308,7 @@ def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen():
 
 
 def test_a_failure_is_no_livelock():
-    history = before(parked(left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
+    history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
     history.observe(after(finished={"a": "error"}, parked=(), blocks={}))
     assert history.barren_steps == 0
 
@@ -326,7 +326,7 @@ def test_a_load_is_under_way_until_it_has_landed():
 def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
     aborted = request("b", load_steps=2, ended="aborted")
     history = book(aborted, **LOADS)
-    history_of_loads.left(aborted)
+    history_of_loads.note_end(aborted)
     assert history_of_loads.under_way(LOADS, [aborted], after())
     for _ in range(3):
         history_of_loads.book(history, after())
@@ -347,7 +347,7 @@ def test_a_load_goes_on_where_the_worker_reports():
 
 
 def test_steps_in_which_all_are_loaded_are_no_livelock():
-    history = before(parked(left=9), step=1, **LOADS)
+    history = before(parked(steps_left=9), step=1, **LOADS)
     for _ in range(8):
         history.observe(after())
     assert (history.barren_steps, history.busy_steps) == (0, 0)
