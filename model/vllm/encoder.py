@@ -103,7 +103,9 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
     if not encoded.inputs:
         return sequence, plan
     new = [sequence.inputs[place].segment for place in encoded.inputs]
-    return sequence._replace(needs=(*sequence.needs, *encoded.inputs, *encoded.twice)), plan._replace(
+    return sequence._replace(
+        needs=(*sequence.needs, *encoded.inputs, *encoded.twice)
+    ), plan._replace(
         budget=plan.budget - size(new),
         outputs=(*plan.outputs, *new),
         computes={**plan.computes, sequence.id: _also(plan, sequence, encoded.inputs)},
@@ -150,7 +152,9 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
         return state
     reached = sequence.computed - (sequence.promised if config.decides_ahead else 0)
     past = [place for place in sequence.needs if _end(sequence.inputs[place]) <= reached]
-    trimmed = sequence._replace(needs=tuple([place for place in sequence.needs if place not in past]))
+    trimmed = sequence._replace(
+        needs=tuple([place for place in sequence.needs if place not in past])
+    )
     running = tuple([trimmed if other is sequence else other for other in state.running])
     outputs = _unused(state.outputs, sequence, past, needed(running))
     return state._replace(running=running, outputs=outputs)

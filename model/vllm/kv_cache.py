@@ -79,11 +79,10 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
-    """The pool without what `sequence` holds: its last block goes first (V1CP-R33), shared ones stay,
-    and none is lost (ALL-R09).
+    """Return the pool without the blocks of `sequence`, the last one first (V1CP-R33, ALL-R09).
 
-    A request that is aborted in the step that was to fill a block leaves it unfilled: the block is
-    found no more.
+    Blocks that `others` hold stay. If a request is aborted in the step that was to fill a block,
+    the block stays unfilled and is no longer a prefix hit.
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size

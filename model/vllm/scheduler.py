@@ -234,7 +234,9 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
     )
     if sequence.needs:
         state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
-    return connector.free(config, state, sequence) if config.loads else free(config, state, sequence)
+    return (
+        connector.free(config, state, sequence) if config.loads else free(config, state, sequence)
+    )
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:

@@ -207,7 +207,9 @@ class Session:
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
         lockstep_rule = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
-        if lockstep_rule is None or (type(self._target) is ModelTarget and not lockstep_rule.beside):
+        if lockstep_rule is None or (
+            type(self._target) is ModelTarget and not lockstep_rule.beside
+        ):
             return None
         model = ModelTarget()
         started = model.start(system, lockstep_rule.beside or revision, config)

@@ -312,7 +312,9 @@ class ShadowCache:
         needed = f"{request.id} reads its tokens {start} to {end - 1} from block {number}"
         if present is None:
             return f"{needed}, which no request has written"
-        says = f"{needed}, which holds tokens {present.start} to {present.end - 1} of {present.owner}"
+        says = (
+            f"{needed}, which holds tokens {present.start} to {present.end - 1} of {present.owner}"
+        )
         shared = common_prefix_len(content, present.content)
         if _covers(present, start, end):
             return f"{says}: the two differ from token {shared} on"

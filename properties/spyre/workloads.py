@@ -106,7 +106,9 @@ def scenario_of(requested: Array, place: int, revision: str, config: dict[str, A
         system="spyre",
         revision=revision,
         config=full_config("spyre", revision, config),
-        requests=tuple(_request(requested[:, number, place].tolist(), number) for number in numbers),
+        requests=tuple(
+            _request(requested[:, number, place].tolist(), number) for number in numbers
+        ),
     )
 
 

@@ -187,7 +187,7 @@ def test_without_a_cache_or_somebody_earlier_a_prompt_is_its_own(system, scale, 
 def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(system, content):
     subject = SUBJECTS[system]
     drawn = subject.strategies.contents(small(system), [earlier(system)], "r1", subject.prompt)
-    assert find_example(drawn, lambda found: found == content) == content
+    assert find_example(drawn, lambda example: example == content) == content
 
 
 @each_system

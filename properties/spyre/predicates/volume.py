@@ -84,7 +84,9 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """
     alive = [*batch, newcomer]
     before = 0
-    for end in sorted({member.remaining for member in alive if 0 < member.remaining <= newcomer.remaining}):
+    for end in sorted(
+        {member.remaining for member in alive if 0 < member.remaining <= newcomer.remaining}
+    ):
         alive = [member for member in alive if member.remaining >= end]
         longest = max(member.length for member in alive) + end
         if len(alive) * (longest + block - 1) > limit:

@@ -195,7 +195,9 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         least = missing if missing is None else min(missing, limit, remaining)
         stops = least is not None and tokens < least and stops_at_input(history, step, request)
         more = padding(history, step, request)
-        if more and tokens == 1 + more <= remaining:  # it is padded only where it is one token behind
+        if (
+            more and tokens == 1 + more <= remaining
+        ):  # it is padded only where it is one token behind
             least = tokens
         if missing is not None and request.id in wanted and tokens != least and not stops:
             return (

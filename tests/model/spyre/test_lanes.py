@@ -83,10 +83,10 @@ def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted():
 
 def test_lanes_that_do_not_fit_at_once_are_run_in_turns(monkeypatch):
     rules = read_rules("sound", SMALL)
-    asked = requests_table(rules, [[request(prompt, 5)] for prompt in (1, 5, 9, 13, 17)])
-    whole = run(rules, asked)
+    table = requests_table(rules, [[request(prompt, 5)] for prompt in (1, 5, 9, 13, 17)])
+    whole = run(rules, table)
     monkeypatch.setattr(lanes_module, "AT_ONCE", 2)
-    assert same(run(rules, asked), whole)
+    assert same(run(rules, table), whole)
     assert whole.steps.tolist() == [5, 5, 6, 6, 7]
 
 

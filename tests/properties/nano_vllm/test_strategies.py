@@ -64,12 +64,16 @@ def test_every_number_of_slots_and_budgets_around_the_pool_are_tried(scale, revi
 def test_where_prompts_go_in_chunks_budgets_of_less_than_a_block_are_tried(scale):
     configs = nano_vllm.configs(scale, "0.2.0")
     find_example(configs, lambda config: config["max_num_batched_tokens"] < config["block_size"])
-    find_example(configs, lambda config: config["max_num_batched_tokens"] == config["block_size"] - 1)
+    find_example(
+        configs, lambda config: config["max_num_batched_tokens"] == config["block_size"] - 1
+    )
 
 
 def test_every_size_of_a_small_block_is_tried():
     configs = nano_vllm.configs("small", "documented")
-    sizes = {find_example(configs, lambda c, n=n: c["block_size"] == n)["block_size"] for n in (2, 3, 8)}
+    sizes = {
+        find_example(configs, lambda c, n=n: c["block_size"] == n)["block_size"] for n in (2, 3, 8)
+    }
     assert sizes == {2, 3, 8}
     assert nano_vllm.BLOCK_SIZES["short"] == (16,)
     assert nano_vllm.BLOCK_SIZES["tight"] == (256,)
@@ -95,8 +99,8 @@ def test_the_longest_request_is_what_the_door_lets_in(revision, budget, longest)
     assert nano_vllm.longest_request(config) == longest
     model = make_model(revision, config)
     for tokens, refused in ((longest, False), (longest + 1, True)):
-        asked = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
-        assert (model.refusal(asked) is not None) is refused
+        newcomer = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
+        assert (model.refusal(newcomer) is not None) is refused
 
 
 @pytest.mark.slow
@@ -184,16 +188,16 @@ def situations(monkeypatch):
         return really(config, pool, sequence, hit)
 
     def take(pool, count, really=allocator.take):
-        taken, left = really(pool, count)
-        if left.cached != pool.cached:
+        taken, rest = really(pool, count)
+        if rest.cached != pool.cached:
             seen.add("a cached block evicted")
-        return taken, left
+        return taken, rest
 
     def hash_blocks(config, pool, sequence, really=block_manager.hash_blocks):
-        after, left = really(config, pool, sequence)
-        if any(left.cached[content] != holders for content, holders in pool.cached.items()):
+        after, rest = really(config, pool, sequence)
+        if any(rest.cached[content] != holders for content, holders in pool.cached.items()):
             seen.add("a block filled twice")
-        return after, left
+        return after, rest
 
     def noted(config, plan, chunked):
         if len(plan.running) > config.max_num_seqs:

@@ -134,8 +134,8 @@ def test_the_longest_request_is_what_the_door_lets_in(changes, longest):
     assert vllm.longest_request(config) == longest
     model = make_model(REVISION, config)
     for tokens, refused in ((longest, False), (longest + 1, True)):
-        asked = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
-        assert (model.refusal(asked) is not None) is refused
+        newcomer = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
+        assert (model.refusal(newcomer) is not None) is refused
 
 
 @pytest.mark.parametrize("prompt", [3, 4, 5, 8, 9, 10, 18, 23])
@@ -270,10 +270,10 @@ def situations(monkeypatch):
         return admitted
 
     def take(pool, count, really=allocator.take):
-        taken, left = really(pool, count)
+        taken, rest = really(pool, count)
         if any(content is not None and block in taken for block, content in pool.tail):
             seen.add("a cached block evicted")
-        return taken, left
+        return taken, rest
 
     def abort(config, state, name, really=scheduler.abort):
         held = {
@@ -327,13 +327,13 @@ def configs(draw):
 @given(st.data())
 def test_requests_with_pictures_keep_their_length_and_can_be_computed(data):
     config = data.draw(configs())
-    said: list[Request] = []
+    requests: list[Request] = []
     for number in range(3):
         name, length = f"r{number}", data.draw(st.integers(1, 20))
-        content = data.draw(vllm.contents(config, said, name, length))
+        content = data.draw(vllm.contents(config, requests, name, length))
         plain = Request(id=name, arrival=0, prompt=content, max_tokens=1)
         request = data.draw(with_pictures(plain, config))
         assert request.prompt_len == plain.prompt_len
         assert not encoder.beyond(config, encoder.inputs_of(request))
-        said.append(request)
-    check_requests(tuple(said))
+        requests.append(request)
+    check_requests(tuple(requests))

@@ -17,13 +17,13 @@ def account(name, prompt=5, computed=0, emitted=0):
 
 def book(*requests, last=None, **config):
     values = full_config("generic", "documented", {**SMALL, "max_model_len": 16, **config})
-    there = {request.id: request for request in requests}
+    by_id = {request.id: request for request in requests}
     return RunHistory(
         values,
         "documented",
         "generic",
-        requests=there,
-        live=dict(there),
+        requests=by_id,
+        live=dict(by_id),
         last=None if last is None else step(**last),
     )
 

@@ -23,13 +23,15 @@ ADMISSION = [rule for rule in load("spyre") if rule.id == "SPY-R47"]
 
 def volumes(batch, newcomer, block):
     """Batch x tkv of every decode step of the newcomer, one by one."""
-    found = []
+    products = []
     for step in range(1, newcomer.remaining + 1):
-        lengths = [member.length + step for member in [*batch, newcomer] if member.remaining >= step]
+        lengths = [
+            member.length + step for member in [*batch, newcomer] if member.remaining >= step
+        ]
         blocks = max(-(-length // block) for length in lengths)
         tkvs = [(blocks - -(-length // block)) * block + length for length in lengths]
-        found.append(len(lengths) * max(tkvs))
-    return found
+        products.append(len(lengths) * max(tkvs))
+    return products
 
 
 @pytest.mark.slow

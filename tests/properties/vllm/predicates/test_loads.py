@@ -55,18 +55,18 @@ def test_it_holds_its_blocks_meanwhile():
 
 
 def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_not_before():
-    for left, blocks, breaks in (
+    for steps_left, blocks, breaks in (
         (2, {"a": (1, 2)}, False),
         (2, {}, True),
         (1, {}, False),
         (0, {}, False),
         (0, {"a": (1, 2)}, True),
     ):
-        history = before(parked(steps_left=left), step=3 - left)
+        history = before(parked(steps_left=steps_left), step=3 - steps_left)
         account = history.live.pop("a")
         account.ended, account.over = "aborted", 0
         message = loads.runs_too_early(history, after(parked=(), blocks=blocks))
-        assert (message is not None) is breaks, (left, blocks)
+        assert (message is not None) is breaks, (steps_left, blocks)
 
 
 def test_a_load_leaves_what_others_still_need():
@@ -123,7 +123,9 @@ def test_a_request_that_has_landed_and_fits_does_not_wait():
 
 
 def test_the_watermark_is_kept_beside_requests_that_run():
-    history = before(parked(prompt=9, steps_left=0), request("b"), step=3, running="b", watermark=0.25)
+    history = before(
+        parked(prompt=9, steps_left=0), request("b"), step=3, running="b", watermark=0.25
+    )
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=2)) is None
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=3)) is not None
 
@@ -179,24 +181,24 @@ def test_where_steps_complete_at_once_nothing_is_on_its_way():
 
 def test_with_a_connector_every_rule_is_asked():
     fields = frozenset(field for rule in load("vllm") for field in rule.needs) | {"finished"}
-    asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
-    assert asked == observable(load("vllm"), "documented", fields, {}, "vllm")
+    rules = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
+    assert rules == observable(load("vllm"), "documented", fields, {}, "vllm")
 
 
 def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked():
     fields = frozenset(field for rule in load("vllm") for field in rule.needs) - {"parked"}
-    asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
-    assert all(rule.id.startswith("ALL-") for rule in asked)
-    assert not {rule.id for rule in asked} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
+    rules = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
+    assert all(rule.id.startswith("ALL-") for rule in rules)
+    assert not {rule.id for rule in rules} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
 
 
-def sent(left, ended="length"):
+def sent(steps_left, ended="length"):
     """A request that has ended in step 0, and is sent for so many steps still."""
-    return request("a", send_steps=1, load_left=left, ended=ended, over=0)
+    return request("a", send_steps=1, load_left=steps_left, ended=ended, over=0)
 
 
 def test_blocks_that_are_sent_are_held_until_then_and_no_longer():
-    for left, blocks, breaks in (
+    for steps_left, blocks, breaks in (
         (2, {"a": (1, 2)}, False),
         (2, {"a": (1,)}, True),
         (2, {}, True),
@@ -204,11 +206,11 @@ def test_blocks_that_are_sent_are_held_until_then_and_no_longer():
         (0, {}, False),
         (0, {"a": (1, 2)}, True),
     ):
-        history = before(sent(left), step=3 - left, held={"a": (1, 2)})
+        history = before(sent(steps_left), step=3 - steps_left, held={"a": (1, 2)})
         del history.live["a"]
         message = loads.freed_while_sent(history, after(parked=(), blocks=blocks))
-        assert (message is not None) is breaks, (left, blocks)
-        assert loads.one_is_sent(history, after()) is (left > 0)
+        assert (message is not None) is breaks, (steps_left, blocks)
+        assert loads.one_is_sent(history, after()) is (steps_left > 0)
 
 
 def test_blocks_of_one_that_was_aborted_are_not_sent():
@@ -303,24 +305,26 @@ def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen():
     assert loads.outlives_its_failed_load(history, ends) is None
     stays = after({"b": 4}, "b", waiting=("a",))
     assert loads.outlives_its_failed_load(history, stays) is not None
-    found = after({"a": 1}, "a", finished={"a": "length"}, parked=())
-    assert loads.outlives_its_failed_load(history, found) is None
+    observed = after({"a": 1}, "a", finished={"a": "length"}, parked=())
+    assert loads.outlives_its_failed_load(history, observed) is None
 
 
 def test_a_failure_is_no_livelock():
-    history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
+    history = before(
+        parked(steps_left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL
+    )
     history.observe(after(finished={"a": "error"}, parked=(), blocks={}))
     assert history.barren_steps == 0
 
 
 def test_a_load_is_under_way_until_it_has_landed():
     account = request("a", load_steps=2)
-    history, left = book(account, **LOADS), []
+    history, steps = book(account, **LOADS), []
     for number in range(5, 9):
         history.step = number
         history_of_loads.book(history, after())
-        left.append(account.load_left)
-    assert (account.parked_since, left) == (5, [2, 1, 0, 0])
+        steps.append(account.load_left)
+    assert (account.parked_since, steps) == (5, [2, 1, 0, 0])
 
 
 def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
@@ -337,12 +341,12 @@ def test_a_load_goes_on_where_the_worker_reports():
     """With two decisions on their way the first one that is taken brings no report."""
     account = request("a", load_steps=2)
     history = book(account, **LOADS, async_scheduling=True)
-    left = []
+    steps = []
     for flights in ((), ({"b": Coming()},)):
         history.system_state = VllmState(flights=flights)
         history_of_loads.book(history, after({"b": 1}))
-        left.append(account.load_left)
-    assert left == [3, 2]
+        steps.append(account.load_left)
+    assert steps == [3, 2]
     assert account.blocks == (1, 2)
 
 
