@@ -50,7 +50,7 @@ class Side:
     started: Started | None = None
 
 
-class Both(NamedTuple):
+class StepPair(NamedTuple):
     """A step of both."""
 
     number: int
@@ -95,7 +95,7 @@ class Coverage:
         self.cannot_abort |= other.cannot_abort
 
 
-class Pair:
+class DifferentialTarget:
     """Two targets as one.
 
     Attributes:
@@ -110,7 +110,7 @@ class Pair:
         self.sides = (first, second)
         self.coverage = Coverage()
         self.differences: list[Difference] = []
-        self.recent: deque[Both] = deque(maxlen=CONTEXT_STEPS)
+        self.recent: deque[StepPair] = deque(maxlen=CONTEXT_STEPS)
         self.runs = 0
         self._together = True
         self._requests: list[str] = []
@@ -196,7 +196,7 @@ class Pair:
         self.coverage.events.update(self._seen.events(own))
         difference = of_steps(self._step, own, other)
         if difference is None or not self._note(difference):
-            self.recent.append(Both(self._step, own, other))
+            self.recent.append(StepPair(self._step, own, other))
         self._step += 1
         return first
 

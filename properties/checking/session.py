@@ -107,7 +107,7 @@ class Session:
         self.monitor.accept(request)
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
-            if not reply["ok"] and self.monitor.history.live[request.id].beyond:
+            if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
                 self._lockstep = None  # what it does with a request that can never run is its own
             elif not reply["ok"]:
                 message = f"{request.id} is accepted, the model refuses it: {reply['message']}"

@@ -71,7 +71,7 @@ def surely_found(
     for holder in holders:
         held = held_by_others(request, [holder], block)
         if held > tokens and not any(
-            other.over is None or other.over >= holder.began
+            other.ended_at is None or other.ended_at >= holder.began
             for other in requests
             if other is not request
             and not any(other is account for account in holders)

@@ -144,8 +144,8 @@ class RunHistory(Generic[R]):
         """The target took the request; `open_ended`: how much it generates is not known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
-        account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
-        account.beyond |= self.features.can_never_run(self.config, request)
+        account.never_runnable = beyond(self.config, request.prompt_len, request.max_tokens)
+        account.never_runnable |= self.features.can_never_run(self.config, request)
         self._kin.add(account, instead_of=self.requests.get(request.id))
         self.requests[request.id] = self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
@@ -172,7 +172,7 @@ class RunHistory(Generic[R]):
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
                 continue
-            if account.beyond:
+            if account.never_runnable:
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:
@@ -348,7 +348,7 @@ class RunHistory(Generic[R]):
         account = self.live.pop(name, None)
         self._changed()
         if account is not None:
-            account.ended, account.over = reason, self.step
+            account.ended, account.ended_at = reason, self.step
             self.features.ended(account)
             if self.forgets:
                 self._ended.add(name)

@@ -166,7 +166,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             continue
         if total == 0 and reason is None:
             continue
-        if account.beyond and reason is not None and total <= account.max_tokens:
+        if account.never_runnable and reason is not None and total <= account.max_tokens:
             continue  # it cannot run to its end: to end it is right
         if reason == "error" and not total and history.features.may_end_early(history, account):
             continue
@@ -193,7 +193,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
         name
         for name in history.aborts_to_report
         if finished.get(name) != "aborted"
-        and not (name in finished and history.requests[name].beyond)
+        and not (name in finished and history.requests[name].never_runnable)
     ]
     if unreported:
         names = _names(sorted(unreported))

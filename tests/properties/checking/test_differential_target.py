@@ -6,7 +6,7 @@ from schedproof.model.faults import TargetBroken, TargetHung
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
@@ -63,7 +63,7 @@ class NoPools(ModelTarget):
 
 
 def pair(first, second, system="spyre", revision="sound"):
-    return Pair(Side(first, system, revision), Side(second, system, revision))
+    return DifferentialTarget(Side(first, system, revision), Side(second, system, revision))
 
 
 def scenario(**changes):

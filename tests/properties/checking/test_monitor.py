@@ -9,7 +9,7 @@ from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.checking.recording import Recorded, Recorder, RecordError
 from schedproof.properties.checking.replay import replay
@@ -147,7 +147,7 @@ def recorded(target, **changes):
 
 def beside(answers, target, **changes):
     sides = (Side(Recorded(answers), "spyre", "sound"), Side(target, "spyre", "sound"))
-    pair = Pair(*sides)
+    pair = DifferentialTarget(*sides)
     replay(pair, scenario(**changes), ())
     return pair
 

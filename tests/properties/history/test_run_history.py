@@ -419,6 +419,6 @@ def test_where_preemptions_are_not_shown_a_request_may_have_come_back_with_a_hit
 def test_a_request_that_can_never_run_is_given_up_unless_its_last_token_comes(emitted, given_up):
     """With decisions ahead it ends in a step that does not schedule it, and held its slot."""
     book = history(request("long", 12, 100))
-    assert book.live["long"].beyond
+    assert book.live["long"].never_runnable
     book.give_up(Step(kind="idle", scheduled={}, emitted=emitted, finished={"long": "length"}))
     assert ("long" in book.live) is given_up

@@ -80,7 +80,7 @@ def test_no_request_starts_before_one_that_came_before_it():
 
 def test_one_that_can_never_run_holds_up_no_other():
     large = account("b", 99)
-    large.beyond = True
+    large.never_runnable = True
     assert judged("GEN-R04", book(large, account("c")), scheduled={"c": 5})[0] is False
 
 

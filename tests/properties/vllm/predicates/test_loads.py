@@ -64,7 +64,7 @@ def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_no
     ):
         history = before(parked(steps_left=steps_left), step=3 - steps_left)
         account = history.live.pop("a")
-        account.ended, account.over = "aborted", 0
+        account.ended, account.ended_at = "aborted", 0
         message = loads.runs_too_early(history, after(parked=(), blocks=blocks))
         assert (message is not None) is breaks, (steps_left, blocks)
 
@@ -194,7 +194,7 @@ def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked():
 
 def sent(steps_left, ended="length"):
     """A request that has ended in step 0, and is sent for so many steps still."""
-    return request("a", send_steps=1, load_left=steps_left, ended=ended, over=0)
+    return request("a", send_steps=1, load_left=steps_left, ended=ended, ended_at=0)
 
 
 def test_blocks_that_are_sent_are_held_until_then_and_no_longer():
@@ -291,7 +291,7 @@ def test_no_other_request_ends_with_an_error():
     ):
         assert loads.outlives_its_failed_load(before(account, **keys), early) == says
     cannot_run = request("a", 8)
-    cannot_run.beyond = "max_model_len"
+    cannot_run.never_runnable = "max_model_len"
     assert loads.outlives_its_failed_load(before(cannot_run, **FAIL), early) is None
     history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=5))
     assert tokens_wrong(history, early) == "a finished (error) after 0 tokens of 8"
