@@ -160,10 +160,10 @@ def contents(
 ) -> Content:
     """What a prompt of about `length` tokens says: often what an earlier request said."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before")))
-    if not earlier or said == "own":
+    origin = draw(st.sampled_from(("own", "same", "before")))
+    if not earlier or origin == "own":
         return own
-    if said == "same":
+    if origin == "same":
         # Running together, both need their next block in the same step.
         return earlier[-1].prompt
     if draw(st.booleans()):
