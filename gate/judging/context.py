@@ -44,7 +44,7 @@ class GateOptions:
     Attributes:
         spec: the target, as the user names it.
         rules: the rules that are judged; `chosen`: the user chose them, some `named` in full.
-        own_rules: the file of a user's own rules, which are among `rules`.
+        extra_rules: the file of a user's own rules, which are among `rules`.
         excluded: by id, rules that the user left out on purpose, and the reason.
         max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
             hang, a lost request and lost blocks are always shrunk.
@@ -54,7 +54,7 @@ class GateOptions:
         first_only: what comes after the first part that finds something is not run.
         jobs: processes that run scales and engines; the verdict is the same for every number.
         folder, imports: where a factory runs, and where else its module is looked for.
-        lockstep: the revision whose model decides beside the target, or "none", if one is asked
+        compare_with: the revision whose model decides beside the target, or "none", if one is asked
             for.
         fixed: keys of the configuration that have this value in every run.
         base: the target that this one is compared with: only what it keeps is counted.
@@ -66,7 +66,7 @@ class GateOptions:
     rules: Sequence[Rule]
     chosen: bool = False
     named: frozenset[str] = frozenset()
-    own_rules: Path | None = None
+    extra_rules: Path | None = None
     excluded: Mapping[str, str] = field(default_factory=dict, hash=False)
     profile_name: str = "ci"
     seed: int = 0
@@ -80,7 +80,7 @@ class GateOptions:
     jobs: int = 1
     folder: Path | None = None
     imports: tuple[str, ...] = ()
-    lockstep: str | None = None
+    compare_with: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     base: BaseOptions | None = None
 
@@ -97,7 +97,9 @@ class GateOptions:
         """The options with which `schedproof replay` repeats a run and judges these rules only."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
-        return replay_options(self.spec, rules, *limits, self.lockstep, left_out, self.own_rules)
+        return replay_options(
+            self.spec, rules, *limits, self.compare_with, left_out, self.extra_rules
+        )
 
 
 class BreakOff(NamedTuple):
@@ -143,7 +145,7 @@ class GateResults:
     def count(self, outcome: Outcome) -> None:
         """Add what a replay exercised."""
         self.exercised.update(outcome.exercised)
-        if not outcome.cut:
+        if not outcome.cut_short:
             self.exercised_cleanly |= (+outcome.exercised).keys()
         elif outcome.broken:
             self.runs_cut_short[outcome.broken[0].rule] += 1

@@ -35,6 +35,9 @@ class TargetInfo(msgspec.Struct, frozen=True):
     version: str
 
 
+WORKLOADS = "workloads"  # the engine whose scales are shapes
+
+
 class EngineRun(msgspec.Struct, frozen=True):
     """One engine at one scale: how much ran, in runs, steps and seconds."""
 

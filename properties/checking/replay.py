@@ -26,7 +26,7 @@ class Outcome:
         broken: the rules that the first faulty step breaks, the first broken one first.
         steps: steps that ran.
         finished: every accepted request finished.
-        cut: a broken rule ended the run.
+        cut_short: a broken rule ended the run.
         exercised: per rule, the steps in which its witness occurred.
         session: the run itself.
         unmet: what `expect` asks for and the run did not show.
@@ -36,7 +36,7 @@ class Outcome:
     broken: list[Broken] = field(default_factory=list)
     steps: int = 0
     finished: bool = False
-    cut: bool = False
+    cut_short: bool = False
     exercised: Counter[str] = field(default_factory=Counter)
     unmet: list[str] = field(default_factory=list)
 
@@ -94,8 +94,8 @@ def replay(
             if watch is not None:
                 watch(number, step)
             outcome.unmet += _differences(number, listed.get(number), step)
-        outcome.cut = bool(outcome.broken) or ends_run(broken)
-        if outcome.cut or number == last_step:
+        outcome.cut_short = bool(outcome.broken) or ends_run(broken)
+        if outcome.cut_short or number == last_step:
             break
         if number >= last and not session.unfinished:
             outcome.finished = True

@@ -26,6 +26,24 @@ BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
 }
 FEWEST_BLOCKS, MAX_BLOCKS = 2, 14
 LATE_STEPS = 8
+# Blocks of a usual size or small ones, beside the published seats and budget.
+_PUBLISHED: Mapping[str, Sequence[Any]] = {
+    **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
+}
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {**_PUBLISHED, "num_blocks": (160, 2000)},
+    "long": {
+        **{"block_size": (16,), "max_num_seqs": (3, 24), "max_num_batched_tokens": (2048,)},
+        "num_blocks": (90,),
+    },
+    "idle": {**_PUBLISHED, "num_blocks": (48,)},
+    "deep": {**_PUBLISHED, "block_size": (4,), "num_blocks": (2000,)},
+    "loose": {**_PUBLISHED, "num_blocks": (2000,)},
+    "scarce": {
+        **{"block_size": (16, 4), "max_num_seqs": (4, 16), "max_num_batched_tokens": (512,)},
+        "num_blocks": (9, 16, 40),
+    },
+}
 MAX_RUNNING = (4, 3, 6, 2, 5, 1)
 # Tokens that a request at the published block may generate: a run must end within seconds.
 LONGEST_ANSWER: Mapping[Scale, int] = {"small": 10**6, "short": 64, "tight": 40}

@@ -51,6 +51,7 @@ def until(scenario: Scenario, step: int) -> Scenario:
 
 def simpler(scenario: Scenario) -> Iterator[Scenario]:
     requests = scenario.requests
+    yield from _without_many(scenario)
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
             yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
@@ -62,6 +63,18 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
     earliest = min(request.arrival for request in requests)
     if earliest > 0:
         yield replace(scenario, requests=tuple(_earlier(one, earliest) for one in requests))
+
+
+def _without_many(scenario: Scenario) -> Iterator[Scenario]:
+    """The scenario without a half of its requests, a quarter, and so on: of hundreds, requests that
+    left one at a time would use up every attempt."""
+    requests = scenario.requests
+    part = len(requests) // 2
+    while part > 1:
+        for start in reversed(range(0, len(requests), part)):
+            if kept := requests[:start] + requests[start + part :]:
+                yield replace(scenario, requests=kept)
+        part //= 2
 
 
 def simpler_requests(request: Request, block: int) -> Iterator[Request]:

@@ -32,6 +32,35 @@ MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
     "tight": (8, 8, 16),
 }
 LATE_STEPS = 60
+# The published sizes; limits that bind 4 to 32 members at once, and limits that hardly bind.
+_BOTH = (True, False)
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
+        "max_batch_tkv": (4 * 192 + 3, 8 * 192 - 5, 16 * 192 + 1, 32 * 192, 32 * 192 - 31),
+        "prefix_caching": _BOTH,
+    },
+    "long": {
+        **{"chunk_size": (512,), "max_num_seqs": (2, 4), "max_model_len": (256,)},
+        **{"max_batch_tkv": (768,), "prefix_caching": _BOTH, "num_blocks": (None, 16)},
+    },
+    "idle": {
+        **{"chunk_size": (512,), "max_num_seqs": (4,), "max_model_len": (512,)},
+        **{"max_batch_tkv": (1024,), "prefix_caching": _BOTH, "num_blocks": (None, 32)},
+    },
+    "deep": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (131_072,)},
+        **{"max_batch_tkv": (131_072,), "prefix_caching": _BOTH},
+    },
+    "loose": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (32_768,)},
+        **{"max_batch_tkv": (131_072,), "prefix_caching": _BOTH},
+    },
+    "scarce": {
+        **{"chunk_size": (128, 512), "max_num_seqs": (4, 32), "max_model_len": (512,)},
+        **{"max_batch_tkv": (4096,), "prefix_caching": (True,), "num_blocks": (9, 16, 40)},
+    },
+}
 
 
 class Shape(NamedTuple):

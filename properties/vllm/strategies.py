@@ -104,6 +104,26 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
 }
 MODEL_LENGTH = 1 << 17  # tokens, more than any scale has
 LATE_STEPS = 8
+# The published sizes; pools that bind, and pools that do not.
+_PUBLISHED: Mapping[str, Sequence[Any]] = {
+    **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
+    **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
+}
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 160)},
+    "long": {
+        **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
+        **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},
+    },
+    "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
+    "deep": {**_PUBLISHED, "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+    "loose": {**_PUBLISHED, "max_model_len": (8192,)},
+    "scarce": {
+        **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
+        **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
+        **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
+    },
+}
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
 
