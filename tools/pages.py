@@ -47,7 +47,7 @@ def make(page: Path, tool: str, tables: Tables, about: str | None) -> int:
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help=f"put them into docs/{page.name}")
+    parser.add_argument("--write", action="store_true", help=f"put them into {page.name}")
     parser.add_argument("--only", action="append", choices=[*tables], help="make this one")
     options = parser.parse_args()
     for name in options.only or tables:

@@ -69,7 +69,7 @@ def test_rules_of_another_system_are_no_part_of_a_replay(run, said):
 def test_the_corpus_is_that_of_the_project(run, said, tmp_path):
     (tmp_path / "cases").mkdir()
     said('corpus = "cases"\n')
-    run("corpus", "add", "late-arrivals-before-961", "--as-it-is")
+    run("corpus", "add", "late-arrivals-before-961", "--no-shrink")
     assert len([*(tmp_path / "cases").glob("*.json")]) == 1
     assert "late-arrivals-before-961" not in run("corpus", "list").err
 

@@ -62,12 +62,16 @@ TRIED = (
     *(("LANG=C, no UTF-8", "show"), ("a folder that is no UTF-8", "replay --trace")),
     *(("two at once", "corpus add"), ("stderr full", "gate that finds")),
 )
+LONG = {("a full disk", "campaign"), ("a read-only folder", "diff --save")}
 DISKS = (3, 0, 11)  # seeds, which say how small it is: 64, 100 and 116 KB
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.parametrize(("place", "work"), TRIED)
+@pytest.mark.parametrize(
+    ("place", "work"),
+    [pytest.param(*row, marks=pytest.mark.nightly if row in LONG else ()) for row in TRIED],
+)
 def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(place, work):
     if not places.PLACES[place].there():
         pytest.skip("no user may mount a file system here")
@@ -75,7 +79,7 @@ def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(place, w
     assert [line for seed in seeds for line in surroundings.attack((place, work, seed)).wrong] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_installations_that_are_disturbed_leave_a_whole_release_or_none():
     told = [installs.attack(seed) for seed in range(70_000, 70_004)]

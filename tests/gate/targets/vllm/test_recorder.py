@@ -137,7 +137,7 @@ def test_a_record_says_what_the_model_decides(run, cls):
     ("cls", "keys", "early"),
     [
         ("AsyncRecorder", {"async_scheduling": True}, 1),
-        ("Recorder", {"pipeline_parallel_size": 3}, 2),
+        pytest.param("Recorder", {"pipeline_parallel_size": 3}, 2, marks=pytest.mark.nightly),
     ],
 )
 def test_steps_that_complete_early_are_recorded_as_they_were(run, cls, keys, early):
