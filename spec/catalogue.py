@@ -159,13 +159,17 @@ class Rule:
         if made:
             last = made[-1]
             return Divergence(f"{last.since} and later", last.says, last.change)
-        return next((one for one in self.divergences if one.covers(version)), None)
+        return next(
+            (divergence for divergence in self.divergences if divergence.covers(version)), None
+        )
 
 
 def names_of_revisions() -> tuple[str, ...]:
     """The revisions of all systems, then the same as SYSTEM/REVISION, for rules of every system."""
     plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
-    named = [f"{one.name}/{revision}" for one in SYSTEMS.values() for revision in one.revisions]
+    named = [
+        f"{system.name}/{revision}" for system in SYSTEMS.values() for revision in system.revisions
+    ]
     return (*dict.fromkeys(plain), *named)
 
 

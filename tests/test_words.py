@@ -1,4 +1,4 @@
-"""Expressions that must not come back: docs/glossary.md has the terms to use instead."""
+"""Expressions that must not come back: docs/reference/glossary.md has the terms to use instead."""
 
 import re
 from pathlib import Path

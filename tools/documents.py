@@ -1,8 +1,8 @@
 """Which rules do the five documents state, what checks each one, and on which real code?
 
-Gates real releases and puts the tables into `docs/documents.md`; the default releases take eight
-minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and a release
-without an installable package is given with its checkout:
+Gates real releases and puts the tables into `docs/reference/documents.md`; the default releases
+take eight minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and
+a release without an installable package is given with its checkout:
 
     make tool NAME=documents
     make tool NAME=documents OPTIONS="nano-vllm:DIR llmservingsim:DIR"
@@ -23,7 +23,7 @@ from schedproof.spec.catalogue import REASONS, Rule, load
 
 from .pages import DOCS, put, rows
 
-PAGE, TOOL = DOCS / "documents.md", "tools/documents.py"
+PAGE, TOOL = DOCS / "reference" / "documents.md", "tools/documents.py"
 
 
 class Document(NamedTuple):
@@ -56,7 +56,7 @@ def rules_of(document: Document) -> list[Rule]:
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Each rule, by its heading in the document and its title."""
     found = [("where", "in short", "rule", "checked by", "on real code")]
-    page = f"systems/{document.system.replace('_', '-')}.md"
+    page = f"rules/{document.system.replace('_', '-')}.md"
     for rule in rules_of(document):
         where = rule.source.removeprefix(document.source).lstrip(", ") or "the whole"
         link = f"[{rule.id}]({page}#{rule.id.lower()})"

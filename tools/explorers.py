@@ -1,7 +1,7 @@
 """Do the explorer and Spin agree, and how large a question can each one answer?
 
 Asks both the same questions on the same model, including those that take minutes, and prints the
-table of `docs/exploration.md`. A quarter of an hour; needs spin and gcc:
+table of `docs/explanation/small-scopes.md`. A quarter of an hour; needs spin and gcc:
 
     make tool NAME=explorers OPTIONS=--quick
 """

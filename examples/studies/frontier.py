@@ -98,7 +98,9 @@ def read_chunks(words: str) -> tuple[int, ...]:
 
 def measured(console: Console, load: Load, settings: Sequence[int], cost: StepCost) -> list[Priced]:
     """Every possible setting of both knobs, run on the model."""
-    asked = [(knob, one) for knob in KNOBS for one in settings if possible(load, knob, one)]
+    asked = [
+        (knob, setting) for knob in KNOBS for setting in settings if possible(load, knob, setting)
+    ]
     points = []
     with console.status("") as status:
         for number, (knob, setting) in enumerate(asked, 1):
@@ -123,7 +125,7 @@ def show(
         "hardware's",
     )
     console.print(table(found))
-    left_out = [str(one) for one in settings if not possible(load, "budget", one)]
+    left_out = [str(setting) for setting in settings if not possible(load, "budget", setting)]
     if left_out:
         output.say(
             console,
@@ -144,23 +146,27 @@ def table(found: list[Priced]) -> Table:
     ):
         drawn.add_column(head, justify="right")
     drawn.add_column("\n")
-    for one in found:
-        point = one.point
+    for priced_point in found:
+        point = priced_point.point
         drawn.add_row(
             point.knob,
             *(f"{point.setting:,}", f"{point.chunk:,}", f"{point.steps:,}"),
             *(f"{point.longest:,}", f"{point.tokens / point.steps:,.0f}"),
-            *(f"{one.ttft:,.0f}", f"{one.itl:,.0f}", f"{one.mean_itl:,.0f}"),
+            *(
+                f"{priced_point.ttft:,.0f}",
+                f"{priced_point.itl:,.0f}",
+                f"{priced_point.mean_itl:,.0f}",
+            ),
             f"{point.waits:,}",
-            "x" if one.dominated else "",
-            style="dim" if one.dominated else None,
+            "x" if priced_point.dominated else "",
+            style="dim" if priced_point.dominated else None,
         )
     return drawn
 
 
 def conclusions(load: Load, found: list[Priced]) -> list[str]:
     """What the points say, in a few lines."""
-    kept = sum(not one.dominated for one in found)
+    kept = sum(not point.dominated for point in found)
     lines = [
         "chunk: the prompt's tokens in a step; steps: all tokens in one, decodes included",
         "wait behind: steps to the first token of a short prompt that comes a step later",
@@ -168,7 +174,7 @@ def conclusions(load: Load, found: list[Priced]) -> list[str]:
         f"{even_chunks(load.prompt):,} of all {load.prompt:,} chunk sizes are: they cut the prompt "
         "into even slices",
     ]
-    worse = next((one.point for one in found if one.dominated), None)
+    worse = next((result.point for result in found if result.dominated), None)
     if worse is not None:
         even = even_chunk(load.prompt, worse.chunk)
         lines.append(f"a chunk of {even:,} takes the same {worse.steps:,} steps as {worse.chunk:,}")
@@ -184,14 +190,14 @@ def as_json(load: Load, cost: StepCost, found: list[Priced]) -> bytes:
         "cost": cost._asdict(),
         "points": [
             {
-                **one.point._asdict(),
-                "mean": one.point.tokens / one.point.steps,
-                "ttft": one.ttft,
-                "itl": one.itl,
-                "mean_itl": one.mean_itl,
-                "dominated": one.dominated,
+                **point.point._asdict(),
+                "mean": point.point.tokens / point.point.steps,
+                "ttft": point.ttft,
+                "itl": point.itl,
+                "mean_itl": point.mean_itl,
+                "dominated": point.dominated,
             }
-            for one in found
+            for point in found
         ],
     }
     return output.as_json(whole)

@@ -92,5 +92,5 @@ WORKLOADS = (
 
 def fewest_blocks(workload: Workload) -> int:
     """Blocks without which some request of the workload can never end."""
-    longest = max(one.prompt_len + one.tokens_to_emit - 1 for one in workload.requests)
+    longest = max(request.prompt_len + request.tokens_to_emit - 1 for request in workload.requests)
     return blocks_for(longest, ENGINE.block_size)

@@ -21,7 +21,7 @@ from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfet
 from ..traces.report import TraceReporter, print_trace_verdict
 from ..traces.trace_file import opened_trace, read_trace
 from ..traces.verdict import conclude
-from .options import RuleOption, RulesOption, TimeLimit
+from .options import ExtraRulesOption, RuleOption, TimeLimit
 
 
 def command(
@@ -36,7 +36,7 @@ def command(
         str | None, typer.Option(help="hold to this revision  [default: as recorded]")
     ] = None,
     rule: RuleOption = None,
-    own_rules: RulesOption = None,
+    extra_rules: ExtraRulesOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="run the models beside it: which one matches longest")
     ] = False,
@@ -53,7 +53,7 @@ def command(
     time_limit: TimeLimit = None,
 ) -> None:
     """Judge a recorded trace: a verdict per rule, and with --explain the model that matches."""
-    use_rules(own_rules)
+    use_rules(extra_rules)
     check_options(system, revision)
     chosen = check_rules(rule or [], system, explain)
     at_least("--max-failures", max_failures, 0)

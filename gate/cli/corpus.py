@@ -53,7 +53,7 @@ def add(
         ),
     ] = "holds",
     rule: RuleOption = None,
-    as_it_is: Annotated[bool, typer.Option("--as-it-is", help="do not make it smaller")] = False,
+    no_shrink: Annotated[bool, typer.Option("--no-shrink", help="do not make it smaller")] = False,
     found: Annotated[
         str | None, typer.Option(help="the date that it was found, YYYY-MM-DD  [default: today]")
     ] = None,
@@ -82,7 +82,7 @@ def add(
             target_spec=spec.text,
             rules=ids,
             expected="holds" if expect == "holds" else "violates",
-            as_it_is=as_it_is,
+            no_shrink=no_shrink,
             today=today,
             say=_sayer(console),
         )

@@ -69,7 +69,7 @@ def command(
     max_differences: Annotated[int, typer.Option(help="differences to look for, at least 1")] = 3,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: in every configuration; may be repeated"),
+        typer.Option("--config", help="KEY=VALUE: in every configuration; may be repeated"),
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path_a: Annotated[
@@ -103,7 +103,7 @@ def command(
     if since is not None:  # a baseline has its own
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
-    asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}
+    asked: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
     asked |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
     _check_one_question(target_b, path_b, save, since, json_file, asked)
     profile, seed = profile or "ci", seed or 0

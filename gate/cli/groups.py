@@ -63,10 +63,10 @@ EXAMPLES = {
 VALUES = {
     "--rule": "RULE",
     "--exclude": "RULE",
-    "--set": "KEY=VALUE",
+    "--config": "KEY=VALUE",
     "--system": "SYSTEM",
     "--revision": "REVISION",
-    "--lockstep": "REVISION",
+    "--compare-with": "REVISION",
     "--target": "TARGET",
     "--profile": "PROFILE",
     "--out": "FOLDER",

@@ -39,12 +39,12 @@ from .options import (
     BaseOption,
     BeyondStartUp,
     CheckoutPath,
+    CompareWithOption,
     ExcludeOption,
-    LockstepOption,
+    ExtraRulesOption,
     MemoryLimit,
     Offline,
     RuleOption,
-    RulesOption,
     StepLimit,
     TargetOption,
     TimeLimit,
@@ -61,8 +61,8 @@ def command(
     target: TargetOption = "model",
     rule: RuleOption = None,
     exclude: ExcludeOption = None,
-    own_rules: RulesOption = None,
-    lockstep: LockstepOption = None,
+    extra_rules: ExtraRulesOption = None,
+    compare_with: CompareWithOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     fold: Annotated[
         bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
@@ -85,14 +85,14 @@ def command(
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
-    use_rules(own_rules)
+    use_rules(extra_rules)
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     check_limits(step_limit, memory_limit)
     console = output.make_console()
     read = scenario_named(scenario)
     exclude = [*left_out(context, exclude, rule, read.system)]
     catalogue = load(read.system, read.revision or "")
-    beside = lockstep_of(read, rule, spec, lockstep, output.notice(console))
+    beside = lockstep_of(read, rule, spec, compare_with, output.notice(console))
     rules = judged_by(read.system, rule, read.revision or "", spec, beside, exclude)
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
@@ -150,7 +150,9 @@ def command(
     if outcome.broken:
         first: Broken = outcome.broken[0]
         ids = rule and [one.id for one in rules]
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
+        options = replay_options(
+            spec, ids, step_limit, memory_limit, compare_with, exclude, extra_rules
+        )
         output.print_failure(
             console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )

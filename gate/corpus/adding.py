@@ -38,7 +38,7 @@ class Adding:
     target_spec: str
     rules: Sequence[str]
     expected: Expected
-    as_it_is: bool
+    no_shrink: bool
     today: str
     say: Say
 
@@ -65,8 +65,8 @@ def add_file(adding: Adding, file: Path) -> None:
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
     outcome = run_of(adding.target, scenario, adding.rules, file)
-    if outcome.broken and steps and not adding.as_it_is:
-        why = "a smaller scenario would not show the steps; valid: --as-it-is"
+    if outcome.broken and steps and not adding.no_shrink:
+        why = "a smaller scenario would not show the steps; valid: --no-shrink"
         raise FileError(f"{file}: $.expect.steps: {why}")
     if outcome.broken:
         reported, origin, how = _failure(adding, file, scenario, outcome)
@@ -159,7 +159,7 @@ def _failure(
 ) -> tuple[Scenario, Origin, str]:
     first = outcome.broken[0]
     how = "as it is"
-    if not adding.as_it_is:
+    if not adding.no_shrink:
         large = scenario
         scenario, how = minimized(adding.target, scenario, first, adding.rules)
         outcome = run_of(adding.target, scenario, adding.rules, file)

@@ -51,7 +51,7 @@ def read_block(change: str) -> int:
     """
     number = read_number(change.partition("=")[2])
     if not number:
-        raise InputError("--set", f"{change!r}; valid: a number of tokens, or block_size=any")
+        raise InputError("--param", f"{change!r}; valid: a number of tokens, or block_size=any")
     return number
 
 

@@ -89,8 +89,8 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
 def differences(seen: Step, model: Step) -> list[str]:
     """The fields, shown by both, in which a target's step differs from its model's."""
     return [
-        f"{one.field}: target {one.first_shown}, model {one.second_shown}"
-        for one in differing(seen, model)
+        f"{field.field}: target {field.first_shown}, model {field.second_shown}"
+        for field in differing(seen, model)
     ]
 
 

@@ -133,7 +133,7 @@ class Features:
         """Return the tokens that this step emits, where the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
-        return {one.id: 1 for one in accounts if one.computed >= one.num_tokens}
+        return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
 
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
         """Book that tokens came out; `account.emitted` includes them."""

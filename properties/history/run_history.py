@@ -55,29 +55,29 @@ class Kin(Generic[R]):
 
     def __init__(self, requests: Iterable[R]) -> None:
         self._families: dict[str, dict[str, R]] = {}
-        for one in requests:
-            self.add(one)
+        for request in requests:
+            self.add(request)
 
-    def add(self, one: R, instead_of: R | None = None) -> None:
+    def add(self, request: R, instead_of: R | None = None) -> None:
         """A request is there; `instead_of`: the one that had its id before."""
         if instead_of is not None:
             self.remove(instead_of)
-        self._families.setdefault(_beginning(one), {})[one.id] = one
+        self._families.setdefault(_beginning(request), {})[request.id] = request
 
-    def remove(self, one: R) -> None:
-        family = self._families[_beginning(one)]
-        if family.get(one.id) is one:
-            del family[one.id]
+    def remove(self, request: R) -> None:
+        family = self._families[_beginning(request)]
+        if family.get(request.id) is request:
+            del family[request.id]
         if not family:
-            del self._families[_beginning(one)]
+            del self._families[_beginning(request)]
 
-    def of(self, one: R) -> Collection[R]:
+    def of(self, request: R) -> Collection[R]:
         """The requests that begin as this one does, itself included, in order of arrival."""
-        return self._families.get(_beginning(one), {}).values()
+        return self._families.get(_beginning(request), {}).values()
 
 
-def _beginning(one: RequestHistory) -> str:
-    return one.content[0][0] if one.content else f"out:{one.id}"
+def _beginning(request: RequestHistory) -> str:
+    return request.content[0][0] if request.content else f"out:{request.id}"
 
 
 @dataclass
@@ -288,9 +288,9 @@ class RunHistory(Generic[R]):
         left = account.num_tokens - step.scheduled[account.id]
         return min(self.max_hit(step, account), left)
 
-    def kin(self, one: R) -> Collection[R]:
+    def kin(self, request: R) -> Collection[R]:
         """The requests that can have tokens in common with this one, itself included."""
-        return self._kin.of(one)
+        return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
         """A bound on the hit: what others have computed of it by the end of the step."""
@@ -310,9 +310,9 @@ class RunHistory(Generic[R]):
         prefills: list[R] = []
         decodes: list[R] = []
         for name in step.scheduled:
-            one = self.live.get(name)
-            if one is not None:
-                (decodes if one.prefilled else prefills).append(one)
+            request = self.live.get(name)
+            if request is not None:
+                (decodes if request.prefilled else prefills).append(request)
         self._members_of = step
         self._sorted_members = (prefills, decodes)
 
@@ -320,15 +320,15 @@ class RunHistory(Generic[R]):
         unstarted: list[R] = []
         ongoing: list[R] = []
         decoding: list[R] = []
-        for one in self.live.values():
-            if one.id in self.paused:
+        for request in self.live.values():
+            if request.id in self.paused:
                 continue
-            if not one.started:
-                unstarted.append(one)
-            elif one.prefilled:
-                decoding.append(one)
+            if not request.started:
+                unstarted.append(request)
+            elif request.prefilled:
+                decoding.append(request)
             else:
-                ongoing.append(one)
+                ongoing.append(request)
         self._sorted_phases = (unstarted, ongoing, decoding)
         return self._sorted_phases
 
@@ -368,6 +368,6 @@ class RunHistory(Generic[R]):
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            started = [one for one in self.live.values() if one.started]
+            started = [request for request in self.live.values() if request.started]
             allowance = bounds_of(self.system).waits(self.config, first, started)
             self.first_in_line = None if allowance is None else (first.id, self.step, allowance)

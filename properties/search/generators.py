@@ -1,6 +1,6 @@
 """What each system gives to the state machine: configurations and requests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ def said_before(
     another of the `units`, of the earlier prompt, or of what it generated. A prompt may come again
     as it was, as its whole blocks, or with the answer to it. The rest is stream `name`.
     """
-    gone = [one for one in earlier if one.abort_at is not None]
+    gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
     said = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
     whole = other.prompt_len // block * block
@@ -51,9 +51,11 @@ class Generators(Protocol):
     """A system's strategies module.
 
     `LATE_STEPS`: how many steps a late request lets pass at most before it comes.
+    `WORKLOADS`: by shape of workload, the values from which keys of its configuration are drawn.
     """
 
     LATE_STEPS: int
+    WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]]
 
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]

@@ -166,7 +166,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
         # Of a target that hides what it emits more may seem to be emitted than was asked for.
-        left = max([0, *(one.max_tokens - one.emitted for one in self.history.decoding())])
+        left = max(
+            [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
+        )
         self.some_steps(steps % (left + 4), to_border)
         if not self.over and self.history.decoding():
             shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
@@ -205,7 +207,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
     def abort(self, which: int, inside: bool) -> None:
         """Any client may abort; every other time one whose prompt is being computed, if any."""
-        live = [one.id for one in self.history.ongoing() if which % 2] or list(self.history.live)
+        live = [request.id for request in self.history.ongoing() if which % 2] or list(
+            self.history.live
+        )
         self.abort_request(live[which % len(live)], inside)
 
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
@@ -227,7 +231,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.search.hooks.ended(whole)
 
     def abort_request(self, name: str, inside: bool) -> None:
-        index = next(i for i, one in enumerate(self.requests) if one.id == name)
+        index = next(i for i, request in enumerate(self.requests) if request.id == name)
         before = self.requests[index]
         if before.abort_at is None:
             self.requests[index] = msgspec.structs.replace(
@@ -288,11 +292,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def some_chunks(self, name: str, chunks: int) -> None:
         """Steps until the request has started, then so many of its further chunks."""
         for _ in range(PATIENCE):
-            if self.over or name not in [one.id for one in self.history.unstarted()]:
+            if self.over or name not in [request.id for request in self.history.unstarted()]:
                 break
             self.one_step()
         for _ in range(chunks):
-            if not self.over and name in [one.id for one in self.history.ongoing()]:
+            if not self.over and name in [request.id for request in self.history.ongoing()]:
                 self.one_step()
 
     def until_none_waits(self) -> None:
@@ -352,7 +356,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def scenario(self) -> Scenario:
         """The run so far. A request that was refused at the door is left out unless all were."""
-        accepted = tuple(one for one in self.requests if one.id not in self.session.rejected)
+        accepted = tuple(
+            request for request in self.requests if request.id not in self.session.rejected
+        )
         return Scenario(
             system=self.search.options.system,
             revision=self.search.options.revision,

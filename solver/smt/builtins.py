@@ -9,11 +9,11 @@ import builtins
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import z3
 
-from .execution import Number, Truth, bare, stubbed
+from .execution import BeyondPrefixError, Number, Truth, bare, stubbed
 
 
 @contextmanager
@@ -39,8 +39,61 @@ class SymbolicLength:
         return iter(())
 
 
+class Prefix:
+    """A sequence of any length, of which only the first items are known.
+
+    Its length is a symbol. How much of it is there is decided where the code looks.
+
+    Raises:
+        BeyondPrefixError: the code looks at an item that is not known.
+    """
+
+    def __init__(self, known: list[Any], length: Number) -> None:
+        self.known, self.length = known, length
+
+    def __bool__(self) -> bool:
+        return bool(self.length >= 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        for at, item in enumerate(self.known):
+            if not self.length > at:
+                return
+            yield item
+        if self.length > len(self.known):
+            raise BeyondPrefixError
+
+
+class Queue(Prefix):
+    """A sequence of any length, whose last known item stands for all that follow.
+
+    Its last item has to count for them (`counts_more`), so that a copy of the sequence still has
+    its length.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        for at, item in enumerate(self.known):
+            if not self.length > at:
+                return
+            yield item
+
+    def __getitem__(self, at: Any) -> Any:
+        if at == 0 and self:
+            return self.known[0]
+        return tuple(self)[at]
+
+    def __add__(self, other: Any) -> Any:
+        return (*self, *other)
+
+    def __radd__(self, other: Any) -> Any:
+        return (*other, *self)
+
+
 def length_of(collection: Any) -> Any:
-    return collection.length if isinstance(collection, SymbolicLength) else len(collection)
+    """Return the length of a collection, in which an item counts once, and `counts_more` times."""
+    if isinstance(collection, SymbolicLength | Prefix):
+        return collection.length
+    more = [item.counts_more for item in collection if hasattr(item, "counts_more")]
+    return sum(more, len(collection))
 
 
 def largest(*of: Any, **options: Any) -> Any:
@@ -63,6 +116,11 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
     """Numbers, or tuples of them, by a sorting network; anything else as Python does."""
+    if isinstance(collection, Prefix):  # what is not known comes behind
+        known, length = collection.known, collection.length
+        there = next((at for at in range(len(known)) if not length > at), None)
+        ordered = in_order(known[:there], key=key, reverse=reverse)
+        return ordered if there is not None else cast(list[Any], Prefix(ordered, length))
     items = list(collection)
     rows = [item if isinstance(item, tuple) else (item,) for item in items]
     symbol = next((one for row in rows for one in row if isinstance(one, Number)), None)

@@ -232,7 +232,13 @@ class Ratio(NamedTuple):
 
 
 def bare(number: Any) -> Any:
+    if isinstance(number, Truth):  # as Python has it, in sums
+        return z3.If(number.of, 1, 0)
     return number.of if isinstance(number, Number) else number
+
+
+class BeyondPrefixError(Exception):
+    """Code looks at a part of a sequence of which nothing is known, which ends its path."""
 
 
 class TooManyPathsError(Exception):
@@ -261,17 +267,24 @@ def paths(
     """Return every path of `code`, which gets the run to make its numbers with.
 
     `quick`: see `SymbolicRun`. A result that is a comparison is decided as well. Facts of `numbers`
-    hold throughout.
+    hold throughout. A path that goes beyond what is known of a sequence is left out.
     """
     waiting: list[list[bool]] = [[]]
     while waiting:
         run = SymbolicRun(numbers, waiting.pop(), quick=quick)
-        result = code(run)
+        try:
+            result = code(run)
+        except BeyondPrefixError:
+            result = _NO_RESULT
         if isinstance(result, Truth):
             result = bool(result)
         run.forget()
-        yield Path(run.conditions, bare(result))
+        if result is not _NO_RESULT:
+            yield Path(run.conditions, bare(result))
         waiting += run.others
+
+
+_NO_RESULT = object()
 
 
 def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:

@@ -14,20 +14,23 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
-from ..smt.builtins import on_symbols
+from ..smt.builtins import Prefix, on_symbols
 from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
-from .symbolic_admission import Lengths, length, round_up
+from .symbolic_admission import MANY, Lengths, length, round_up
 
+FIRST = 5  # decoding requests that a walk of any length goes through
 # Tokens. `walk_counts_every_request` holds for blocks of any size: no block has a part in it.
 BLOCK = 64
 
 
-def walk_counts_every_request(size: int) -> Obligation:
+def walk_counts_every_request(size: int | None) -> Obligation:
+    """`size` None: for any number, as far as the walk goes through the first few."""
+    about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
-        f"walk_counts_every_request_{size}",
-        f"The walk counts each decoding request ({size}), where one that runs longer has no "
+        f"walk_counts_every_request_{size or 'any'}",
+        f"The walk counts each decoding request {about}, where one that runs longer has no "
         "smaller term.",
         partial(_walk_counts_every_request, size, 0),
         partial(_walk_counts_every_request, size, 1),
@@ -49,19 +52,32 @@ def request(number: int, **more: Any) -> Request:
     return Request(**{"id": str(number), "prompt": 1, "max_tokens": 1, "output_len": 1, **more})
 
 
-def _walk_counts_every_request(size: int, beyond: int) -> list[Any]:
-    """Any terms, limit and tkv: the m active fit m times, if every active term covers the tkv."""
+class SeveralDecoding(volumetric.Decoding):
+    """A member that counts as several; loops go over it once."""
+
+    counts_more: Any = 0
+
+
+def several(member: volumetric.Decoding, more: Any) -> volumetric.Decoding:
+    counted = SeveralDecoding(*member)
+    counted.counts_more = more
+    return counted
+
+
+def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
+    """Any terms, limit and tkv: the active fit together, if every active term covers the tkv."""
     numbers = Numbers()
     limit, own, own_left, step, tkv = (
         length(numbers, name) for name in ("limit", "own", "own_left", "step", "tkv")
     )
-    terms = [length(numbers, "term") for _ in range(size)]
-    lefts = [length(numbers, "left") for _ in range(size)]
+    terms = [length(numbers, "term") for _ in range(size or FIRST)]
+    lefts = [length(numbers, "left") for _ in terms]
+    count = length(numbers, "members", 0)
 
     def code(run: SymbolicRun) -> Any:
-        projection = volumetric.Projection(
-            cast(int, run.number(own)), [cast(int, run.number(term)) for term in terms]
-        )
+        known = [run.number(term) for term in terms]
+        decoding = Prefix(known, run.number(count)) if size is None else known
+        projection = volumetric.Projection(cast(int, run.number(own)), cast(list[int], decoding))
         with on_symbols(volumetric):
             return volumetric.accepts(projection, cast(int, run.number(limit)))
 
@@ -72,12 +88,15 @@ def _walk_counts_every_request(size: int, beyond: int) -> list[Any]:
             for lower, lesser in zip(terms, lefts, strict=True)
         ]
         numbers.facts.append(z3.Implies(left >= step, tkv <= term))
-    active = [left >= step for left in lefts]
-    numbers.facts += [own_left >= step, tkv <= own, z3.Or(active)]
-    batch = 1 + numbers.count(active)
-    within = z3.And(
-        [z3.Implies(batch == m, m * (tkv + beyond) <= limit) for m in range(2, size + 2)]
-    )
+    there = [size is not None or count > at for at in range(len(terms))]
+    active = [z3.And(left >= step, here) for left, here in zip(lefts, there, strict=True)]
+    others = z3.IntVal(0)  # that are active beyond those that are known: their terms are larger
+    if size is None:
+        others = length(numbers, "others", 0)
+        numbers.facts.append(others <= z3.If(count > FIRST, count - FIRST, 0))
+    numbers.facts += [own_left >= step, tkv <= own]
+    batch = 1 + numbers.count(active) + others
+    within = z3.Implies(batch > 1, batch * (tkv + beyond) <= limit)
     return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
 
 
@@ -94,7 +113,7 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
     for member in members:
         numbers.facts += [member.prompt <= member.computed, member.computed <= member.tkv]
         numbers.facts.append(member.computed <= tkv)
-    says = z3.Bool("says")
+    says, more_members = z3.Bool("says"), length(numbers, "more members", 0)
 
     def code(run: SymbolicRun) -> Any:
         walked = []
@@ -105,6 +124,8 @@ def _formula_projects_every_member(check: Check, block: int, size: int, more: in
 
         number = cast(Any, run.number)
         symbols = [volumetric.Decoding(*map(number, member)) for member in members]
+        if size == MANY:
+            symbols[-1] = several(symbols[-1], number(more_members))
         newcomer = volumetric.Newcomer(*map(number, (prompt, tokens)))
         with on_symbols(volumetric), stubbed(volumetric, accepts=walk):
             answer = check(symbols, newcomer, block, number(limit), number(tkv))

@@ -24,6 +24,7 @@ from .admission_lemmas import (
     walk_counts_every_request,
 )
 from .symbolic_admission import (
+    SIZES,
     Joining,
     Lengths,
     base_of,
@@ -72,10 +73,9 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
 
 def loops(check: Check, block: int) -> list[Obligation]:
     """The check's code, run beside so many decoding requests."""
-    sizes = (1, 2, 5)
     return [
-        *(formula_projects_every_member(check, block, size) for size in sizes),
-        *map(walk_counts_every_request, sizes),
+        *(formula_projects_every_member(check, block, size) for size in SIZES[1:]),
+        *map(walk_counts_every_request, (*SIZES[1:], None)),
     ]
 
 

@@ -36,10 +36,9 @@ from ..smt.builtins import condition, on_symbols
 from ..smt.execution import SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
-from .symbolic_admission import length
+from .symbolic_admission import SIZES, length
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
-SIZES = (0, 1, 2, 5)  # decoding requests that the step is run with
 Claim = Callable[[Step, int, Stepped], Any]
 JOINING = "joining_request_was_accepted"
 # What that lemma says where no request decodes: then the check need not be asked.

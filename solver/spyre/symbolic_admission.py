@@ -17,6 +17,10 @@ from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
 
+MANY = 5  # the last of so many decoding requests counts as any number of them
+SIZES = (0, 1, 2, 3, 4, MANY)  # decoding requests that the model's code is run beside
+
+
 class Lengths(NamedTuple):
     """What all formulas measure in: tokens of a block (a number, or symbolic), and tokens that
     nothing exceeds, if such a bound is known."""

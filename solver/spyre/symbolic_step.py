@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model import allocator
+from ...model import allocator, members
 from ...model.spyre import (
     blocks,
     documented,
@@ -17,6 +17,7 @@ from ...model.spyre import (
     release_2_1_2,
     release_2_5_2,
     scheduler,
+    state,
     volumetric,
 )
 from ...model.spyre.config import SpyreConfig
@@ -24,13 +25,13 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ..smt.builtins import SymbolicLength, condition, on_symbols
+from ..smt.builtins import Queue, SymbolicLength, condition, on_symbols
 from ..smt.execution import Path, SymbolicRun, Truth, bare, paths, stubbed
 from ..smt.numbers import Numbers
-from .symbolic_admission import length
+from .symbolic_admission import MANY, length
 
 MODULES = (
-    *(scheduler, documented, forward, blocks, volumetric, allocator),
+    *(scheduler, documented, forward, blocks, volumetric, allocator, state, members),
     *(release_2_1_2, release_2_5_2),
 )
 FEW = 1  # beside so many, any request may end early or be aborted within the step
@@ -71,6 +72,37 @@ class Lengths(NamedTuple):
     generated: Any
     computed: Any
     hit: Any
+
+
+class Several(Request, frozen=True):
+    """A request that counts as several in a queue; loops go over it once."""
+
+    counts_more: Any = 0
+
+
+class SymbolicConfig:
+    """A configuration, with settings that are decided where the code reads them."""
+
+    def __init__(self, run: SymbolicRun, settings: SpyreConfig, blocks: Any) -> None:
+        self._run, self._settings, self._blocks = run, settings, blocks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._settings, name)
+
+    @property
+    def num_blocks(self) -> Any:
+        return self._run.number(self._blocks) if self._is("pool is bounded") else None
+
+    @property
+    def prefix_caching(self) -> bool:
+        return self._is("prefix caching")
+
+    @property
+    def long_output_priority(self) -> bool:
+        return self._is("long outputs first")
+
+    def _is(self, switch: str) -> bool:
+        return bool(Truth(self._run, z3.Bool(switch)))
 
 
 class Held(tuple[int, ...]):
@@ -117,6 +149,8 @@ class Step:
     def __init__(self, configuration: StepConfiguration, size: int) -> None:
         self.configuration, self.size = configuration, size
         self.numbers = numbers = Numbers()
+        self.more = length(numbers, "more decoding", 0) if size >= MANY else None
+        self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
         self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
         self.limit, self.slots, self.longest = (
             length(numbers, name) for name in ("limit", "slots", "longest")
@@ -170,37 +204,41 @@ class Step:
             lengths = {"prompt": prompt, "max_tokens": tokens, "output_len": ends}
             return Request(name, **lengths, computed=computed, generated=generated, **more)
 
-        running = tuple(
+        running = [
             request(f"r{number}", of, blocks=Held()) for number, of in enumerate(self.members)
-        )
-        waiting = tuple(request(f"w{number}", of) for number, of in enumerate(self.waiting))
+        ]
+        if self.more is not None:
+            running[-1] = several(running[-1], run.number(self.more))
+        first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
+        in_line = run.number(self.in_line)
+        waiting = Queue([first, several(others, in_line - 2)], in_line)
         if Truth(run, self.prefills):
             hit = run.number(self.ongoing.hit * self.configuration.block)
             ongoing = request("p", self.ongoing, prefix_hit=hit, blocks=Held())
-            first = Truth(run, z3.Bool("prefilling first"))
-            running = (ongoing, *running) if first else (*running, ongoing)
+            at_front = Truth(run, z3.Bool("prefilling first"))
+            running = [ongoing, *running] if at_front else [*running, ongoing]
         return State(
-            waiting=waiting,
-            running=running,
+            waiting=cast(Any, waiting),
+            running=tuple(running),
             last_step_was_prefill=cast(bool, Truth(run, self.was_prefill)),
             tkv=cast(int, run.number(self.tkv)),
             runner_tkv=cast(int, run.number(self.runner_tkv)),
         )
 
-    def config(self, run: SymbolicRun) -> SpyreConfig:
+    def config(self, run: SymbolicRun) -> Any:
         slots, longest, limit = (
             cast(int, run.number(number)) for number in (self.slots, self.longest, self.limit)
         )
-        return SpyreConfig(
+        settings = SpyreConfig(
             block_size=self.configuration.block,
             chunk_size=self.configuration.chunk,
             max_num_seqs=slots,
             max_model_len=longest,
             max_batch_tkv=limit,
             interleave=self.configuration.interleave,
-            prefix_caching=True,
             pausing=False,
         )
+        return SymbolicConfig(run, settings, self.pool)
 
     def _code(self, run: SymbolicRun) -> Stepped:
         config, before, calls = self.config(run), self.state(run), list[Call]()
@@ -231,8 +269,8 @@ class Step:
         if self.settles:  # whichever request may prefill: what decodes is settled without it
 
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
-                chosen = state.prefilling or state.waiting[0]
-                return chosen if Truth(run, z3.Bool("may prefill")) else None
+                chosen = state.prefilling or (state.waiting[0] if state.waiting else None)
+                return chosen if chosen and Truth(run, z3.Bool("may prefill")) else None
 
             revision = replace(revision, candidate=candidate)
         hits = {name: of.hit for name, of in self.newcomers.items()}
@@ -262,6 +300,11 @@ class Step:
             inside = () if aborted is None else (aborted,)
             after, _ = scheduler.step(config, revision, before, inside)
         [(*_, decision, computed, _, _)] = observed
+        # A queue that no code looked at is whole before and after.
+        unseen = after.waiting is before.waiting
+        waited = tuple(cast(Any, before.waiting).known if unseen else before.waiting)
+        before = before._replace(waiting=waited)
+        after = after._replace(waiting=waited) if unseen else after
         return Stepped(before, after, decision, computed, calls, inside, compared)
 
     def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
@@ -283,8 +326,8 @@ class Step:
 
     def _may_abort(self, state: State) -> Iterator[str]:
         if self.size <= FEW and not self.settles:
-            for request in (*state.running, *state.waiting[:1]):
-                yield request.id
+            yield from (request.id for request in state.running)
+            yield "w0"
 
     # What the lemmas claim of each path; `more` takes something away from it.
 
@@ -401,3 +444,8 @@ class Step:
         yield bare(request.prompt) == of.prompt
         yield bare(request.max_tokens) == of.tokens
         yield bare(request.output_len) == of.ends
+
+
+def several(request: Request, more: Any) -> Several:
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    return Several(**fields, counts_more=more)

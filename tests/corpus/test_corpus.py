@@ -1,4 +1,4 @@
-"""Every scenario of FINDINGS.md breaks, on the model of its release, the rule that it is for."""
+"""Every scenario of the findings breaks, on the model of its release, the rule that it is for."""
 
 from pathlib import Path
 
@@ -34,7 +34,8 @@ RELEASE_ALONE = [
         "dropped-while-it-is-read",
     }
 ]
-FINDINGS = (FOLDER / "FINDINGS.md").read_text(encoding="utf-8")
+PAGES = FOLDER.parents[1] / "docs" / "findings"
+FINDINGS = "".join(page.read_text(encoding="utf-8") for page in PAGES.glob("*.md"))
 
 
 @pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)

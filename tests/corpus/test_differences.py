@@ -10,7 +10,9 @@ from schedproof.properties.checking.differential_target import Pair, Side
 from schedproof.properties.checking.replay import replay
 
 FOLDER = Path(__file__).parent
-FINDINGS = (FOLDER / "LLMSERVINGSIM.md").read_text(encoding="utf-8")
+FINDINGS = (FOLDER.parents[1] / "docs" / "findings" / "llmservingsim.md").read_text(
+    encoding="utf-8"
+)
 FILES = sorted((FOLDER / "differences").glob("*.json"))
 EXPECTED = {
     "newest-copy-is-shared": (1, "scheduled: c 1 only on B"),

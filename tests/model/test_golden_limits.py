@@ -33,7 +33,7 @@ def test_volume_stays_within_the_limit_until_the_run_ends(revision, table):
         finished.update(seen["finished"])
         hits.update(name for name, tokens in seen["prefix_hit"].items() if tokens)
         paused.update(seen.get("paused", ()))
-    asked = {one["id"]: one["max_tokens"] for one in added(table)}
+    asked = {request["id"]: request["max_tokens"] for request in added(table)}
     assert generated == asked
     assert finished == dict.fromkeys(asked, "length")
     assert seen["free_blocks"] == config["num_blocks"]
@@ -65,10 +65,10 @@ def sharing(table):
     seeds: set[tuple[str, int]] = set()
     later = set()
     for request in added(table):
-        [one] = request["prompt"]
-        if (one["source"], one["key"]) in seeds:
+        [segment] = request["prompt"]
+        if (segment["source"], segment["key"]) in seeds:
             later.add(request["id"])
-        seeds.add((one["source"], one["key"]))
+        seeds.add((segment["source"], segment["key"]))
     return later
 
 
@@ -77,7 +77,7 @@ def steps(revision, table):
     target = golden_tables.started(revision, **golden_tables.config_of(table))
     generated: Counter[str] = Counter()
     # Each request alone, an idle step after each of its chunks.
-    left = sum(2 * one["prompt_len"] + one["max_tokens"] for one in added(table))
+    left = sum(2 * request["prompt_len"] + request["max_tokens"] for request in added(table))
     for event in table["events"]:
         if event["op"] == "add":
             golden_tables.add(target, golden_tables.arrival_of(event["request"]))

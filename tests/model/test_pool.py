@@ -48,10 +48,10 @@ def test_a_prefix_ends_within_a_segment_or_at_its_end(count, expected):
 
 
 @given(CONTENTS, CONTENTS, st.integers(0, 25))
-def test_prefixes_have_the_same_name_exactly_if_they_have_the_same_tokens(one, other, count):
-    assert tokens(prefix(one, count)) == tokens(one)[:count]
-    same = tokens(one)[:count] == tokens(other)[:count]
-    assert (prefix(one, count) == prefix(other, count)) is same
+def test_prefixes_have_the_same_name_exactly_if_they_have_the_same_tokens(first, other, count):
+    assert tokens(prefix(first, count)) == tokens(first)[:count]
+    same = tokens(first)[:count] == tokens(other)[:count]
+    assert (prefix(first, count) == prefix(other, count)) is same
 
 
 def filled_with(content, blocks):

@@ -187,7 +187,7 @@ def test_the_last_token_of_a_shorter_output_is_eos():
     target.add(request(max_tokens=3, output_len=2))
     target.add(request("b", max_tokens=1))
     seen = [target.step()["step"] for _ in range(4)]
-    assert {name: why for one in seen for name, why in one["finished"].items()} == {
+    assert {name: why for step in seen for name, why in step["finished"].items()} == {
         "a": "eos",
         "b": "length",
     }
@@ -221,8 +221,8 @@ def test_nothing_works_without_a_start(stopped):
 
 
 def test_two_targets_do_not_share_anything():
-    one, other = started("sound"), started("sound")
-    one.add(request())
+    first, other = started("sound"), started("sound")
+    first.add(request())
     assert other.step()["step"]["kind"] == "idle"
 
 

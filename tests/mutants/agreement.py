@@ -55,13 +55,13 @@ class Row:
     def disagreement(self) -> str | None:
         """What cannot both be true, or None."""
         said = {"hypothesis": self.hypothesis, "explorer": self.explorer, "Z3": self.z3}
-        for one, verdict in said.items():
+        for name, verdict in said.items():
             if verdict == "refuted":
-                return f"{one} has a counterexample that a replay does not confirm"
+                return f"{name} has a counterexample that a replay does not confirm"
             for other, refuted in said.items():
                 if verdict == "broken" and refuted in ("proven", "holds"):
                     word = "is proven" if refuted == "proven" else refuted
-                    return f"{one} has a counterexample, {other} says that it {word}"
+                    return f"{name} has a counterexample, {other} says that it {word}"
         return None
 
     @property
@@ -104,8 +104,8 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
         asked = limit_lemmas(VOLUME, Setting(formula, 0), BLOCK)
         # The step is the same whatever formula it asks, and takes longest.
         arithmetic = [group for group in asked if "step" not in group.title]
-        lemmas = discharge([one for group in arithmetic for one in group.lemmas])
-        proven = all(one.status == "proven" for one in lemmas)  # whatever the limit
+        lemmas = discharge([lemma for group in arithmetic for lemma in group.lemmas])
+        proven = all(lemma.status == "proven" for lemma in lemmas)  # whatever the limit
         for limit in limits:
             yield Row(
                 rule.id,
@@ -129,7 +129,7 @@ def decided_rows() -> Iterator[Row]:
             says = {explored.get((rule.id, limit), "-") for limit in scope.limits} - {"-"}
             if not says or rule.id in ("SPY-R51", "SPY-P01"):
                 continue  # not exercised there; pausing belongs to 2.5.2
-            proofs = [one.status for one in discharge(PROOFS[rule.id].obligations(BLOCK))]
+            proofs = [lemma.status for lemma in discharge(PROOFS[rule.id].obligations(BLOCK))]
             z3: Says = "proven" if set(proofs) == {"proven"} else "inconclusive"
             explorer: Says = "broken" if "broken" in says else "holds"
             yield Row(rule.id, revision, name, "-", explorer, z3)
@@ -202,7 +202,7 @@ def within(scenario: Scenario, scope: Scope) -> bool:
     """The explorer has this run among its own: as many requests, of its menu."""
     menu = {(sum(n for _, n in prompt), tokens) for prompt, tokens in scope.menu}
     return len(scenario.requests) <= scope.requests and all(
-        (one.prompt_len, one.max_tokens) in menu for one in scenario.requests
+        (request.prompt_len, request.max_tokens) in menu for request in scenario.requests
     )
 
 

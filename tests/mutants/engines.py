@@ -190,7 +190,8 @@ def _explore(
     for run in _checkups(system, revision, rules, 5 * SECONDS, first_only=False):
         explored = run.result()
         yield from (
-            f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples
+            f"{counterexample.rule} breaks on {revision}: {counterexample.message}"
+            for counterexample in explored.counterexamples
         )
         for rule in [rule for rule in missing if explored.exercised.get(rule)]:
             missing.remove(rule)

@@ -1,8 +1,8 @@
 """Writes the table of known bugs.
 
-`python -m schedproof.tests.mutants.known_bugs_table > tests/KNOWN_BUGS.md`: each bug, the fault
-that brings it back, the rule that names it, and how long each engine takes from the start of a
-search.
+`python -m schedproof.tests.mutants.known_bugs_table > docs/findings/known-bugs.md`: each bug, the
+fault that brings it back, the rule that names it, and how long each engine takes from the start of
+a search.
 """
 
 from collections.abc import Sequence

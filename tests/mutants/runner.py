@@ -53,7 +53,7 @@ HOLDING = tuple(
 
 def compared() -> tuple[tuple[str, str], ...]:
     """The models that a release or a checkout is compared with, each with its system."""
-    newer = {(one.system, one.revisions[0]) for one in known_checkouts().values()}
+    newer = {(checkout.system, checkout.revisions[0]) for checkout in known_checkouts().values()}
     alike = {
         (name, revision)
         for name, system in SYSTEMS.items()

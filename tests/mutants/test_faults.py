@@ -64,7 +64,7 @@ def test_every_checked_rule_has_a_fault_of_its_system(system):
 
 def test_every_invariant_of_vllm_has_three_faults():
     for number in range(1, 6):
-        assert len([one for one in mutants_of("vllm") if one.rule == f"V1-I{number}"]) >= 3
+        assert len([fault for fault in mutants_of("vllm") if fault.rule == f"V1-I{number}"]) >= 3
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -100,7 +100,7 @@ def test_every_known_bug_is_a_fault_or_out_of_scope_for_a_reason(system):
 
 
 def test_the_table_of_known_bugs_is_that_of_the_entries():
-    table = (TESTS / "KNOWN_BUGS.md").read_text(encoding="utf-8")
+    table = (TESTS.parent / "docs" / "findings" / "known-bugs.md").read_text(encoding="utf-8")
     rows = [
         line.strip("| \n").split(" | ")
         for line in table.splitlines()
@@ -145,7 +145,7 @@ def changed_tkv():
 
 
 def test_a_fault_is_there_only_while_it_is_planted():
-    fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R26")
+    fault = next(mutant for mutant in mutants_of("spyre") if mutant.rule == "SPY-R26")
     before = changed_tkv()
     with planted(fault):
         assert changed_tkv() == before - 1
@@ -153,7 +153,7 @@ def test_a_fault_is_there_only_while_it_is_planted():
 
 
 def test_beside_an_intact_model_only_the_target_has_the_fault():
-    fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R33")
+    fault = next(mutant for mutant in mutants_of("spyre") if mutant.rule == "SPY-R33")
     with planted(fault) as target:
         config = import_module("schedproof.model.spyre.config").read_config({}, "sound")
         assert config.interleave is True

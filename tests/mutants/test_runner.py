@@ -74,7 +74,9 @@ def fakes(explores=True, **found):
 
     def engine(name):
         def answer(fault, target=None, *rest, alone=False):
-            asked.append(" ".join([name, *(str(one) for one in rest), *["alone"] * alone]))
+            asked.append(
+                " ".join([name, *(str(argument) for argument in rest), *["alone"] * alone])
+            )
             return Answer(name, found[name], 0.0, "somehow")
 
         return answer
@@ -129,14 +131,14 @@ def test_the_explorer_is_not_asked_for_a_target_around_the_model():
     fake, asked = fakes(explores=False, hypothesis=True)
     ask(fake, PLAIN, None, False)
     assert asked == [FULL]
-    around = next(one for one in mutants_of("spyre") if one.rule == "ALL-R10")
+    around = next(fault for fault in mutants_of("spyre") if fault.rule == "ALL-R10")
     assert not engines.explorable(around)
     assert engines.explorable(PLAIN)
 
 
 @pytest.mark.slow
 def test_a_fault_is_found_by_its_rule():
-    right = next(one for one in mutants_of("spyre") if one.rule == "ALL-R03")
+    right = next(fault for fault in mutants_of("spyre") if fault.rule == "ALL-R03")
     [answer] = judge(right, quick=True)
     assert (answer.engine, answer.found) == ("seeds", True)
 
@@ -148,7 +150,7 @@ def test_a_run_is_kept_for_faults_that_exist():
 
 
 def test_a_run_that_is_kept_has_a_fault_which_the_model_itself_has_not():
-    fault = next(one for one in mutants_of("vllm") if engines.kept_run(one))
+    fault = next(candidate for candidate in mutants_of("vllm") if engines.kept_run(candidate))
     [run] = engines.kept_run(fault)
     assert not engines.breaks(fault, engines.ModelTarget(), run)
     assert judge(fault, quick=True)[0].how == "1 runs"
@@ -176,7 +178,7 @@ def test_a_fault_that_changes_nothing_is_found_by_no_engine(little):
 
 @pytest.mark.slow
 def test_a_fault_that_another_rule_names_is_not_found_by_sampling():
-    right = next(one for one in mutants_of("spyre") if one.rule == "SPY-R13")
+    right = next(fault for fault in mutants_of("spyre") if fault.rule == "SPY-R13")
     wrong = Fault(**{**vars(right), "rule": "SPY-R02", "excused": {"explorer": "not asked"}})
     assert judge(wrong, quick=False)[0].how == "named SPY-R13 first"
 
@@ -267,7 +269,7 @@ def test_a_fault_that_cannot_be_planted_is_reported_before_any_is_judged(capsys,
 
 
 def test_results_come_from_processes():
-    easy = next(n for n, one in enumerate(mutants_of("spyre")) if one.rule == "SPY-R14")
+    easy = next(n for n, fault in enumerate(mutants_of("spyre")) if fault.rule == "SPY-R14")
     [[found]] = results([(mutant, ("spyre", easy, True))], 1)
     assert (found.fault, found.proves) == (None, ("mutant", "spyre", "SPY-R14"))
 
@@ -288,4 +290,4 @@ def test_every_fault_every_formula_and_the_witnesses_are_judged():
         ("agreement", "decided_rows"),
     } <= {*names}
     bugs = [args for _, args in tasks(["known-bugs"], False)]
-    assert len(bugs) == sum(bool(one.bug) for system in SYSTEMS for one in mutants_of(system))
+    assert len(bugs) == sum(bool(fault.bug) for system in SYSTEMS for fault in mutants_of(system))

@@ -149,7 +149,7 @@ def test_a_monitor_follows_a_run_of_nonsense_to_its_end(system, revision, data):
 
 @pytest.mark.slow
 @given(steps(), steps())
-def test_any_two_steps_can_be_compared(one, other):
-    assert lockstep.differences(one, one) == []
-    found, back = lockstep.differences(one, other), lockstep.differences(other, one)
+def test_any_two_steps_can_be_compared(first, other):
+    assert lockstep.differences(first, first) == []
+    found, back = lockstep.differences(first, other), lockstep.differences(other, first)
     assert [line.partition(":")[0] for line in found] == [line.partition(":")[0] for line in back]

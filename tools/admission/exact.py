@@ -1,7 +1,7 @@
 """How good can an admission rule be, and what do the formulas of releases give away?
 
-Puts five tables into `docs/exact-admission.md`, ten minutes of one core; the table `releases` runs
-real ones:
+Puts five tables into `docs/explanation/exact-admission.md`, ten minutes of one core; the table
+`releases` runs real ones:
 
     make tool NAME=admission.exact OPTIONS=--write
     make tool NAME=admission.exact OPTIONS="--only hindsight"
@@ -30,7 +30,7 @@ from ..pages import DOCS, make, rows
 from . import formulas, hindsight
 from .loads import PRODUCTION, Load, all_loads
 
-PAGE, TOOL = DOCS / "exact-admission.md", "tools/admission/exact.py"
+PAGE, TOOL = DOCS / "explanation" / "exact-admission.md", "tools/admission/exact.py"
 EXAMPLE = "examples/exact_admission.py:ExactAdmission"
 PUBLISHED = {
     "0.8.0": "vllm-spyre 0.7.0 to 0.8.0",

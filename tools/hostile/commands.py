@@ -51,8 +51,8 @@ COMMANDS = {
     "baseline.gz": (("diff", "model", "--since", "{}", "--out", "out", "--time-limit", "5"),),
     "ledger.ndjson": (("campaign", "--ledger", "{}", "--report", "--out", "out"),),
     "ours.py": (
-        ("gate", "model", "--rules", "{}", *QUICK),
-        ("replay", "two.json", "--rules", "{}"),
+        ("gate", "model", "--extra-rules", "{}", *QUICK),
+        ("replay", "two.json", "--extra-rules", "{}"),
     ),
 }
 

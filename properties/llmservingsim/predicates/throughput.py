@@ -44,11 +44,11 @@ def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
     """Requests whose prompt is computed in the step, and the tokens of it that count."""
     found = []
     for name, tokens in step.scheduled.items():
-        one = history.live.get(name)
-        if one is None or one.emitted or name in history.aborts_inside:
+        request = history.live.get(name)
+        if request is None or request.emitted or name in history.aborts_inside:
             continue
         # A request that emits has its whole prompt computed; one that finishes shows no hit.
-        counted = one.prompt - (one.computed - one.prefix_hit)
+        counted = request.prompt - (request.computed - request.prefix_hit)
         found.append((name, counted if name in (step.emitted or {}) else tokens))
     return found
 

@@ -115,7 +115,10 @@ def test_the_picture_is_a_page_that_needs_no_network(run):
 def test_the_picture_is_as_dark_and_as_narrow_as_its_window(run, scheme, paper):
     pytest.importorskip("plotly")
     assert run("frontier", *SMALL, "--picture", "one.html").code == 0
-    with browser() as one, page_at(one, Path("one.html").absolute().as_uri(), 400, scheme) as page:
+    with (
+        browser() as running,
+        page_at(running, Path("one.html").absolute().as_uri(), 400, scheme) as page,
+    ):
         page.wait_for_selector(f"body[style*='rgb{paper}']", state="attached")
         assert is_as_wide_as_its_window(page)
         assert page.locator(".gtitle tspan").count() > 1
@@ -152,7 +155,7 @@ def test_the_figure_has_the_frontier_and_both_knobs_with_the_dominated_crossed()
         (["--chunks", "1000001"], "--chunks: '1000001'; valid: tokens from 1"),
         (["--chunks", "9" * 5000], "--chunks: '999"),
         (
-            ["--chunks", ",".join(str(one) for one in range(1, 102))],
+            ["--chunks", ",".join(str(size) for size in range(1, 102))],
             "--chunks: 101 settings; valid: 1 to 100",
         ),
         (["--step-cost", "-1"], "--step-cost: -1.0; valid: 0 to 1,000,000"),
@@ -276,7 +279,7 @@ def test_the_frontier_over_all_chunk_sizes_are_the_even_slices():
     load = Load(prompt=24, decoding=3)
     points = [measure(load, "threshold", chunk) for chunk in range(1, 25)]
     for cost in (StepCost(0, 1), StepCost(256, 1), StepCost(1, 0.001)):
-        kept = [one.point.chunk for one in priced(points, cost) if not one.dominated]
+        kept = [point.point.chunk for point in priced(points, cost) if not point.dominated]
         assert kept == [1, 2, 3, 4, 5, 6, 8, 12, 24]
         assert kept == sorted({even_chunk(24, chunk) for chunk in range(1, 25)})
     assert even_chunks(24) == 9
@@ -288,7 +291,7 @@ def test_the_frontier_over_all_chunk_sizes_are_the_even_slices():
     st.tuples(st.integers(1, 80), st.integers(1, 80)).map(sorted),
 )
 def test_a_smaller_setting_never_brings_the_first_token_forward(load, knob, settings):
-    smaller, larger = (load.decoding + 1 + one for one in settings)
+    smaller, larger = (load.decoding + 1 + setting for setting in settings)
     less, more = measure(load, knob, smaller), measure(load, knob, larger)
     assert less.steps >= more.steps
     assert less.longest <= more.longest
@@ -321,7 +324,7 @@ def test_a_point_is_dominated_by_one_that_is_no_longer_in_both_and_shorter_in_on
     points = [measure(TEN, "threshold", chunk) for chunk in (4, 5, 6, 7)]
     points.append(measure(TEN, "budget", 7))
     found = priced(points, StepCost(1, 1))
-    assert [(one.point.knob, one.point.chunk, one.dominated) for one in found] == [
+    assert [(result.point.knob, result.point.chunk, result.dominated) for result in found] == [
         ("threshold", 4, False),
         ("threshold", 5, False),
         ("budget", 5, False),

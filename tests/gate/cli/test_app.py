@@ -342,6 +342,6 @@ def test_each_summary_fits_its_line(run, monkeypatch):
 def test_the_help_of_a_command_reads_as_it_is_meant(run):
     text = run("gate", "--help").out
     assert "--rule RULE" in text
-    assert "--set KEY=VALUE" in text
+    assert "--config KEY=VALUE" in text
     assert "list[" not in text
     assert "Example: schedproof gate " in text

@@ -384,7 +384,7 @@ def test_the_sound_model_conforms(run):
 
 @pytest.mark.slow
 def test_a_key_that_is_set_has_its_value_in_every_run(run):
-    asked = ("--set", "kv_connector=true", "--set", "async_scheduling=true")
+    asked = ("--config", "kv_connector=true", "--config", "async_scheduling=true")
     result, data = gate_json(run, "model", "--system", "vllm", "--profile", "quick", *asked)
     assert result.code == 0
     assert data["config"] == {"kv_connector": True, "async_scheduling": True}
@@ -396,7 +396,7 @@ def test_a_key_that_is_set_has_its_value_in_every_run(run):
 @pytest.mark.slow
 def test_what_does_not_go_with_what_is_set_is_not_run(run):
     """Chunks of 2 tokens are drawn for blocks of 2."""
-    result, data = gate_json(run, "model", "--profile", "quick", "--set", "block_size=4")
+    result, data = gate_json(run, "model", "--profile", "quick", "--config", "block_size=4")
     assert result.code == 0
     assert sum(engine["refused_configs"] for engine in data["engines"]) > 0
 
@@ -404,18 +404,18 @@ def test_what_does_not_go_with_what_is_set_is_not_run(run):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (["nothing"], "--set: 'nothing'; valid: KEY=VALUE with block_size, "),
-        (["block=4"], "--set: 'block=4'; valid: KEY=VALUE with block_size, "),
+        (["nothing"], "--config: 'nothing'; valid: KEY=VALUE with block_size, "),
+        (["block=4"], "--config: 'block=4'; valid: KEY=VALUE with block_size, "),
         (["policy=lifo"], "policy"),
         (["pipeline_parallel_size=2", "num_speculative_tokens=2"], "2 with drafts is not modelled"),
     ],
 )
 def test_a_key_that_cannot_be_set_is_one_line(run, changes, says):
-    options = [word for change in changes for word in ("--set", change)]
+    options = [word for change in changes for word in ("--config", change)]
     result = run("gate", "model", "--system", "vllm", *options)
     assert result.code == 2
     [line] = result.err.splitlines()
-    assert line.startswith("schedproof: --set: ")
+    assert line.startswith("schedproof: --config: ")
     assert says in line
 
 

@@ -46,7 +46,7 @@ def test_the_adapter_of_each_system_is_sound_and_conforms(run, system):
     assert [line.split()[1] for line in result.out.splitlines()[:6]] == WRITTEN
     examined = run("doctor")
     assert "nothing wrong" in examined.out, examined
-    # The page docs/first-hour/own-scheduler.md runs the default profile.
+    # The page docs/tutorials/own-scheduler.md runs the default profile.
     judged = run("gate", "--profile", "quick")
     assert judged.code == 0, judged
     assert "my scheduler 0 against" in judged.out

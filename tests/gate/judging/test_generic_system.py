@@ -117,7 +117,7 @@ def test_no_scheduler_of_any_kind_is_compared_with_a_model():
     assert "ALL-R07" not in {one.id for one in verdict.rules}
     assert [one.rule for one in verdict.findings] == []
     with pytest.raises(InputError, match="system generic has no model"):
-        judged(Namesake(), lockstep="documented")
+        judged(Namesake(), compare_with="documented")
 
 
 @pytest.mark.slow

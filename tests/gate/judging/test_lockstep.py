@@ -1,4 +1,4 @@
-"""`--lockstep`: any target may ask for the model of a revision beside it, or refuse it."""
+"""`--compare-with`: any target may ask for the model of a revision beside it, or refuse it."""
 
 import pytest
 
@@ -41,9 +41,9 @@ def statuses(verdict):
 @pytest.mark.slow
 def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp_path):
     asked = {"revision": "sound", "out": tmp_path, "rules": [LOCKSTEP]}
-    same = judge(DecidesAs("2.1.2"), lockstep="2.1.2", **asked)
+    same = judge(DecidesAs("2.1.2"), compare_with="2.1.2", **asked)
     assert statuses(same)[LOCKSTEP] == "held"
-    other = judge(DecidesAs("2.1.2"), lockstep="2.5.2", **asked)
+    other = judge(DecidesAs("2.1.2"), compare_with="2.5.2", **asked)
     assert statuses(other)[LOCKSTEP] == "violated"
 
 
@@ -54,7 +54,7 @@ def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_onl
     rules = ["SPY-R30", "SPY-R53", "SPY-R22"]
     compared = judge(DecidesAs("sound"), rules=[*rules, LOCKSTEP], **asked)
     assert statuses(compared)[LOCKSTEP] == "violated"
-    alone = judge(DecidesAs("sound"), lockstep="none", rules=rules, **asked)
+    alone = judge(DecidesAs("sound"), compare_with="none", rules=rules, **asked)
     assert set(statuses(alone).values()) == {"held"}
 
 
@@ -68,12 +68,12 @@ def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
 
 
 @pytest.mark.parametrize(
-    ("lockstep", "rules", "says"),
+    ("compare_with", "rules", "says"),
     [
-        ("9.9", None, "--lockstep: '9.9'; valid: sound, documented, 2.1.2"),
-        ("none", [LOCKSTEP], f"--rule: {LOCKSTEP} contradicts --lockstep none"),
+        ("9.9", None, "--compare-with: '9.9'; valid: sound, documented, 2.1.2"),
+        ("none", [LOCKSTEP], f"--rule: {LOCKSTEP} contradicts --compare-with none"),
     ],
 )
-def test_what_means_nothing_is_one_error(lockstep, rules, says):
+def test_what_means_nothing_is_one_error(compare_with, rules, says):
     with pytest.raises(InputError, match=says):
-        judged_by("spyre", rules, "sound", parse_target("model"), lockstep)
+        judged_by("spyre", rules, "sound", parse_target("model"), compare_with)

@@ -95,15 +95,15 @@ def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
         "verdicts/model-bounded-small.json": b"{}",
     }
     words = " ".join(commands[0])
-    assert " gate model --set num_blocks=64 --set async_scheduling=true --set " in words
-    assert " --set kv_load_failure_policy=fail --profile quick --seed 0 " in words
+    assert " gate model --config num_blocks=64 --config async_scheduling=true --config " in words
+    assert " --config kv_load_failure_policy=fail --profile quick --seed 0 " in words
 
 
 @pytest.mark.slow
 def test_a_gate_that_gives_no_verdict_says_why(tmp_path):
     [judged] = run_cells([WRONG], tmp_path, ignored)
     assert judged.verdict is None
-    assert judged.problem.startswith("--set: 'block=4'; valid: KEY=VALUE with ")
+    assert judged.problem.startswith("--config: 'block=4'; valid: KEY=VALUE with ")
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):

@@ -242,7 +242,7 @@ def run(monkeypatch, capfd, tmp_path):
 )
 def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
     words = ["--rule", rule, "--profile", "quick", "--offline"]
-    words += [word for change in changes for word in ("--set", change)]
+    words += [word for change in changes for word in ("--config", change)]
     own = run("gate", RELEASE, *words, "--json", "own.json")
     assert (own.code, verdict_of("own.json", rule)) == (0, "held"), own
     derived = run("gate", RELEASE, *words, "--scheduler-cls", f"{FILE}:{name}", "--json", "d.json")
@@ -255,7 +255,7 @@ def test_a_class_is_judged_against_its_base_in_one_command(run):
     result = run(
         *("gate", RELEASE, "--path", str(FILE.parent), "--against-base", "--profile", "quick"),
         *("--scheduler-cls", "forgetful.ForgetsThatNothingRuns", "--offline", "--json", "d.json"),
-        *("--set", "async_scheduling=false", "--set", "kv_connector=false"),
+        *("--config", "async_scheduling=false", "--config", "kv_connector=false"),
         *("--rule", "V1-R07", "--no-coverage"),
     )
     assert result.code == 1, result

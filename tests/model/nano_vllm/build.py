@@ -38,7 +38,7 @@ def pool(size: int, held: int) -> Pool:
 
 def ids(members: Listed[Sequence]) -> list[str]:
     """The names, in order."""
-    return [one.id for one in members]
+    return [sequence.id for sequence in members]
 
 
 def decided(state: State, revision: str = WHOLE, **changes: Any) -> Plan:
@@ -48,7 +48,7 @@ def decided(state: State, revision: str = WHOLE, **changes: Any) -> Plan:
 
 def queue(*prompts: int, **changes: Any) -> State:
     """Nothing but waiting requests a, b, c, ... with prompts of these lengths."""
-    members = tuple(waiting(one, name="abcdef"[place]) for place, one in enumerate(prompts))
+    members = tuple(waiting(tokens, name="abcdef"[place]) for place, tokens in enumerate(prompts))
     return State(waiting=members, pool=Pool(16))._replace(**changes)
 
 
@@ -72,7 +72,7 @@ class Run:
         output_len: int | None = None,
     ) -> None:
         """A request with these segments; a number alone is a prompt in words of its own."""
-        content = tuple([(name, one) if isinstance(one, int) else one for one in prompt])
+        content = tuple([(name, part) if isinstance(part, int) else part for part in prompt])
         asked = Request(
             id=name, arrival=0, prompt=content, max_tokens=max_tokens, output_len=output_len
         )

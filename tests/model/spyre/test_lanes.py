@@ -38,7 +38,9 @@ def test_every_step_is_that_of_the_reference_model(seed):
                 wanted = {**steps[number], "running": sorted(steps[number]["running"])}
                 assert seen == {field: wanted[field] for field in seen}, (number, place)
     for place, steps in enumerate(expected):
-        volumes = [len(one["scheduled"]) * one["tkv"] for one in steps if one["kind"] == "decode"]
+        volumes = [
+            len(step["scheduled"]) * step["tkv"] for step in steps if step["kind"] == "decode"
+        ]
         if len(steps) == max(map(len, expected)):  # others were taken on
             assert lanes.lane[PEAK, place] == max(volumes, default=0)
 
@@ -60,14 +62,14 @@ def test_runs_end_where_the_reference_model_ends(seed):
 @pytest.mark.parametrize("formula", [None, "1.10.0", "2.0.1", "2.1.0", "2.1.2"])
 @pytest.mark.parametrize("name", BUILTIN)
 def test_published_counterexamples_reach_the_volume_of_the_model(name, formula):
-    one = builtin_scenarios("spyre")[name]
-    rules = read_rules("documented", one.config, formula)
-    reported = run(rules, asked_by(rules, [one.requests]))
-    steps = list(reference("documented", formula, one.config, one.requests))
+    scenario = builtin_scenarios("spyre")[name]
+    rules = read_rules("documented", scenario.config, formula)
+    reported = run(rules, asked_by(rules, [scenario.requests]))
+    steps = list(reference("documented", formula, scenario.config, scenario.requests))
     decodes = [len(step["scheduled"]) * step["tkv"] for step in steps if step["kind"] == "decode"]
     assert (reported.steps[0], reported.peak[0]) == (len(steps), max(decodes))
     if formula == "2.0.1" and name == "late-arrivals-before-961.json":
-        assert reported.peak[0] > one.config["max_batch_tkv"]
+        assert reported.peak[0] > scenario.config["max_batch_tkv"]
 
 
 def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted():
@@ -124,14 +126,14 @@ def test_what_lanes_do_not_know_is_refused(revision, changes, formula, path):
 
 
 @pytest.mark.parametrize(
-    ("one", "path"),
+    ("bad", "path"),
     [
         (request(4, 2, abort_at=1), "$.requests[1].abort_at"),
         (request(30, 4), "$.requests[1]"),
         (request(4, 2, id="b"), "$.requests[1].id"),
     ],
 )
-def test_requests_that_lanes_cannot_run_are_refused(one, path):
+def test_requests_that_lanes_cannot_run_are_refused(bad, path):
     with pytest.raises(InputError) as refused:
-        asked_by(read_rules("sound", SMALL), [[request(4, 2, id="b"), one]])
+        asked_by(read_rules("sound", SMALL), [[request(4, 2, id="b"), bad]])
     assert refused.value.path == path

@@ -37,4 +37,4 @@ def pool(size: int | None, held: int) -> Pool:
 
 def ids(members: Listed[Sequence]) -> list[str]:
     """The names, in order."""
-    return [one.id for one in members]
+    return [sequence.id for sequence in members]

@@ -31,8 +31,8 @@ def request(name, *prompt, tokens=1, **more):
 def run(steps, *asked, **more):
     """The first steps of requests that arrive together."""
     there = target(**more)
-    for one in asked:
-        assert there.add(one)["ok"]
+    for coming in asked:
+        assert there.add(coming)["ok"]
     return [there.step()["step"] for _ in range(steps)]
 
 
@@ -165,8 +165,8 @@ def test_half_an_encoder_and_a_drafter_that_reads_ahead_are_refused(keys, words)
 )
 def test_inputs_that_contradict_the_prompts_are_no_scenario(prompts, inputs, words):
     requests = tuple(
-        Request(id=f"r{n}", arrival=0, prompt=tuple(one), max_tokens=1, encoder_inputs=its)
-        for n, (one, its) in enumerate(zip(prompts, inputs, strict=True))
+        Request(id=f"r{n}", arrival=0, prompt=tuple(prompt), max_tokens=1, encoder_inputs=its)
+        for n, (prompt, its) in enumerate(zip(prompts, inputs, strict=True))
     )
     with pytest.raises(InputError) as error:
         check_requests(requests)

@@ -57,7 +57,7 @@ def test_a_difference_has_the_class_of_its_field(changes, kind, words):
 def test_the_gravest_class_names_the_step_and_every_field_is_kept():
     found = between(scheduled={"a": 1}, tkv=5, free_blocks=6)
     assert found.kind == "decision"
-    assert [one.field for one in found.fields] == ["scheduled", "tkv", "free_blocks"]
+    assert [field.field for field in found.fields] == ["scheduled", "tkv", "free_blocks"]
     assert found.message == "scheduled: b 1 only on A"
 
 
@@ -96,7 +96,7 @@ def of(message, rule="SPY-R07", requests=("r0", "r1", "r2")):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ("2 x 261 = 522 > 520", "5 x 26304 = 131520 > 131072"),
         ("r0 waits, free 12 blocks", "r2 waits, free 7 blocks"),
@@ -107,20 +107,20 @@ def of(message, rule="SPY-R07", requests=("r0", "r1", "r2")):
         ("1,024 tokens", "7 tokens"),
     ],
 )
-def test_numbers_names_and_lengths_of_lists_do_not_matter(one, other):
-    assert of(one) == of(other)
+def test_numbers_names_and_lengths_of_lists_do_not_matter(first, other):
+    assert of(first) == of(other)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ("r0 waits", "r0 is lost"),
         ("crashed: KeyError: 'r0'", "crashed: AssertionError: 'r0'"),
         ("2 x 261 = 522 > 520", "2 x 261 = 522"),
     ],
 )
-def test_words_matter(one, other):
-    assert of(one) != of(other)
+def test_words_matter(first, other):
+    assert of(first) != of(other)
 
 
 def test_the_rule_matters():
@@ -128,10 +128,12 @@ def test_the_rule_matters():
 
 
 def test_of_lockstep_the_fields_that_differ_are_the_shape():
-    one = of("kind: target decode, model idle; scheduled: target [('r0', 1)], model []", "ALL-R07")
+    difference = of(
+        "kind: target decode, model idle; scheduled: target [('r0', 1)], model []", "ALL-R07"
+    )
     other = of("kind: target idle, model prefill; scheduled: target [], model [5]", "ALL-R07")
-    assert one == other == "ALL-R07: kind, scheduled"
-    assert one != of("kind: target decode, model idle", "ALL-R07")
+    assert difference == other == "ALL-R07: kind, scheduled"
+    assert difference != of("kind: target decode, model idle", "ALL-R07")
 
 
 def test_a_lockstep_failure_at_the_door_has_its_own_shape():

@@ -200,10 +200,10 @@ def test_both_abort_where_both_can(inside):
 
 def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_not():
     config = full_config("spyre", "sound", SMALL | {"num_blocks": 64})
-    one, both = pair(ModelTarget(), NoPools()), pair(NoPools(), NoPools())
-    for two in (one, both):
+    either, both = pair(ModelTarget(), NoPools()), pair(NoPools(), NoPools())
+    for two in (either, both):
         assert two.start("spyre", "sound", config)["error"] == "config"
-    [refused] = one.coverage.refused.values()
+    [refused] = either.coverage.refused.values()
     assert refused.difference.kind == "refusal"
     assert "no pools" in refused.difference.message
     assert both.coverage.refused == {}
@@ -234,7 +234,7 @@ def test_a_harmless_difference_does_not_hide_a_graver_one_that_follows():
 
     two = pair(ModelTarget(), First(reserved_blocks=lambda blocks: blocks + 1))
     assert ran(two).finished
-    kinds = [(one.kind, one.step) for one in two.differences]
+    kinds = [(entry.kind, entry.step) for entry in two.differences]
     assert kinds == [("bookkeeping", 0), ("decision", 3)]
 
 

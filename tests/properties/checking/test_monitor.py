@@ -99,10 +99,10 @@ def test_a_crash_and_a_hang_are_broken_rules_of_the_coming_step():
 def test_lockstep_comes_last_and_only_where_the_rule_is_checked():
     differs = ["kind: target idle, model prefill", "scheduled: target [], model [('a', 5)]"]
     with_rule = Monitor([rule("A"), *select(RULES, ["ALL-R07"])], {"A": breaks("a")}, CONFIG, **OF)
-    assert [one.rule for one in with_rule.observe(IDLE)] == ["A"]
-    assert [one.rule for one in with_rule.observe(IDLE, [])] == ["A"]
+    assert [finding.rule for finding in with_rule.observe(IDLE)] == ["A"]
+    assert [finding.rule for finding in with_rule.observe(IDLE, [])] == ["A"]
     found = with_rule.observe(IDLE, differs)
-    assert [one.rule for one in found] == ["A", "ALL-R07"]
+    assert [finding.rule for finding in found] == ["A", "ALL-R07"]
     assert found[1].message == "; ".join(differs)
     assert monitor(A=HOLDS).observe(IDLE, differs) == []
 

@@ -120,7 +120,7 @@ def test_a_target_that_cannot_abort_goes_on_without():
     run.add(request("b"))
     assert run.abort("a", False) == run.abort("b", True) == []
     assert run_out(run) == []
-    assert {one.ended for one in run.monitor.history.requests.values()} == {"length"}
+    assert {account.ended for account in run.monitor.history.requests.values()} == {"length"}
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -216,4 +216,4 @@ def test_only_a_target_with_drafts_is_told_how_many_are_right(drafts, told):
     config = full_config("vllm", "documented", {"num_speculative_tokens": drafts})
     run = Session(Listens(), "vllm", "documented", config, load("vllm"))
     run.add(Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=3, accepted=(1,)))
-    assert [("accepted" in one) for one in asked] == [told]
+    assert [("accepted" in options) for options in asked] == [told]

@@ -38,9 +38,9 @@ class Recording:
         self.change = change
         self.number = 0
 
-    def add(self, one, *, open_ended=False):
-        assert self.target.add(one.for_target())["ok"]
-        reported = replace(one, output_len=None) if open_ended else one
+    def add(self, added, *, open_ended=False):
+        assert self.target.add(added.for_target())["ok"]
+        reported = replace(added, output_len=None) if open_ended else added
         self.explainer.accept(reported, open_ended=open_ended)
 
     def abort(self, name, inside, *, said=None):
@@ -54,7 +54,7 @@ class Recording:
             self.number += 1
 
     def matched(self):
-        return {one.revision: one.matched for one in self.explainer.matches}
+        return {match.revision: match.matched for match in self.explainer.matches}
 
 
 def three_requests(recording, *, open_ended=False):
@@ -101,8 +101,8 @@ def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_d
         return replace(step, tkv=(step.tkv or 0) + 1) if number == 4 else step
 
     recording, right = Recording(change=bend), Recording()
-    for one in (recording, right):
-        three_requests(one)
+    for values in (recording, right):
+        three_requests(values)
     match = recording.explainer.match_of("sound")
     assert match is not None
     assert match.departed is not None

@@ -51,20 +51,20 @@ def test_where_prompts_are_computed_whole_the_budget_has_room_for_more_than_half
 def test_every_number_of_slots_and_budgets_around_the_pool_are_tried(scale, revision):
     configs = nano_vllm.configs(scale, revision)
     for slots in range(1, 7):
-        found(configs, lambda one, slots=slots: one["max_num_seqs"] == slots)
+        found(configs, lambda config, slots=slots: config["max_num_seqs"] == slots)
 
-    def over(one):
-        return one["max_num_batched_tokens"] - one["block_size"] * one["num_blocks"]
+    def over(config):
+        return config["max_num_batched_tokens"] - config["block_size"] * config["num_blocks"]
 
-    found(configs, lambda one: over(one) < 0)
-    found(configs, lambda one: over(one) > 0)
+    found(configs, lambda config: over(config) < 0)
+    found(configs, lambda config: over(config) > 0)
 
 
 @each_scale
 def test_where_prompts_go_in_chunks_budgets_of_less_than_a_block_are_tried(scale):
     configs = nano_vllm.configs(scale, "0.2.0")
-    found(configs, lambda one: one["max_num_batched_tokens"] < one["block_size"])
-    found(configs, lambda one: one["max_num_batched_tokens"] == one["block_size"] - 1)
+    found(configs, lambda config: config["max_num_batched_tokens"] < config["block_size"])
+    found(configs, lambda config: config["max_num_batched_tokens"] == config["block_size"] - 1)
 
 
 def test_every_size_of_a_small_block_is_tried():
@@ -178,10 +178,10 @@ def situations(monkeypatch):
         lost[victim.id] = victim.blocks[: victim.published]
         return really(config, plan, victim, ready)
 
-    def allocate(config, pool, one, hit, really=block_manager.allocate):
-        if set(hit) & set(lost.get(one.id, ())):
+    def allocate(config, pool, sequence, hit, really=block_manager.allocate):
+        if set(hit) & set(lost.get(sequence.id, ())):
             seen.add("admitted on its own old blocks")
-        return really(config, pool, one, hit)
+        return really(config, pool, sequence, hit)
 
     def take(pool, count, really=allocator.take):
         taken, left = really(pool, count)
@@ -189,8 +189,8 @@ def situations(monkeypatch):
             seen.add("a cached block evicted")
         return taken, left
 
-    def hash_blocks(config, pool, one, really=block_manager.hash_blocks):
-        after, left = really(config, pool, one)
+    def hash_blocks(config, pool, sequence, really=block_manager.hash_blocks):
+        after, left = really(config, pool, sequence)
         if any(left.cached[content] != holders for content, holders in pool.cached.items()):
             seen.add("a block filled twice")
         return after, left
@@ -219,8 +219,8 @@ def situations(monkeypatch):
 
     def abort(config, state, name, really=scheduler.abort):
         everybody = state.running + state.waiting
-        held = {block for one in everybody if one.id != name for block in one.blocks}
-        if any(held & set(one.blocks) for one in everybody if one.id == name):
+        held = {block for sequence in everybody if sequence.id != name for block in sequence.blocks}
+        if any(held & set(sequence.blocks) for sequence in everybody if sequence.id == name):
             seen.add("aborted with blocks that another one holds")
         return really(config, state, name)
 

@@ -86,7 +86,7 @@ def test_each_bound_is_exceeded_by_one_and_by_far(system):
         for beyond in (limit + 1, 2 * limit):
             found = find(
                 too_large(system, config),
-                lambda one: one.prompt_len + one.max_tokens - 1 == beyond,  # noqa: B023
+                lambda request: request.prompt_len + request.max_tokens - 1 == beyond,  # noqa: B023
             )
             assert found is not None
 
@@ -112,12 +112,12 @@ def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system):
     assert search.failure is not None
     scenario, broken = search.failure
     rules, name = load(system), broken[0].rule
-    assert name in {one.rule for one in replay(AcceptsAll(), scenario, rules).broken}
+    assert name in {finding.rule for finding in replay(AcceptsAll(), scenario, rules).broken}
     beyond = bounds_of(system).beyond
     without = tuple(
-        one
-        for one in scenario.requests
-        if not beyond(scenario.config, one.prompt_len, one.max_tokens)
+        request
+        for request in scenario.requests
+        if not beyond(scenario.config, request.prompt_len, request.max_tokens)
     )
     if without:
         assert not replay(AcceptsAll(), replace(scenario, requests=without), rules).broken
@@ -140,8 +140,8 @@ def test_a_request_that_can_run_may_not_be_ended_early():
     config = full_config("spyre", "sound", CONFIGS["spyre"])
     exercised: Counter[str] = Counter()
     session = Session(EndsEarly(), "spyre", "sound", config, load("spyre"), exercised)
-    one = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=5)
-    session.add(one)
+    request = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=5)
+    session.add(request)
     assert "ALL-R04" in {broken.rule for broken in session.step()}
 
 

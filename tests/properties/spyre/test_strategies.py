@@ -81,9 +81,9 @@ def test_every_load_is_one_that_the_model_takes(seed):
     rules = read_rules("sound", config)
     asked = draw_loads(draw, rules, 8, 50)
     scenarios = [scenario_of(asked, place, "sound", config) for place in range(50)]
-    assert {len(one.requests) for one in scenarios} >= {2, 8}
+    assert {len(scenario.requests) for scenario in scenarios} >= {2, 8}
     # Read as requests, which is checked, and as lanes again, they are what was drawn.
-    assert np.array_equal(asked_by(rules, [one.requests for one in scenarios]), asked)
+    assert np.array_equal(asked_by(rules, [scenario.requests for scenario in scenarios]), asked)
 
 
 def test_loads_arrive_in_order_and_some_stop_early():

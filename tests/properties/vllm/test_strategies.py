@@ -96,8 +96,8 @@ def test_pools_are_tried_that_a_server_of_this_length_would_not_and_would_start_
     def longest(config):
         return ceil(config["max_model_len"] / config["block_size"])
 
-    found(_configs(scale), lambda one: (one["num_blocks"] or 99) < longest(one))
-    found(_configs(scale), lambda one: one["num_blocks"] == longest(one))
+    found(_configs(scale), lambda config: (config["num_blocks"] or 99) < longest(config))
+    found(_configs(scale), lambda config: config["num_blocks"] == longest(config))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -105,8 +105,11 @@ def test_watermarks_of_a_block_and_of_a_third_of_the_pool_are_tried(scale):
     def kept(config):
         return read_config(config, REVISION).watermark_blocks
 
-    found(_configs(scale), lambda one: kept(one) == 1)
-    found(_configs(scale), lambda one: one["num_blocks"] and kept(one) > one["num_blocks"] // 4)
+    found(_configs(scale), lambda config: kept(config) == 1)
+    found(
+        _configs(scale),
+        lambda config: config["num_blocks"] and kept(config) > config["num_blocks"] // 4,
+    )
 
 
 def test_the_smallest_blocks_are_tried():
@@ -190,7 +193,7 @@ def test_who_comes_during_a_prefill_fills_the_pool_together_with_its_chunks():
 
 def test_few_priorities_are_drawn_so_that_many_are_equal():
     drawn = {
-        found(vllm.shapes(CONFIG), lambda one, n=n: one.priority == n).priority
+        found(vllm.shapes(CONFIG), lambda shape, n=n: shape.priority == n).priority
         for n in (-1, 0, 1, 2)
     }
     assert drawn == {-1, 0, 1, 2}
@@ -249,20 +252,20 @@ def situations(monkeypatch):
         lost[victim.id] = victim.blocks[: victim.published]
         return really(config, plan, victim)
 
-    def admit(config, pool, one, hit, tokens, runs, really=kv_cache.admit):
-        admitted = really(config, pool, one, hit, tokens, runs)
+    def admit(config, pool, sequence, hit, tokens, runs, really=kv_cache.admit):
+        admitted = really(config, pool, sequence, hit, tokens, runs)
         if admitted is None:
             for option, off, name in (
                 ("watermark", 0.0, "refused by the watermark"),
                 ("reserve_full_isl", False, "refused by the full sequence"),
             ):
                 without = msgspec.structs.replace(config, **{option: off})
-                if really(without, pool, one, hit, tokens, runs) is not None:
+                if really(without, pool, sequence, hit, tokens, runs) is not None:
                     seen.add(name)
         else:
-            if set(hit) & set(lost.get(one.id, ())):
+            if set(hit) & set(lost.get(sequence.id, ())):
                 seen.add("admitted on its own old blocks")
-            if tokens < one.num_tokens - len(hit) * config.block_size:
+            if tokens < sequence.num_tokens - len(hit) * config.block_size:
                 seen.add("admitted in chunks")
         return admitted
 
@@ -273,8 +276,10 @@ def situations(monkeypatch):
         return taken, left
 
     def abort(config, state, name, really=scheduler.abort):
-        held = {block for one in state.running if one.id != name for block in one.blocks}
-        if any(held & set(one.blocks) for one in state.running if one.id == name):
+        held = {
+            block for sequence in state.running if sequence.id != name for block in sequence.blocks
+        }
+        if any(held & set(sequence.blocks) for sequence in state.running if sequence.id == name):
             seen.add("aborted with blocks that another one holds")
         return really(config, state, name)
 

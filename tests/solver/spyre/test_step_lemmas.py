@@ -4,6 +4,8 @@ Each fault is planted in the code that the model runs. Of the lemmas that `--pro
 are tried that the fault should break.
 """
 
+import inspect
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -37,6 +39,63 @@ def refuted(revision, name, **setting):
 
 def plant(monkeypatch, revision, **functions):
     monkeypatch.setitem(REVISIONS, revision, replace(REVISIONS[revision], **functions))
+
+
+def rewrite(monkeypatch, module, name, line, instead):
+    """Plant a change of text, so that the function still runs by the names of its module."""
+    source = textwrap.dedent(inspect.getsource(getattr(module, name)))
+    assert source.count(line) == 1
+    monkeypatch.setattr(module, name, getattr(module, name))
+    exec(source.replace(line, instead), vars(module))
+
+
+def skips_check(monkeypatch, condition):
+    """Skip every constraint on a request that joins where a condition holds."""
+    line = "    if revision.is_empty(state):"
+    rewrite(monkeypatch, documented, "may_prefill", line, f"{line[:-1]} or {condition}:")
+
+
+@pytest.mark.parametrize(
+    ("condition", "size"),
+    [
+        ("len(state.decoding) == 3", 3),
+        ("len(state.decoding) == 4", 4),
+        ("len(state.decoding) == 17", 5),
+        ("len(state.running) > 40", 5),
+        ("len(state.waiting) >= 4", 2),
+        ("len(state.waiting) == 1", 2),
+        ("not state.waiting[1:]", 2),
+        ("config.num_blocks is not None", 2),
+        ("config.num_blocks is None", 2),
+        ("config.num_blocks == 100", 2),
+        ("not config.prefix_caching", 2),
+    ],
+)
+def test_a_check_that_is_skipped_under_a_condition_is_refuted(monkeypatch, condition, size):
+    skips_check(monkeypatch, condition)
+    assert refuted("sound", f"joining_request_was_accepted_{size}")
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(3, "3"), (4, "4"), (5, "5"), (17, "any")]
+)
+def test_a_walk_that_counts_short_beside_one_number_of_members_is_refuted(monkeypatch, count, name):
+    line = "to_come = len(projection.decoding) + 1"
+    instead = f"{line} - (len(projection.decoding) == {count})"
+    rewrite(monkeypatch, volumetric, "accepts", line, instead)
+    assert refuted("sound", f"walk_counts_every_request_{name}")
+
+
+@pytest.mark.parametrize(("count", "size"), [(3, 3), (17, 5)])
+def test_a_formula_that_forgets_a_member_of_one_number_is_refuted(monkeypatch, count, size):
+    line = "ends = ["
+    instead = f"decoding = decoding[1:] if len(decoding) == {count} else decoding\n        {line}"
+    monkeypatch.setattr(volumetric.Formula, "__call__", volumetric.Formula.__call__)
+    source = textwrap.dedent(inspect.getsource(volumetric.Formula.__call__))
+    names = {}
+    exec(source.replace("ends = [", instead.replace("        ends", "    ends")), vars(volumetric), names)
+    monkeypatch.setattr(volumetric.Formula, "__call__", names["__call__"])
+    assert refuted("sound", f"formula_projects_every_member_{size}")
 
 
 def test_an_ongoing_prefill_that_goes_unasked_is_refuted(monkeypatch):

@@ -75,7 +75,7 @@ COMMANDS = (
     ("corpus", "add", "{}"),
     ("corpus", "minimize", "{}"),
     ("gate", "model", "--deviations", "{}"),
-    ("gate", "model", "--rules", "{}"),
+    ("gate", "model", "--extra-rules", "{}"),
     ("gate", "model", "--corpus", "{}"),
     ("diff", "model", "--since", "{}"),
     ("campaign", "--ledger", "{}", "--report"),

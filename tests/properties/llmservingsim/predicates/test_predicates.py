@@ -102,9 +102,9 @@ def test_at_head_nobody_waits_with_room_for_what_it_knows(free, breaks):
 
 @pytest.mark.parametrize(("says", "free", "breaks"), [("a", 1, True), ("b", 1, False)])
 def test_what_running_requests_share_costs_no_block(says, free, breaks):
-    one = request("b", content=((says, 6),))
+    first = request("b", content=((says, 6),))
     history = book(
-        request("a", 6, 6, 1), one, running="a", revision="head", enable_prefix_caching=True
+        request("a", 6, 6, 1), first, running="a", revision="head", enable_prefix_caching=True
     )
     step = ran({"a": 1}, "a", "b", free_blocks=free)
     assert (queues.needless_wait(history, step) is not None) is breaks

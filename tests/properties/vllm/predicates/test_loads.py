@@ -22,7 +22,7 @@ def before(*accounts, step=1, held=None, **keys):
     """The history before a step; a request that is parked holds two blocks."""
     history = book(*accounts, **{**LOADS, **keys})
     history.step = step
-    names = tuple(one.id for one in accounts if one.parked_since is not None)
+    names = tuple(account.id for account in accounts if account.parked_since is not None)
     blocks = dict.fromkeys(names, (1, 2)) if held is None else held
     running = history.last.running if history.last else ()
     history.last = Step(kind="idle", scheduled={}, parked=names, blocks=blocks, running=running)
@@ -63,8 +63,8 @@ def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_no
         (0, {"a": (1, 2)}, True),
     ):
         history = before(parked(left=left), step=3 - left)
-        one = history.live.pop("a")
-        one.ended, one.over = "aborted", 0
+        account = history.live.pop("a")
+        account.ended, account.over = "aborted", 0
         message = loads.runs_too_early(history, after(parked=(), blocks=blocks))
         assert (message is not None) is breaks, (left, blocks)
 
@@ -164,8 +164,8 @@ def test_no_load_fills_what_is_written():
 def test_a_block_with_the_same_tokens_may_have_been_found_in_the_cache():
     content = (("same", 8),)
     writer = request("w", 8, computed=8, ended="aborted", blocks=(5, 6), content=content)
-    one = request("a", 8, load_steps=1, content=content)
-    history = in_flight(one, writer, held={})
+    account = request("a", 8, load_steps=1, content=content)
+    history = in_flight(account, writer, held={})
     assert loads.fills_what_is_written(history, after(blocks={"a": (5, 6)})) is None
     assert loads.fills_what_is_written(history, after(blocks={"a": (5, 9)})) is None
 
@@ -230,8 +230,8 @@ def test_what_a_connector_has_beyond_the_cache_is_not_computed():
 
 def test_a_request_does_not_start_from_what_failed_to_load():
     """Blocks of four; the load fails from token 6 on: one block of four is right."""
-    one = parked(left=0, prompt=8, load_fails_at=6)
-    history = before(one, enable_prefix_caching=False)
+    account = parked(left=0, prompt=8, load_fails_at=6)
+    history = before(account, enable_prefix_caching=False)
     right = after({"a": 4}, "a", computed={"a": 8})
     assert loads.builds_on_what_failed(history, right) is None
     assert loads.one_joins_after_a_failure(history, right)
@@ -241,16 +241,16 @@ def test_a_request_does_not_start_from_what_failed_to_load():
 
 
 def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold():
-    one = parked(left=0, prompt=8, load_fails_at=0, preemptions=1)
-    history = before(one, enable_prefix_caching=False)
+    account = parked(left=0, prompt=8, load_fails_at=0, preemptions=1)
+    history = before(account, enable_prefix_caching=False)
     assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) is None
     assert not loads.one_joins_after_a_failure(history, after({"a": 1}, "a", computed={"a": 8}))
 
 
 def test_what_another_has_computed_may_be_found_instead():
-    one = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
+    account = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
     other = request("b", 8, computed=8, content=(("shared", 8),))
-    history = before(one, other)
+    history = before(account, other)
     assert loads.builds_on_what_failed(history, after({"a": 4}, "a", computed={"a": 8})) is None
 
 
@@ -280,14 +280,14 @@ def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends()
 def test_no_other_request_ends_with_an_error():
     early = after(finished={"a": "error"}, parked=(), blocks={})
     says = "a ends with an error, and no load of it ends in this step and has failed"
-    for one, keys in (
+    for account, keys in (
         (parked(left=2, external=8, prompt=8, load_fails_at=5), FAIL),
         (parked(left=1, external=8, prompt=8, load_fails_at=8), FAIL),
         (parked(left=1, external=8, prompt=8), FAIL),
         (parked(left=1, external=8, prompt=8, load_fails_at=5), {}),
         (request("a", 8), FAIL),
     ):
-        assert loads.outlives_its_failed_load(before(one, **keys), early) == says
+        assert loads.outlives_its_failed_load(before(account, **keys), early) == says
     cannot_run = request("a", 8)
     cannot_run.beyond = "max_model_len"
     assert loads.outlives_its_failed_load(before(cannot_run, **FAIL), early) is None
@@ -314,13 +314,13 @@ def test_a_failure_is_no_livelock():
 
 
 def test_a_load_is_under_way_until_it_has_landed():
-    one = request("a", load_steps=2)
-    history, left = book(one, **LOADS), []
+    account = request("a", load_steps=2)
+    history, left = book(account, **LOADS), []
     for number in range(5, 9):
         history.step = number
         history_of_loads.book(history, after())
-        left.append(one.load_left)
-    assert (one.parked_since, left) == (5, [2, 1, 0, 0])
+        left.append(account.load_left)
+    assert (account.parked_since, left) == (5, [2, 1, 0, 0])
 
 
 def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
@@ -335,15 +335,15 @@ def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
 
 def test_a_load_goes_on_where_the_worker_reports():
     """With two decisions on their way the first one that is taken brings no report."""
-    one = request("a", load_steps=2)
-    history = book(one, **LOADS, async_scheduling=True)
+    account = request("a", load_steps=2)
+    history = book(account, **LOADS, async_scheduling=True)
     left = []
     for flights in ((), ({"b": Coming()},)):
         history.system_state = VllmState(flights=flights)
         history_of_loads.book(history, after({"b": 1}))
-        left.append(one.load_left)
+        left.append(account.load_left)
     assert left == [3, 2]
-    assert one.blocks == (1, 2)
+    assert account.blocks == (1, 2)
 
 
 def test_steps_in_which_all_are_loaded_are_no_livelock():
