@@ -115,7 +115,7 @@ def test_a_divergence_of_what_is_no_release_yet_is_known_of_it():
     [rule] = catalogue.select(own_rules("llmservingsim"), ["LSS-R09"])
     assert rule.divergence_of("after 1.1.0") is rule.divergence_of("1.1.0") is rule.divergences[0]
     assert rule.divergence_of("after 1.0.0") is None
-    [rule] = catalogue.select(own_rules("llmservingsim"), ["LSS-R32"])
+    [rule] = catalogue.select(own_rules("llmservingsim"), ["LSS-R29"])
     assert rule.divergence_of("1.1.0") is None
     assert rule.divergence_of("after 1.1.0") is rule.divergences[0]
 
