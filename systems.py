@@ -104,6 +104,7 @@ def register_builtin() -> None:
         _system(
             *("llmservingsim", "LLMServingSim", "documented", "head"),
             schedulers=("llmservingsim",),
+            decides_as={"after 1.1.0": "head"},
             followed_by={"head": PREEMPTS},
             features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
             neutral="schedproof.model.llmservingsim.config:NEUTRAL",

@@ -28,7 +28,7 @@ class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
     def check_batch_tkv_limit_cp(self, request: Any, new_req_tkv: int, running: Any) -> bool:
         """Whether no decode step with the request can exceed the limit."""
         joins = (request.max_tokens - 1, request.num_prompt_tokens)
-        decoding = [(steps_left(one), one.num_computed_tokens) for one in running]
+        decoding = [(steps_left(sequence), sequence.num_computed_tokens) for sequence in running]
         return largest_volume(decoding, joins) <= int(self.max_batch_tkv_limit)
 
     def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
@@ -42,8 +42,8 @@ class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
 
     def _own_tkv(self) -> int:
         """The tkv of the requests that decode, 0 if there is none."""
-        decoding = [one for one in self.running if one not in self.ongoing_prefills]
-        lengths = [one.num_computed_tokens for one in decoding]
+        decoding = [sequence for sequence in self.running if sequence not in self.ongoing_prefills]
+        lengths = [sequence.num_computed_tokens for sequence in decoding]
         if not lengths:
             return 0
         before_last = (max(lengths) - 1) // BLOCK * BLOCK

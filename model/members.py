@@ -34,25 +34,25 @@ QUEUES = ("waiting", "running", "paused")
 
 
 def without(queue: Iterable[Member], request_id: str) -> tuple[Member, ...]:
-    return tuple([one for one in queue if one.id != request_id])
+    return tuple([member for member in queue if member.id != request_id])
 
 
 def find(queue: Iterable[Member], request_id: str) -> Member | None:
-    for one in queue:
-        if one.id == request_id:
-            return one
+    for member in queue:
+        if member.id == request_id:
+            return member
     return None
 
 
 def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member, ...]:
     """The queue with each request as it is in `by`, where it is there."""
-    return queue and tuple([by.get(one.id, one) for one in queue])
+    return queue and tuple([by.get(member.id, member) for member in queue])
 
 
 def completing(state: Any, completes: bool) -> Any:
     """The state of a scheduler in whose next step the oldest decision on its way completes, or
     none does."""
-    return state._replace(told=completes)
+    return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:
@@ -62,8 +62,10 @@ def ending(state: Any, request_id: str) -> Any:
     return state._replace(
         **{
             name: tuple(
-                one._replace(output_len=one.generated + 1) if one.id == request_id else one
-                for one in queue
+                member._replace(output_len=member.generated + 1)
+                if member.id == request_id
+                else member
+                for member in queue
             )
             for name, queue in queues.items()
             if find(queue, request_id) is not None

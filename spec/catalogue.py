@@ -70,9 +70,9 @@ class Divergence:
     """Where releases, or the document elsewhere, do otherwise than the rule says.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release ("after 1.1.0"). `change`: the pull request that
-    began or ended it, where it is known. `system`: whose releases these are; "" for the one system
-    that the rule is of.
+    "all releases"; or in words, what is no release ("after 1.1.0", "before 0.2.0"). `change`: the
+    pull request that began or ended it, where it is known. `system`: whose releases these are; ""
+    for the one system that the rule is of.
     """
 
     releases: str
@@ -82,8 +82,8 @@ class Divergence:
 
     def covers(self, version: str) -> bool:
         """The divergence speaks of this release."""
-        if version.startswith("after "):
-            return version in self.releases.split(" and ")
+        if version.startswith(("after ", "before ")):
+            return version in self.releases.split(" and ") or self.releases == "all releases"
         own = _release(version)
         words = self.releases.replace(" and ", " ").split()
         named = [_release(word) for word in words]
@@ -106,11 +106,11 @@ class Divergence:
 def _release(version: str) -> Version | None:
     """A release number, to compare; None for other words, and for a build that is no release."""
     try:
-        found = Version(version)
+        release = Version(version)
     except InvalidVersion:
         return None
-    published = version[:1].isdecimal() and not found.is_devrelease and found.local is None
-    return found if published else None
+    published = version[:1].isdecimal() and not release.is_devrelease and release.local is None
+    return release if published else None
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,17 @@ class Rule:
         if made:
             last = made[-1]
             return Divergence(f"{last.since} and later", last.says, last.change)
-        return next((one for one in self.divergences if one.covers(version)), None)
+        return next(
+            (divergence for divergence in self.divergences if divergence.covers(version)), None
+        )
 
 
 def names_of_revisions() -> tuple[str, ...]:
     """The revisions of all systems, then the same as SYSTEM/REVISION, for rules of every system."""
     plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
-    named = [f"{one.name}/{revision}" for one in SYSTEMS.values() for revision in one.revisions]
+    named = [
+        f"{system.name}/{revision}" for system in SYSTEMS.values() for revision in system.revisions
+    ]
     return (*dict.fromkeys(plain), *named)
 
 
@@ -279,16 +283,16 @@ def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
 
     Raises `CatalogueError` for an unknown id, and for a pattern that matches nothing.
     """
-    found: dict[str, bool] = {}
+    options: dict[str, bool] = {}
     for word in words:
         if "*" not in word and "?" not in word:
-            found[select(rules, [word])[0].id] = True
+            options[select(rules, [word])[0].id] = True
             continue
         matches = [rule.id for rule in rules if rule.checked and fnmatchcase(rule.id, word)]
         if not matches:
             raise CatalogueError(f"no rule matches {word!r}; `schedproof rules` lists the rules")
-        found = {**dict.fromkeys(matches, False), **found}
-    return found
+        options = {**dict.fromkeys(matches, False), **options}
+    return options
 
 
 @cache

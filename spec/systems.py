@@ -126,7 +126,7 @@ OWN_RULES: Mapping[str, OwnRule] = MappingProxyType(_own)
 
 def add_rules(rules: Sequence[OwnRule]) -> None:
     """Judge by these, too, beside the rules of whatever system."""
-    _own.update({one.rule.id: one for one in rules})
+    _own.update({rule.rule.id: rule for rule in rules})
 
 
 def remove_rules() -> None:
@@ -151,5 +151,5 @@ def part(system: str, name: str) -> Any:
 @cache
 def _imported(place: str) -> Any:
     module, colon, attribute = place.partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if colon else found
+    imported = import_module(module)
+    return getattr(imported, attribute) if colon else imported

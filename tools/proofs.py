@@ -1,7 +1,8 @@
 """What is proven of the volumetric check, for each release and configuration, lemma by lemma?
 
-Puts the tables into `docs/explanation/volumetric.md`, five minutes of one core. Where a lemma
-fails, the table has the run that `schedproof search` finds, replayed on the model:
+Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, five minutes
+of one core. If a lemma fails, the table has the run that `schedproof search` finds, replayed on the
+model:
 
     make tool NAME=proofs OPTIONS=--write
 """
@@ -24,6 +25,7 @@ from schedproof.spec.catalogue import load, select
 from .pages import DOCS, make, rows
 
 PAGE, TOOL = DOCS / "explanation" / "volumetric.md", "tools/proofs.py"
+LEMMAS = DOCS / "reference" / "lemmas.md"
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
 REQUESTS = 5
 
@@ -137,4 +139,4 @@ TABLES = {"configurations": configurations, "lemmas": lemmas}
 
 
 if __name__ == "__main__":
-    sys.exit(make(PAGE, TOOL, TABLES, __doc__))
+    sys.exit(make(PAGE, TOOL, TABLES, __doc__, {"lemmas": LEMMAS}))

@@ -223,8 +223,11 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     it does itself, and nothing of a scheduler that is not published. A class in the place of a
     release's own reports that as its version: what it inherits is known of it, too."""
     system = gate.options.system
+    published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
-    if (base or name) not in (*SYSTEMS[system].schedulers, model_name(system)):
+    if base not in published:
+        base, release = name, version
+    if base not in published:
         return None
     if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None

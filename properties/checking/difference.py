@@ -65,10 +65,10 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
     fields = tuple(differing(first, second))
     if not fields:
         return None
-    classes = {one.field: class_of(one) for one in fields}
+    classes = {field.field: class_of(field) for field in fields}
     kind = next(name for name in CLASSES if name in classes.values())
-    grave = [one for one in fields if classes[one.field] == kind]
-    words = tuple(f"{one.field}: {in_words(one)}" for one in grave)
+    grave = [field for field in fields if classes[field.field] == kind]
+    words = tuple(f"{field.field}: {in_words(field)}" for field in grave)
     return Difference(
         kind, f"{kind}: {_same(grave)}", number, "; ".join(words), fields, words, (first, second)
     )
@@ -80,11 +80,11 @@ def _same(grave: Sequence[Differing]) -> str:
     Where another request is scheduled, or with more tokens, the queues, the kind of the step and
     the tokens that come out follow from that.
     """
-    by_name = {one.field: one for one in grave}
+    by_name = {field.field: field for field in grave}
     causes = [name for name in by_name if name in CAUSES] or list(by_name)
     if "scheduled" in causes and not _order_only(by_name["scheduled"]):
-        one = by_name["scheduled"]
-        who = dict(one.first).keys() == dict(one.second).keys()
+        field = by_name["scheduled"]
+        who = dict(field.first).keys() == dict(field.second).keys()
         causes[causes.index("scheduled")] = (
             "how many are scheduled" if who else "which are scheduled"
         )
@@ -99,24 +99,24 @@ def of_answers(
     return Difference(kind, same, number, message, words=(message,), details=details)
 
 
-def class_of(one: Differing) -> str:
-    if one.field in PADDING_FIELDS:
+def class_of(field: Differing) -> str:
+    if field.field in PADDING_FIELDS:
         return PADDING
-    if one.field in BOOKKEEPING_FIELDS:
+    if field.field in BOOKKEEPING_FIELDS:
         return BOOKKEEPING
-    return ORDER if _order_only(one) else DECISION
+    return ORDER if _order_only(field) else DECISION
 
 
-def _order_only(one: Differing) -> bool:
-    both = isinstance(one.first, list | tuple) and isinstance(one.second, list | tuple)
-    return both and sorted(one.first) == sorted(one.second)
+def _order_only(field: Differing) -> bool:
+    both = isinstance(field.first, list | tuple) and isinstance(field.second, list | tuple)
+    return both and sorted(field.first) == sorted(field.second)
 
 
-def in_words(one: Differing) -> str:
+def in_words(field: Differing) -> str:
     """A field that differs: what only one side has, or both values."""
-    if _order_only(one):
-        return f"in the order {plain(one.first)} on A, {plain(one.second)} on B"
-    first, second = only(one.first, one.second), only(one.second, one.first)
+    if _order_only(field):
+        return f"in the order {plain(field.first)} on A, {plain(field.second)} on B"
+    first, second = only(field.first, field.second), only(field.second, field.first)
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return _of_mappings(first, second)
     if isinstance(first, tuple):
@@ -130,7 +130,7 @@ def only(value: Any, other: Any) -> Any:
     if isinstance(value, list) and isinstance(other, list):  # scheduled: pairs, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):
-        return {name: one for name, one in value.items() if other.get(name) != one}
+        return {name: own for name, own in value.items() if other.get(name) != own}
     if isinstance(value, tuple) and isinstance(other, tuple):
         return tuple(name for name in value if name not in other)
     return value
@@ -151,9 +151,9 @@ def _of_mappings(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 def plain(value: Any) -> str:
     """A field's value for a reader; long lists of blocks are cut."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {plain(one)}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name} {plain(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):
-        parts = [plain(dict([one])) if isinstance(one, tuple) else str(one) for one in value]
+        parts = [plain(dict([item])) if isinstance(item, tuple) else str(item) for item in value]
         if len(parts) > SHOWN_MEMBERS:
             parts[SHOWN_MEMBERS - 1 :] = [f"… ({len(value)})"]
         return ", ".join(parts) if isinstance(value, tuple) else f"[{' '.join(parts)}]"

@@ -55,29 +55,29 @@ class Kin(Generic[R]):
 
     def __init__(self, requests: Iterable[R]) -> None:
         self._families: dict[str, dict[str, R]] = {}
-        for one in requests:
-            self.add(one)
+        for request in requests:
+            self.add(request)
 
-    def add(self, one: R, instead_of: R | None = None) -> None:
+    def add(self, request: R, instead_of: R | None = None) -> None:
         """A request is there; `instead_of`: the one that had its id before."""
         if instead_of is not None:
             self.remove(instead_of)
-        self._families.setdefault(_beginning(one), {})[one.id] = one
+        self._families.setdefault(_beginning(request), {})[request.id] = request
 
-    def remove(self, one: R) -> None:
-        family = self._families[_beginning(one)]
-        if family.get(one.id) is one:
-            del family[one.id]
+    def remove(self, request: R) -> None:
+        family = self._families[_beginning(request)]
+        if family.get(request.id) is request:
+            del family[request.id]
         if not family:
-            del self._families[_beginning(one)]
+            del self._families[_beginning(request)]
 
-    def of(self, one: R) -> Collection[R]:
+    def of(self, request: R) -> Collection[R]:
         """The requests that begin as this one does, itself included, in order of arrival."""
-        return self._families.get(_beginning(one), {}).values()
+        return self._families.get(_beginning(request), {}).values()
 
 
-def _beginning(one: RequestHistory) -> str:
-    return one.content[0][0] if one.content else f"out:{one.id}"
+def _beginning(request: RequestHistory) -> str:
+    return request.content[0][0] if request.content else f"out:{request.id}"
 
 
 @dataclass
@@ -144,8 +144,8 @@ class RunHistory(Generic[R]):
         """The target took the request; `open_ended`: how much it generates is not known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
-        account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
-        account.beyond |= self.features.can_never_run(self.config, request)
+        account.never_runnable = beyond(self.config, request.prompt_len, request.max_tokens)
+        account.never_runnable |= self.features.can_never_run(self.config, request)
         self._kin.add(account, instead_of=self.requests.get(request.id))
         self.requests[request.id] = self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
@@ -172,7 +172,7 @@ class RunHistory(Generic[R]):
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
                 continue
-            if account.beyond:
+            if account.never_runnable:
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:
@@ -285,16 +285,16 @@ class RunHistory(Generic[R]):
         shown = self.hit_now(step, account)
         if shown is not None:
             return shown
-        left = account.num_tokens - step.scheduled[account.id]
-        return min(self.max_hit(step, account), left)
+        uncomputed = account.num_tokens - step.scheduled[account.id]
+        return min(self.max_hit(step, account), uncomputed)
 
-    def kin(self, one: R) -> Collection[R]:
+    def kin(self, request: R) -> Collection[R]:
         """The requests that can have tokens in common with this one, itself included."""
-        return self._kin.of(one)
+        return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
         """A bound on the hit: what others have computed of it by the end of the step."""
-        found = 0
+        tokens = 0
         for other in self.kin(account):
             computed = other.max_computed
             if other is not account:
@@ -303,16 +303,16 @@ class RunHistory(Generic[R]):
                 computed = other.num_tokens if whole else self.reached(step, other)
             if computed:
                 shared = in_common(account, other)
-                found = max(found, min(shared, computed))
-        return found
+                tokens = max(tokens, min(shared, computed))
+        return tokens
 
     def _sort_members(self, step: Step) -> None:
         prefills: list[R] = []
         decodes: list[R] = []
         for name in step.scheduled:
-            one = self.live.get(name)
-            if one is not None:
-                (decodes if one.prefilled else prefills).append(one)
+            request = self.live.get(name)
+            if request is not None:
+                (decodes if request.prefilled else prefills).append(request)
         self._members_of = step
         self._sorted_members = (prefills, decodes)
 
@@ -320,15 +320,15 @@ class RunHistory(Generic[R]):
         unstarted: list[R] = []
         ongoing: list[R] = []
         decoding: list[R] = []
-        for one in self.live.values():
-            if one.id in self.paused:
+        for request in self.live.values():
+            if request.id in self.paused:
                 continue
-            if not one.started:
-                unstarted.append(one)
-            elif one.prefilled:
-                decoding.append(one)
+            if not request.started:
+                unstarted.append(request)
+            elif request.prefilled:
+                decoding.append(request)
             else:
-                ongoing.append(one)
+                ongoing.append(request)
         self._sorted_phases = (unstarted, ongoing, decoding)
         return self._sorted_phases
 
@@ -348,7 +348,7 @@ class RunHistory(Generic[R]):
         account = self.live.pop(name, None)
         self._changed()
         if account is not None:
-            account.ended, account.over = reason, self.step
+            account.ended, account.ended_at = reason, self.step
             self.features.ended(account)
             if self.forgets:
                 self._ended.add(name)
@@ -368,6 +368,6 @@ class RunHistory(Generic[R]):
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            started = [one for one in self.live.values() if one.started]
+            started = [request for request in self.live.values() if request.started]
             allowance = bounds_of(self.system).waits(self.config, first, started)
             self.first_in_line = None if allowance is None else (first.id, self.step, allowance)

@@ -50,7 +50,7 @@ class Access(NamedTuple):
     """The tokens that a request computes in a step, drafts that are wrong left out, and its blocks:
     those shown after the step, or before it if it leaves in the step. `content` has them all."""
 
-    one: RequestHistory
+    request: RequestHistory
     content: tuple[Segment, ...]
     start: int
     end: int
@@ -121,11 +121,13 @@ class ShadowCache:
             old = self._unchanged(access)
             for place in range(old, min(len(access.blocks), -(-access.end // self.block_size))):
                 number = access.blocks[place]
-                found = written.get(number) or self.holds.get(number)
-                meets = meets or (found is not None and found.owner != access.one.id)
+                present = written.get(number) or self.holds.get(number)
+                meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
-                    conflict = self._mismatch(access.one, access.end, number, place, found, hidden)
+                    conflict = self._mismatch(
+                        access.request, access.end, number, place, present, hidden
+                    )
         conflict = conflict or self._overwritten(history, step, written)
         return Changes(accesses, written, unseen, meets, conflict)
 
@@ -142,17 +144,17 @@ class ShadowCache:
             if len(self.holds) > 2 * len(held) + FEW:
                 self.holds = {n: entry for n, entry in self.holds.items() if n in held}
         for access in changes.accesses:
-            if access.one.id not in shown:
+            if access.request.id not in shown:
                 continue
             old = self._unchanged(access)
-            known = self.read.setdefault(access.one.id, [])
+            known = self.read.setdefault(access.request.id, [])
             if old < len(known):
-                self._forget(access.one.id)
-                known, old = self.read.setdefault(access.one.id, []), 0
+                self._forget(access.request.id)
+                known, old = self.read.setdefault(access.request.id, []), 0
             full = access.end // self.block_size
             for place, number in enumerate(access.blocks[old:full], old):
                 known.append(number)
-                self.readers.setdefault(number, set()).add(access.one.id)
+                self.readers.setdefault(number, set()).add(access.request.id)
                 if self.caches:
                     self._confirm(number, access.content, place * self.block_size)
 
@@ -205,65 +207,72 @@ class ShadowCache:
         accesses: list[Access] = []
         unseen: list[Entry] = []
         for name, tokens in step.scheduled.items():
-            one = history.live.get(name)
-            if one is None:
+            request = history.live.get(name)
+            if request is None:
                 continue
-            hit = 0 if one.started else history.hit_now(step, one)
+            hit = 0 if request.started else history.hit_now(step, request)
             gone = name not in (step.blocks or {})
             if (
                 hit is None
                 or name in (step.preempted or ())
-                or (gone and history.features.place_unknown(one))
+                or (gone and history.features.place_unknown(request))
             ):
-                unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
+                unseen.append(
+                    Entry(name, coming_tokens(request), 0, history.reached(step, request))
+                )
                 continue
-            start = one.computed + max(hit, 0)
-            end, right = start + tokens, history.features.right_drafts(history, step, one, tokens)
+            start = request.computed + max(hit, 0)
+            end, right = (
+                start + tokens,
+                history.features.right_drafts(history, step, request, tokens),
+            )
             if right is not None:
-                end = min(end, one.num_tokens + right)
+                end = min(end, request.num_tokens + right)
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
-            accesses.append(Access(one, coming_tokens(one, right or 0), start, end, blocks))
+            accesses.append(Access(request, coming_tokens(request, right or 0), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
 
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
         """Of the requests whose load begins, which writes their blocks: what is loaded right."""
         return [
-            Access(one, one.content, 0, tokens, list((step.blocks or {}).get(one.id, ())))
-            for one, tokens in history.features.loads_in(history, step)
+            Access(
+                request, request.content, 0, tokens, list((step.blocks or {}).get(request.id, ()))
+            )
+            for request, tokens in history.features.loads_in(history, step)
         ]
 
     def _writes(
         self, step: Step, access: Access, written: dict[int, Entry]
     ) -> list[tuple[int, Entry]]:
         """The blocks that a request writes, and what they hold afterwards."""
-        one, content, size = access.one, access.content, self.block_size
-        found = []
+        request, content, size = access.request, access.content, self.block_size
+        entries = []
         for place in range(access.start // size, -(-access.end // size)):
             if place >= len(access.blocks):
                 break
             number = access.blocks[place]
-            if one.prefilled and step.slot_blocks and step.slot_blocks.get(one.id):
-                number = step.slot_blocks[one.id][-1]
+            if request.prefilled and step.slot_blocks and step.slot_blocks.get(request.id):
+                number = step.slot_blocks[request.id][-1]
             start = max(access.start, place * size)
             if start > place * size:
-                there = written.get(number) or self.holds.get(number)
-                if there is not None and _goes_on(there, content, place * size, start):
+                entry = written.get(number) or self.holds.get(number)
+                if entry is not None and _goes_on(entry, content, place * size, start):
                     start = place * size
             end = min(access.end, (place + 1) * size)
-            found.append((number, Entry(one.id, content, start, end)))
-        return found
+            entries.append((number, Entry(request.id, content, start, end)))
+        return entries
 
     def _beyond(self, access: Access) -> list[Entry]:
         """What is written to blocks that are not shown."""
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
-        return [Entry(access.one.id, access.content, start, access.end)]
+        return [Entry(access.request.id, access.content, start, access.end)]
 
     def _unchanged(self, access: Access) -> int:
         """How many of the request's blocks were read before, and are the same."""
-        known = self.read.get(access.one.id, [])
+        known = self.read.get(access.request.id, [])
         if access.blocks[: len(known)] == known:
             return len(known)
         return 0
@@ -272,40 +281,42 @@ class ShadowCache:
         shown = step.blocks or {}
         for number, entry in written.items():
             for name in self.readers.get(number, ()):
-                one = history.live.get(name)
-                if one is None or number not in shown.get(name, ()):
+                request = history.live.get(name)
+                if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                found = self._mismatch(one, one.computed, number, place, entry, [])
-                if found is not None:
-                    return found
+                conflict = self._mismatch(request, request.computed, number, place, entry, [])
+                if conflict is not None:
+                    return conflict
         return None
 
     def _mismatch(
         self,
-        one: RequestHistory,
+        request: RequestHistory,
         reads: int,
         number: int,
         place: int,
-        found: Entry | None,
+        present: Entry | None,
         hidden: Iterable[Entry],
     ) -> str | None:
         """Why block `number` is no block `place` of a request that reads so many tokens; `hidden`
         may stand in any block."""
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
-        if found is not None and found.owner == one.id and _covers(found, start, end):
+        if present is not None and present.owner == request.id and _covers(present, start, end):
             return None
-        content = coming_tokens(one)
-        if found is not None and _goes_on(found, content, start, end):
+        content = coming_tokens(request)
+        if present is not None and _goes_on(present, content, start, end):
             return None
         if any(_goes_on(entry, content, start, end) for entry in hidden):
             return None
-        needed = f"{one.id} reads its tokens {start} to {end - 1} from block {number}"
-        if found is None:
+        needed = f"{request.id} reads its tokens {start} to {end - 1} from block {number}"
+        if present is None:
             return f"{needed}, which no request has written"
-        says = f"{needed}, which holds tokens {found.start} to {found.end - 1} of {found.owner}"
-        shared = common_prefix_len(content, found.content)
-        if _covers(found, start, end):
+        says = (
+            f"{needed}, which holds tokens {present.start} to {present.end - 1} of {present.owner}"
+        )
+        shared = common_prefix_len(content, present.content)
+        if _covers(present, start, end):
             return f"{says}: the two differ from token {shared} on"
         return says
 

@@ -15,10 +15,13 @@ def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
     """One of the requests that start finds fewer tokens than one that runs holds of it."""
-    for one in starting:
-        hit, shared = history.hit_now(step, one), must_find(one)
+    for request in starting:
+        hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
-            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
+            return (
+                f"{request.id} finds {hit} tokens in the cache; one that runs holds {shared} of "
+                "them"
+            )
     return None
 
 
@@ -27,9 +30,11 @@ def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str)
     if not history.requests.keys() >= {name, other}:
         return 0  # of a request that was never made nothing is known
     contents = []
-    for one in (history.requests[name], history.requests[other]):
-        emitted = one.emitted + (step.emitted or {}).get(one.id, 0)
-        contents.append((*one.content, (f"out:{one.id}", emitted)) if emitted else one.content)
+    for request in (history.requests[name], history.requests[other]):
+        emitted = request.emitted + (step.emitted or {}).get(request.id, 0)
+        contents.append(
+            (*request.content, (f"out:{request.id}", emitted)) if emitted else request.content
+        )
     return common_prefix_len(*contents)
 
 
@@ -47,10 +52,10 @@ def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
 
 
-def blocks_before(history: RunHistory[Any], one: RequestHistory) -> int:
+def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
     """Blocks that an unfinished request held before the step."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
-    return len(shown.get(one.id, ()))
+    return len(shown.get(request.id, ()))
 
 
 @once
@@ -72,16 +77,16 @@ def free_when_decided(history: RunHistory[Any]) -> int | None:
 
 def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int:
     """Blocks that only these requests held before the step."""
-    leaving = {one.id for one in gone}
+    leaving = {request.id for request in gone}
     before = tables_before(history)
     kept = {block for name, table in before.items() if name not in leaving for block in table}
     return len(held_before(history) - kept)
 
 
-def taken_by(history: RunHistory[Any], step: Step, one: RequestHistory, block_size: int) -> int:
+def taken_by(history: RunHistory[Any], step: Step, request: RequestHistory, block_size: int) -> int:
     """Blocks that a request that ran before took for what it computes in the step."""
-    covered = one.computed + step.scheduled.get(one.id, 0)
-    if one.id in step.scheduled:
+    covered = request.computed + step.scheduled.get(request.id, 0)
+    if request.id in step.scheduled:
         covered = history.features.slots(history.config, covered)
     after = -(-covered // block_size)
-    return max(after - blocks_before(history, one), 0)
+    return max(after - blocks_before(history, request), 0)

@@ -30,7 +30,7 @@ FOLLOW_NOTHING = ("ALL-", "GEN-")
 def predicates_of(system: str) -> Mapping[str, Predicate]:
     """By rule id, the predicates of a registered system, those of every system first, the user's
     own last."""
-    own = {name: one.predicate for name, one in OWN_RULES.items()}
+    own = {name: rule.predicate for name, rule in OWN_RULES.items()}
     return {**common.PREDICATES, **part(system, "predicates"), **own}
 
 
@@ -43,7 +43,7 @@ def explored(rule: Rule) -> bool:
 
 def ends_run(broken: Iterable[Broken]) -> bool:
     """Nothing can be judged after this: the target is gone, or model and target have parted."""
-    return any(one.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for one in broken)
+    return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for finding in broken)
 
 
 def observable(
@@ -60,14 +60,14 @@ def observable(
     these are left: the target neither crashes nor hangs.
     """
     hidden = followed_by(system, revision, config) - observes
-    left = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
+    exempt = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
     return [
         rule
         for rule in rules
         if rule.checked
         and applies(rule, revision)
         and observes.issuperset(rule.needs)
-        and not (hidden and not rule.id.startswith(left))
+        and not (hidden and not rule.id.startswith(exempt))
         and not (rule.id == NONE_LOST and "paused" in hidden)
         and not (rule.id in (*PROGRESS, HITS) and "parked" in hidden)
         and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)

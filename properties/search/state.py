@@ -154,5 +154,7 @@ class Search:
 
 def size(scenario: Scenario) -> tuple[int, int]:
     """The size of a scenario: requests, then tokens and steps before arrivals."""
-    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in scenario.requests)
+    tokens = sum(
+        request.prompt_len + request.max_tokens + request.arrival for request in scenario.requests
+    )
     return len(scenario.requests), tokens

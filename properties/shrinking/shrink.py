@@ -41,16 +41,19 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 def until(scenario: Scenario, step: int) -> Scenario:
     """The scenario without what would happen after a step."""
-    kept = [one for one in scenario.requests if one.arrival <= step]
+    kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
-        replace(one, abort_at=None, abort_inside=False) if (one.abort_at or 0) > step else one
-        for one in kept
+        replace(request, abort_at=None, abort_inside=False)
+        if (request.abort_at or 0) > step
+        else request
+        for request in kept
     ]
     return replace(scenario, requests=tuple(patient))
 
 
 def simpler(scenario: Scenario) -> Iterator[Scenario]:
     requests = scenario.requests
+    yield from _without_many(scenario)
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
             yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
@@ -61,7 +64,19 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, requests=(*requests[:index], plainer, *requests[index + 1 :]))
     earliest = min(request.arrival for request in requests)
     if earliest > 0:
-        yield replace(scenario, requests=tuple(_earlier(one, earliest) for one in requests))
+        yield replace(scenario, requests=tuple(_earlier(request, earliest) for request in requests))
+
+
+def _without_many(scenario: Scenario) -> Iterator[Scenario]:
+    """The scenario without a half of its requests, a quarter, and so on: of hundreds, requests that
+    left one at a time would use up every attempt."""
+    requests = scenario.requests
+    part = len(requests) // 2
+    while part > 1:
+        for start in reversed(range(0, len(requests), part)):
+            if kept := requests[:start] + requests[start + part :]:
+                yield replace(scenario, requests=kept)
+        part //= 2
 
 
 def simpler_requests(request: Request, block: int) -> Iterator[Request]:
@@ -101,12 +116,12 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
 def _fewer_encoder_inputs(request: Request) -> Iterator[Request]:
     for number in request.encoder_inputs:
         before, after = request.prompt[:number], request.prompt[number + 1 :]
-        left = tuple([n for n in request.encoder_inputs if n != number])
+        kept = tuple([n for n in request.encoder_inputs if n != number])
         if before or after:
-            moved = tuple([n - (n > number) for n in left])
+            moved = tuple([n - (n > number) for n in kept])
             yield replace(request, prompt=(*before, *after), encoder_inputs=moved)
         text = (request.id, request.prompt[number][1])
-        yield replace(request, prompt=(*before, text, *after), encoder_inputs=left)
+        yield replace(request, prompt=(*before, text, *after), encoder_inputs=kept)
 
 
 def _cut(request: Request, tokens: int) -> Request:
@@ -173,14 +188,14 @@ def needed_features(
                 if still_breaks(off) is False:
                     needed.append(_feature(key, value))
     requests = scenario.requests
-    shared = any(stream != one.id for one in requests for stream, _ in one.prompt)
-    early = any(one.tokens_to_emit < one.max_tokens for one in requests)
+    shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
+    early = any(request.tokens_to_emit < request.max_tokens for request in requests)
     occurs = {
-        "abort": any(one.abort_at is not None for one in requests),
+        "abort": any(request.abort_at is not None for request in requests),
         "end before max_tokens": early,
-        "shared prompt": shared and not any(one.encoder_inputs for one in requests),
-        "priority": any(one.priority for one in requests),
-        "failed load": any(one.load_fails_at is not None for one in requests),
+        "shared prompt": shared and not any(request.encoder_inputs for request in requests),
+        "priority": any(request.priority for request in requests),
+        "failed load": any(request.load_fails_at is not None for request in requests),
     }
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
@@ -195,8 +210,10 @@ def _feature(key: str, value: Any) -> str:
 def size(scenario: Scenario) -> tuple[int, int]:
     """Requests, then tokens and steps: which of two scenarios is the smaller one."""
     requests = scenario.requests
-    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in requests)
-    return len(requests), tokens + sum(one.tokens_to_emit + (one.abort_at or 0) for one in requests)
+    tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
+    return len(requests), tokens + sum(
+        request.tokens_to_emit + (request.abort_at or 0) for request in requests
+    )
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:

@@ -17,7 +17,7 @@ from schedproof.tools.house import ROOT, sources
 from schedproof.tools.long_trace import CONFIGS, make
 from schedproof.tools.mutation import proof_score, times
 from schedproof.tools.pages import table_in
-from schedproof.tools.proofs import ASKED, JOIN, LIMIT, PAGE, TOOL
+from schedproof.tools.proofs import ASKED, JOIN, LEMMAS, LIMIT, PAGE, TOOL
 
 # Programs that an attack starts.
 PARTS = {"tools/hostile/bad_target.py", "tools/hostile/installer.py", "tools/__main__.py"}
@@ -99,7 +99,8 @@ def test_where_most_are_not_found_no_steps_are_told():
 
 
 def rows(table):
-    for line in table_in(PAGE, f"{TOOL}: {table}").splitlines()[2:]:
+    page = LEMMAS if table == "lemmas" else PAGE
+    for line in table_in(page, f"{TOOL}: {table}").splitlines()[2:]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 
 

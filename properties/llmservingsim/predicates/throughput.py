@@ -42,15 +42,15 @@ def first_beside_another(history: VllmRun, step: Step) -> bool:
 
 def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
     """Requests whose prompt is computed in the step, and the tokens of it that count."""
-    found = []
+    counts = []
     for name, tokens in step.scheduled.items():
-        one = history.live.get(name)
-        if one is None or one.emitted or name in history.aborts_inside:
+        request = history.live.get(name)
+        if request is None or request.emitted or name in history.aborts_inside:
             continue
         # A request that emits has its whole prompt computed; one that finishes shows no hit.
-        counted = one.prompt - (one.computed - one.prefix_hit)
-        found.append((name, counted if name in (step.emitted or {}) else tokens))
-    return found
+        counted = request.prompt - (request.computed - request.prefix_hit)
+        counts.append((name, counted if name in (step.emitted or {}) else tokens))
+    return counts
 
 
 PREDICATES = {

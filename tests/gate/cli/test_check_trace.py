@@ -195,7 +195,7 @@ def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run):
     [
         ("generates one token too many", scenario()),
         ("an abort also loses the last waiting request", None),
-        ("decides as revision sound does", None),
+        ("decides like revision sound", None),
     ],
 )
 def test_a_trace_of_a_mutant_breaks_its_rule(does, run_of):
@@ -204,7 +204,7 @@ def test_a_trace_of_a_mutant_breaks_its_rule(does, run_of):
         run_of = scenario(
             *[request(name, 0, 12, abort_at=2 * (name == "a") or None) for name in "abc"]
         )
-    if does == "decides as revision sound does":
+    if does == "decides like revision sound":
         late = [request("a", 0, 12, 30), request("b", 3, 7, 2), request("c", 9, 20, 9)]
         run_of = scenario(*late, revision="2.1.2")
     assert run_of is not None
