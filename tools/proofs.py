@@ -79,8 +79,8 @@ ASKED = (
 def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple[str, Discharged]]:
     """Each lemma with the title of its group."""
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas):
-            yield group.title, one
+        for lemma in discharge(group.lemmas):
+            yield group.title, lemma
 
 
 def answer(rule: str, asked: Asked) -> str:
@@ -88,7 +88,7 @@ def answer(rule: str, asked: Asked) -> str:
     setting = asked.setting
     if rule == JOIN and asked.pausing:
         return "not asked"
-    failed = [one.name for _, one in proof(rule, setting) if one.status != "proven"]
+    failed = [lemma.name for _, lemma in proof(rule, setting) if lemma.status != "proven"]
     if not failed:
         if rule == LIMIT and setting.pauses:
             return "proven (by pausing, few requests)"

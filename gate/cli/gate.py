@@ -175,7 +175,7 @@ def command(
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[one.scenario for one in entries(corpus)] if corpus else (),
+        corpus=[entry.scenario for entry in entries(corpus)] if corpus else (),
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,

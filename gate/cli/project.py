@@ -105,7 +105,7 @@ def left_out(
         return ()
     catalogue = load(system)
     named = picked(catalogue, rule) if rule else {}
-    return [one for one in excluded(catalogue, exclude) if not named.get(one)]
+    return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
 
 
 def from_project(context: typer.Context, name: str) -> bool:

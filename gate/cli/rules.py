@@ -44,9 +44,9 @@ def show_rule(console: Console, rule: Rule) -> None:
     for change in rule.changes:
         lines.append(f"  {f'{change.since}:':<10} {change.says}")
         lines.append(f"             {change.source}; {change.change}")
-    for one in rule.divergences:
-        since = f" ({one.change})" * bool(one.change)
-        lines.append(f"  differs:   {one.releases}: {one.says}{since}")
+    for divergence in rule.divergences:
+        since = f" ({divergence.change})" * bool(divergence.change)
+        lines.append(f"  differs:   {divergence.releases}: {divergence.says}{since}")
     for line in lines:
         console.print(line, markup=False)
 

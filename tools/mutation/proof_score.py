@@ -88,7 +88,7 @@ def changes() -> Iterator[Change]:
             _, place, before, after = mutant.change
             name = f"{file}:{mutant.line} {place}: {before!r} -> {after!r}"
             yield from (Change(name, question, dict(mutant.texts)) for question in questions)
-    by_revision = {one[0].revision: one for one in (PAUSES, RELEASE, SOUND)}
+    by_revision = {revision[0].revision: revision for revision in (PAUSES, RELEASE, SOUND)}
     for fault in faults_of("spyre"):
         if fault.edits and not fault.target:
             for question in by_revision.get(fault.revision, ()):
@@ -141,9 +141,11 @@ def small_runs(question: Question) -> Iterator[tuple[int, list[int], Any]]:
         for second in kinds:
             model = model_of(question, max_batch_tkv=8)
             asked = [request(0, first), request(1, second)]
-            prompts |= {one.id: one.prompt_len for one in asked}
+            prompts |= {asked_for.id: asked_for.prompt_len for asked_for in asked}
             for move in moves(model, asked):
-                had = {one.id: one.generated for one in (*move.before.running, *_paused(move))}
+                had = {
+                    member.id: member.generated for member in (*move.before.running, *_paused(move))
+                }
                 yield 8, decoded(move.seen, prompts, had), shown(move.seen)
     for seed in range(1000):
         chance = random.Random(seed)
@@ -159,13 +161,13 @@ def small_runs(question: Question) -> Iterator[tuple[int, list[int], Any]]:
             asked.append(
                 request(number, (prompt, tokens, ends), chance.randint(0, 8), shared=caching)
             )
-        prompts |= {one.id: one.prompt_len for one in asked}
+        prompts |= {asked_for.id: asked_for.prompt_len for asked_for in asked}
         gone = {chance.randint(1, 12): chance.choice(asked).id} if chance.random() < 0.3 else {}
         state, generated = model.initial(), Counter[str]()
         for step in range(30):
-            for one in asked:
-                if one.arrival == step:
-                    state = model.arrive(state, one)
+            for asked_for in asked:
+                if asked_for.arrival == step:
+                    state = model.arrive(state, asked_for)
             inside = (gone[step],) if step in gone and seed % 2 else ()
             if step in gone and not inside:
                 state = model.abort(state, gone[step])
@@ -260,7 +262,7 @@ def digest_of_sources() -> str:
 def intact_digests(folder: Path) -> dict[Question, str]:
     """What the model without a change shows."""
     digests = {}
-    for question in {one for questions in FILES.values() for one in questions}:
+    for question in {asked for questions in FILES.values() for asked in questions}:
         out = folder / "intact.json"
         os.waitpid(start(Change("none", question, {}), "", out), 0)
         found = json.loads(out.read_text(encoding="utf-8"))
@@ -293,9 +295,11 @@ def table(found: dict[str, dict[str, str]]) -> Iterator[str]:
     """The figures, by what a change does."""
     yield "| a change | number | fails a lemma | fails none |"
     yield "|---|---|---|---|"
-    does = Counter(one["does"].partition(" (")[0] for one in found.values())
+    does = Counter(entry["does"].partition(" (")[0] for entry in found.values())
     for name in ("overruns", "the same", "differs", "crashes", "hangs"):
-        red = sum(bool(one["fails"]) for one in found.values() if one["does"].startswith(name))
+        red = sum(
+            bool(entry["fails"]) for entry in found.values() if entry["does"].startswith(name)
+        )
         yield f"| {name} | {does[name]} | {red} | {does[name] - red} |"
 
 
@@ -316,26 +320,30 @@ def main() -> int:
             entry = json.loads(line)
             if entry["sources"] == sources:
                 known[entry["change"]] = entry
-    every = [one for one in changes() if given.only in one.name]
+    every = [candidate for candidate in changes() if given.only in candidate.name]
     random.Random(given.seed).shuffle(every)
-    left = [one for one in every if key(one) not in known]
+    left = [candidate for candidate in every if key(candidate) not in known]
     with tempfile.TemporaryDirectory() as folder, given.ledger.open("a", encoding="utf-8") as book:
         intact = intact_digests(Path(folder)) if left else {}
         for change, found in judged_all(left, intact, given.jobs, ends, Path(folder)):
             entry = {"sources": sources, "change": key(change), **found}
             known[key(change)] = entry
             print(json.dumps(entry), file=book, flush=True)
-    chosen = {key(one): known[key(one)] for one in every if key(one) in known}
+    chosen = {
+        key(candidate): known[key(candidate)] for candidate in every if key(candidate) in known
+    }
     print(f"{len(chosen)} of {len(every)} changes")
     print("\n".join(table(chosen)))
     missed = [
-        name for name, one in chosen.items() if one["does"] == "overruns" and not one["fails"]
+        name
+        for name, result in chosen.items()
+        if result["does"] == "overruns" and not result["fails"]
     ]
     for name in missed:
         print(f"overruns, and every lemma is proven: {name}")
-    for name, one in chosen.items():
-        if one["does"] == "the same" and one["fails"]:
-            print(f"the same, and {one['fails']}: {name}")
+    for name, result in chosen.items():
+        if result["does"] == "the same" and result["fails"]:
+            print(f"the same, and {result['fails']}: {name}")
     return int(bool(missed))
 
 
