@@ -145,8 +145,8 @@ def check_requests(requests: tuple[Request, ...]) -> None:
 
 
 def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
-    """A segment is an encoder input wherever its name comes up, and always as long: what is kept of
-    it is found by its name."""
+    """Every segment of an encoder input's name must be an encoder input of the same length, since
+    outputs are cached by name."""
     lengths: dict[str, tuple[int, str]] = {}
     for index, request in enumerate(requests):
         path = f"$.requests[{index}].encoder_inputs"

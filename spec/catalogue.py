@@ -104,7 +104,7 @@ class Divergence:
 
 
 def _release(version: str) -> Version | None:
-    """A release number, to compare; None for other words, and for a build that is no release."""
+    """Parse a release number to compare it; return None for other words and for builds."""
     try:
         release = Version(version)
     except InvalidVersion:
@@ -305,7 +305,7 @@ _known: dict[str, tuple[Readable, tuple[Rule, ...]]] = {}
 
 
 def _rules_of(file: Readable, name: str) -> tuple[Rule, ...]:
-    """The rules in a catalogue file. It is read once; a new file of the same name replaces it."""
+    """Read the rules of a catalogue file, once per file; a new file of the same name is read again."""
     known = _known.get(name)
     if known is None or known[0] is not file:
         known = _known[name] = file, read(file.read_text("utf-8"), name)

@@ -75,7 +75,8 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _same(grave: Sequence[Differing]) -> str:
-    """What two steps have in common that differ in the same way.
+    """Name what two differences have in common. If another request is scheduled, or with more
+    tokens, then queues, kind and emitted tokens differ only as a consequence.
 
     Where another request is scheduled, or with more tokens, the queues, the kind of the step and
     the tokens that come out follow from that.

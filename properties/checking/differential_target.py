@@ -205,8 +205,8 @@ class DifferentialTarget:
         return first
 
     def _note(self, difference: Difference) -> bool:
-        """Whether the difference is the gravest of the run so far; what follows from another one
-        and is no graver is none of its own."""
+        """Return whether this difference is the gravest of the run so far. A difference that
+        follows from an earlier one, and is no graver, does not count."""
         if difference.kind not in HARMLESS:
             self._together = False
         worst = self.difference
@@ -236,10 +236,11 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Both replies, the second only while both are driven. A crash of one is a difference.
+        """Return both replies; the second only while both targets run. A crash of one is a
+        difference.
 
         Raises:
-            TargetFault: the first one crashes or hangs.
+            TargetFault: the first target crashes or hangs.
         """
         first, fault = self._answer(op, self.sides[0], call)
         second, other = self._answer(op, self.sides[1], call) if self._together else (None, None)
@@ -277,7 +278,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """What is worth counting in a run: events as they begin, not the steps that they last."""
+    """Count events as they begin, not the steps that they last."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()

@@ -95,7 +95,9 @@ def differences(seen: Step, model: Step) -> list[str]:
 
 
 def _unequal(seen: Step, other: Step) -> list[str]:
-    """The fields that are not equal as they stand, which in nearly every step are none or few.
+    """Return the fields that are not equal literally, which is rarely any. They include all that
+    may differ and still mean the same: the order of the scheduled requests, a tkv of steps of
+    different kinds, and block names.
 
     All that may differ although it is equal is among them: the order in which requests are
     scheduled, a tkv of steps of different kinds, and the field that gives the blocks their names.

@@ -281,7 +281,8 @@ class RunHistory(Generic[R]):
         return max(account.max_computed, account.computed + tokens)
 
     def _hit(self, step: Step, account: R) -> int:
-        """The hit of a request in this step; where it is not shown, a bound."""
+        """Return the hit of a request in this step, or a lower bound if the target does not show
+        it."""
         shown = self.hit_now(step, account)
         if shown is not None:
             return shown
