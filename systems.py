@@ -1,4 +1,4 @@
-"""The systems that schedproof brings along. A part is imported when it is first used."""
+"""The built-in systems. A part is imported when it is first used."""
 
 from collections.abc import Mapping
 from importlib import resources

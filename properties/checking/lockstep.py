@@ -1,4 +1,4 @@
-"""Lockstep: the same decisions, step by step, as the model of the same release."""
+"""Lockstep: the target decides as the model of the same release, step by step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
 
 
 def differences(seen: Step, model: Step) -> list[str]:
-    """The fields, shown by both, in which a target's step differs from its model's."""
+    """Return the fields, shown by both, in which a target's step differs from its model's."""
     return [
         f"{field.field}: target {field.first_shown}, model {field.second_shown}"
         for field in differing(seen, model)

@@ -1,4 +1,4 @@
-"""What each block of the cache holds, as far as a client can see it being written.
+"""What each block of the cache holds, as far as a client can see the writes.
 
 A target shows the blocks of a request after each step, and how many tokens it computed. So the
 tokens of that step stand in the last of these blocks. A request reads all its blocks in every step
@@ -31,10 +31,10 @@ class Observed(Protocol):
     live: dict[str, Any]
 
     def hit_now(self, step: Step, account: Any) -> int | None:
-        """Return the tokens that a request finds in the prefix cache; None: not known."""
+        """Return the tokens that a request finds in the prefix cache; None if unknown."""
 
     def reached(self, step: Step, account: Any) -> int:
-        """Return the tokens of a request that were ever computed, at most."""
+        """Return an upper bound of the request's tokens ever computed."""
 
 
 class Entry(NamedTuple):
@@ -47,8 +47,9 @@ class Entry(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The tokens that a request computes in a step, drafts that are wrong left out, and its blocks:
-    those shown after the step, or before it if it leaves in the step. `content` has them all."""
+    """The tokens that a request computes in a step, without wrong drafts, and its blocks: those
+    shown after the step, or before it if the request leaves in the step. `content` has all its
+    tokens."""
 
     request: RequestHistory
     content: tuple[Segment, ...]
@@ -77,7 +78,7 @@ class Changes(NamedTuple):
 
 @dataclass
 class ShadowCache:
-    """The content of every block that was seen to be written.
+    """The content of every block whose writes were seen.
 
     Attributes:
         holds: by block number; first the block that was written, or found whole, longest ago.
@@ -102,11 +103,11 @@ class ShadowCache:
     _places: Counter[str] = field(default_factory=Counter)
 
     def knows(self, request: str) -> bool:
-        """A block may still hold tokens that this request wrote."""
+        """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places
 
     def changes(self, history: Observed, step: Step) -> Changes:
-        """What the step writes, and whether every reader finds its tokens; nothing is booked."""
+        """Return what the step writes, and whether every reader finds its tokens. Book nothing."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
