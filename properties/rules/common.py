@@ -98,10 +98,10 @@ def _other_phase(
         emitted = request.emitted + (request.tokens_in_flight or step.emitted.get(request.id, 0))
         named = request.id in step.prefilling
         if named and emitted > request.regenerated:
-            return f"{request.id} goes on to generate, and is named as prefilling"
+            return f"{request.id} already generates, but is listed as prefilling"
         comes = depth > 1 and tokens >= request.num_tokens  # it is on its way
         if not named and tokens and not emitted and not comes:
-            return f"{request.id} has emitted no token yet, and is not named as prefilling"
+            return f"{request.id} has emitted no token yet, but is not listed as prefilling"
     return None
 
 

@@ -29,7 +29,7 @@ def phases_mixed(history: RunHistory, step: Step) -> str | None:
     if new and old:
         return f"{names(new)} prefilled and {names(old)} decoded in one step"
     if step.kind == "mixed":
-        return "the step calls itself mixed"
+        return "the kind of the step is mixed"
     return None
 
 

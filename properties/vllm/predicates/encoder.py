@@ -81,7 +81,7 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
             )
         not_known = request.id in step.scheduled and behind(history, step, request) is None
         if (request.id, found) not in needed and not not_known:
-            return f"encoder input {found.name} is computed, and {request.id} does not come to it"
+            return f"encoder input {found.name} is computed, but {request.id} does not reach it"
         seen.add(found.name)
         kept += found.tokens
     return None

@@ -110,7 +110,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
             if request.id in step.scheduled:
                 coming = (
                     f"{request.emitted} of {request.max_tokens} tokens, "
-                    f"{request.tokens_in_flight} on their way"
+                    f"{request.tokens_in_flight} in flight"
                 )
                 return f"{request.id} is scheduled with {coming}"
             passed = request
@@ -119,7 +119,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
         elif input_missing(history, step, request, request.computed):
             continue  # it stops there, and the round goes on (V1-R33)
         elif passed and request.id not in step.scheduled and left > 0 and not step.preempted:
-            return f"{request.id}, behind {passed.id}, which has nothing to compute, has no turn"
+            return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
     return None
 
 
@@ -134,7 +134,7 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
     (V1-R10)."""
     for request in admitted(history, step):
         if in_flight.computed_still(history, request):
-            return f"{request.id} is admitted again while a step that computes it is on its way"
+            return f"{request.id} is admitted again while a step in flight still computes it"
     return None
 
 
@@ -150,7 +150,7 @@ def out_of_turn(history: VllmRun, step: Step) -> str | None:
     for name, place in (step.emitted_at or {}).items():
         request = history.live.get(name)
         if request is not None and place != request.emitted:
-            return f"{name} emits token {place} of its output when {request.emitted} have come"
+            return f"{name} emits token {place} of its output after {request.emitted} arrived"
     for name, tokens in (step.emitted or {}).items():
         if tokens and step.emitted_at is not None and name not in step.emitted_at:
             return f"{name} emits {tokens} tokens, and emitted_at does not say which"

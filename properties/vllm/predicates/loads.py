@@ -140,7 +140,7 @@ def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
             end = (its.index(block) + 1) * history.config["block_size"]
             if in_common(request, writer) < end:
                 return (
-                    f"{name} begins to load into block {block}, which a decision on its way writes "
+                    f"{name} begins to load into block {block}, which a step in flight writes "
                     f"for {writer.id}"
                 )
     return None

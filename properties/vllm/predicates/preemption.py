@@ -144,7 +144,9 @@ def stops_running(history: VllmRun, step: Step) -> str | None:
     for request in kept(history, step):
         ended = request.id in (step.finished or {}) or request.id in history.aborts_inside
         if not ended and request.id not in running:
-            return f"{request.id} was running, did not end, was not preempted, and runs no more"
+            return (
+                f"{request.id} was running, did not end and was not preempted, but no longer runs"
+            )
     return None
 
 
