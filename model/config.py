@@ -30,7 +30,7 @@ def convert(values: Mapping[str, Any], kind: type[Config]) -> Config:
             path = f"$.config.{ascii(unknown[0])[1:-1]}"
             problem = f"unknown key; valid: {', '.join(kind.__struct_fields__)}"
         else:
-            said, _, place = str(error).rpartition(" - at `$.")
+            message, _, place = str(error).rpartition(" - at `$.")
             key = place.removesuffix("`")
-            path, problem = f"$.config.{key}", f"{values.get(key)!r:.60}: {said}"
+            path, problem = f"$.config.{key}", f"{values.get(key)!r:.60}: {message}"
         raise InputError(path, problem) from None

@@ -52,7 +52,7 @@ def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member
 def completing(state: Any, completes: bool) -> Any:
     """The state of a scheduler in whose next step the oldest decision on its way completes, or
     none does."""
-    return state._replace(told=completes)
+    return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:

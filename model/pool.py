@@ -76,8 +76,8 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
     """The pool when `blocks`, found by their content, are in use (again)."""
-    found = set(blocks)
-    tail = tuple(entry for entry in pool.tail if entry[0] not in found)
+    reused = set(blocks)
+    tail = tuple(entry for entry in pool.tail if entry[0] not in reused)
     return pool._replace(tail=tail)
 
 
@@ -113,9 +113,9 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], content: Content, block: int
 ) -> dict[Content, tuple[int, ...]]:
-    left = dict(cached)
-    holders = tuple(other for other in left.pop(content, ()) if other != block)
-    return {**left, content: holders} if holders else left
+    kept = dict(cached)
+    holders = tuple(other for other in kept.pop(content, ()) if other != block)
+    return {**kept, content: holders} if holders else kept
 
 
 def prefix(content: Content, tokens: int) -> Content:
@@ -138,10 +138,10 @@ def cached_blocks(pool: Pool, content: Content, tokens: int, block_size: int) ->
 
     The last token is never taken from the cache: it must be computed to give the next one.
     """
-    found: list[int] = []
+    hit: list[int] = []
     for number in range(1, (tokens - 1) // block_size + 1):
         holders = pool.cached.get(prefix(content, number * block_size))
         if not holders:
             break
-        found.append(holders[0])
-    return tuple(found)
+        hit.append(holders[0])
+    return tuple(hit)

@@ -74,13 +74,13 @@ def read_started(reply: Any) -> Started:
     return Started(name, version, shown, defaults, choices, _start_up(reply.get(START_UP)))
 
 
-def _start_up(said: Any) -> StartUp | None:
-    if said is None:
+def _start_up(reply: Any) -> StartUp | None:
+    if reply is None:
         return None
     try:
-        return msgspec.convert(said, StartUp)
+        return msgspec.convert(reply, StartUp)
     except msgspec.ValidationError as error:
-        raise AdapterFault("start", f"{START_UP} is {_text(said)}: {error}", "") from None
+        raise AdapterFault("start", f"{START_UP} is {_text(reply)}: {error}", "") from None
 
 
 def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:

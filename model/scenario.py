@@ -74,7 +74,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def for_target(self) -> dict[str, Any]:
         """The request as the target protocol's `add` sends it."""
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "id": self.id,
             "prompt": [list(segment) for segment in self.prompt],
             "max_tokens": self.max_tokens,
@@ -82,15 +82,15 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             "priority": self.priority,
         }
         if self.accepted:  # a target that knows nothing of speculation is not asked
-            asked["accepted"] = list(self.accepted)
+            options["accepted"] = list(self.accepted)
         if self.external_tokens:  # nor one that knows nothing of connectors
-            asked |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
+            options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
-            asked["encoder_inputs"] = list(self.encoder_inputs)
+            options["encoder_inputs"] = list(self.encoder_inputs)
         for key, nothing in TO_CONNECTOR.items():
             if getattr(self, key) != nothing:
-                asked[key] = getattr(self, key)
-        return asked
+                options[key] = getattr(self, key)
+        return options
 
     def without_connector(self) -> "Request":
         return msgspec.structs.replace(self, **TO_CONNECTOR)

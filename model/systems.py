@@ -84,8 +84,8 @@ class Reference(NamedTuple):
 
 def reference(system: str) -> Reference:
     """The reference models of a registered system."""
-    found: Reference = part(system, "model")
-    return found
+    model: Reference = part(system, "model")
+    return model
 
 
 def revisions_of(system: str) -> tuple[str, ...]:

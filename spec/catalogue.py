@@ -106,11 +106,11 @@ class Divergence:
 def _release(version: str) -> Version | None:
     """A release number, to compare; None for other words, and for a build that is no release."""
     try:
-        found = Version(version)
+        release = Version(version)
     except InvalidVersion:
         return None
-    published = version[:1].isdecimal() and not found.is_devrelease and found.local is None
-    return found if published else None
+    published = version[:1].isdecimal() and not release.is_devrelease and release.local is None
+    return release if published else None
 
 
 @dataclass(frozen=True)
@@ -283,16 +283,16 @@ def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
 
     Raises `CatalogueError` for an unknown id, and for a pattern that matches nothing.
     """
-    found: dict[str, bool] = {}
+    options: dict[str, bool] = {}
     for word in words:
         if "*" not in word and "?" not in word:
-            found[select(rules, [word])[0].id] = True
+            options[select(rules, [word])[0].id] = True
             continue
         matches = [rule.id for rule in rules if rule.checked and fnmatchcase(rule.id, word)]
         if not matches:
             raise CatalogueError(f"no rule matches {word!r}; `schedproof rules` lists the rules")
-        found = {**dict.fromkeys(matches, False), **found}
-    return found
+        options = {**dict.fromkeys(matches, False), **options}
+    return options
 
 
 @cache

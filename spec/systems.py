@@ -151,5 +151,5 @@ def part(system: str, name: str) -> Any:
 @cache
 def _imported(place: str) -> Any:
     module, colon, attribute = place.partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if colon else found
+    imported = import_module(module)
+    return getattr(imported, attribute) if colon else imported

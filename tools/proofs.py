@@ -1,7 +1,8 @@
 """What is proven of the volumetric check, for each release and configuration, lemma by lemma?
 
-Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, five minutes of
-one core. Where a lemma fails, the table has the run that `schedproof search` finds, replayed on the model:
+Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, five minutes
+of one core. If a lemma fails, the table has the run that `schedproof search` finds, replayed on the
+model:
 
     make tool NAME=proofs OPTIONS=--write
 """

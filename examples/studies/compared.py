@@ -62,17 +62,17 @@ def servers(memory: int, slots: int, budget: int, longest: int) -> tuple[Server,
     """
     budgeted = {"max_num_seqs": slots, "max_num_batched_tokens": budget}
     whole = {"max_num_seqs": slots, "max_model_len": -(-longest // 64) * 64}
-    asked = [
+    requested = [
         ("spyre", "sound", {"num_blocks": memory // 64, "prefix_caching": True, **whole}),
         ("vllm", "documented", {"num_blocks": memory // 16, "max_model_len": longest, **budgeted}),
     ]
     for revision in ("documented", "0.2.0"):
-        asked.append(("nano_vllm", revision, {"num_blocks": memory // 256, **budgeted}))
+        requested.append(("nano_vllm", revision, {"num_blocks": memory // 256, **budgeted}))
     for revision in ("documented", "head"):
-        asked.append(("llmservingsim", revision, {"num_blocks": memory // 16, **budgeted}))
+        requested.append(("llmservingsim", revision, {"num_blocks": memory // 16, **budgeted}))
     return tuple(
         Server(system, revision, full_config(system, revision, config))
-        for system, revision, config in asked
+        for system, revision, config in requested
     )
 
 

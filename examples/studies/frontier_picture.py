@@ -14,20 +14,20 @@ LABELS = {"budget": "top right", "threshold": "bottom left"}
 TICKS = {"type": "log", "dtick": "D2", "tickformat": ","}
 
 
-def picture(path: Path, load: Load, cost: StepCost, found: list[Priced]) -> bytes:
+def picture(path: Path, load: Load, cost: StepCost, points: list[Priced]) -> bytes:
     """The file: an .html page that needs no network, or an .svg.
 
     Raises:
         InputError: Kaleido cannot draw, for want of a browser.
     """
-    return drawn_as(path, figure(load, cost, found), "frontier", HEIGHT)
+    return drawn_as(path, figure(load, cost, points), "frontier", HEIGHT)
 
 
-def figure(load: Load, cost: StepCost, found: list[Priced]) -> Any:
+def figure(load: Load, cost: StepCost, points: list[Priced]) -> Any:
     """TTFT against the longest gap of a decode, both logarithmic; each point has its setting."""
     import plotly.graph_objects as plotly
 
-    kept = [point for point in found if not point.dominated]
+    kept = [point for point in points if not point.dominated]
     drawn = plotly.Figure()
     drawn.add_scatter(
         x=[point.itl for point in kept],
@@ -38,7 +38,7 @@ def figure(load: Load, cost: StepCost, found: list[Priced]) -> Any:
         hoverinfo="skip",
     )
     for knob in KNOBS:
-        own = [point for point in found if point.point.knob == knob]
+        own = [point for point in points if point.point.knob == knob]
         drawn.add_scatter(
             x=[point.itl for point in own],
             y=[point.ttft for point in own],

@@ -25,7 +25,7 @@ class Workload(NamedTuple):
     requests: tuple[Request, ...]
 
 
-def workload(name: str, about: str, asked: Iterable[AskedRequest]) -> Workload:
+def workload(name: str, about: str, requested: Iterable[AskedRequest]) -> Workload:
     """The workload of these requests, numbered from 0; no priority belongs to a kind of them."""
     requests = tuple(
         Request(
@@ -35,7 +35,7 @@ def workload(name: str, about: str, asked: Iterable[AskedRequest]) -> Workload:
             max_tokens=max_tokens,
             priority=number % PRIORITIES,
         )
-        for number, (arrival, prompt, max_tokens) in enumerate(asked)
+        for number, (arrival, prompt, max_tokens) in enumerate(requested)
     )
     return Workload(name, about, requests)
 

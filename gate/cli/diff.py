@@ -11,7 +11,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.recording import Recorded
 from ..compare.baseline import read_baseline
 from ..compare.baseline_runs import Recording, record, replay_baseline
@@ -221,7 +221,7 @@ def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
     with begun.opened(spec) as now:
         started = Started(header.target.name, header.target.version, frozenset())
         then = Side(Recorded(()), header.system, header.revision, started=started)
-        pair = Pair(then, Side(now.target, *setting.sides[0], stderr=now.stderr))
+        pair = DifferentialTarget(then, Side(now.target, *setting.sides[0], stderr=now.stderr))
         options = _options(begun, recorded, spec, both)
         reporter = DiffReporter(begun.console)
         gate = GateContext(options, pair, reporter, now.stderr, base=Base(pair, ()))

@@ -13,7 +13,7 @@ from ...model.faults import ConfigRefused
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
@@ -183,7 +183,7 @@ def _beside(
                 opened(spec, step_limit=limits[0], memory_limit=limits[1], offline=offline)
             )
             sides.append(Side(there.target, system, revision, there.stderr))
-        pair = Pair(*sides)
+        pair = DifferentialTarget(*sides)
         outcome = replay(pair, scenario, ())
         found = pair.difference
         if found is None:

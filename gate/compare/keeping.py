@@ -10,7 +10,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Request, Scenario
 from ...properties.checking.difference import HANG, Difference
-from ...properties.checking.differential_target import RANKS, Both, Pair
+from ...properties.checking.differential_target import RANKS, DifferentialTarget, StepPair
 from ...properties.checking.replay import replay
 from ...properties.checking.translation import translated
 from ...properties.search.state import size
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
     noted: Noted
     difference: Difference
     path: str
-    recent: Sequence[Both] = ()
+    recent: Sequence[StepPair] = ()
     earlier: Difference | None = None
     seen: int = 1
     shrunk_in: float = 0.0
@@ -123,7 +123,9 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
     return Kept(smallest, shown, "", recent, earlier, shrunk_in=time.monotonic() - began)
 
 
-def differs(pair: Pair, scenario: Scenario, shape: str, last_step: int) -> Difference | None:
+def differs(
+    pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
+) -> Difference | None:
     """The difference of this shape that a scenario shows up to a step; None where there is none, or
     a target refuses it."""
     try:

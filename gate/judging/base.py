@@ -14,7 +14,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...properties.checking.difference import CRASH, HANG, Difference
-from ...properties.checking.differential_target import Coverage, Pair
+from ...properties.checking.differential_target import Coverage, DifferentialTarget
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
@@ -90,7 +90,7 @@ def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
 class Base:
     """The base of a change, beside it in a pair."""
 
-    def __init__(self, pair: Pair, rules: Sequence[Rule]) -> None:
+    def __init__(self, pair: DifferentialTarget, rules: Sequence[Rule]) -> None:
         self.pair = pair
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import (
@@ -247,7 +247,7 @@ class GateContext:
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """The model of the release that the target reports to be, whatever it is held to."""
     decides_as = SYSTEMS[system].decides_as
-    if type(target) in (ModelTarget, Pair) or version not in decides_as:
+    if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
     revision = decides_as[version]
 
@@ -301,6 +301,6 @@ def opened_gate(
             Side(one.target, *terms, stderr=one.stderr)
             for one, terms in zip(there, options.base.terms, strict=True)
         ]
-        pair = Pair(*sides)
+        pair = DifferentialTarget(*sides)
         base = Base(pair, options.rules)
         yield OpenedGate(pair, lambda: "".join(one.stderr() for one in there), base)

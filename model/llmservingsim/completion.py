@@ -54,13 +54,13 @@ def add_done(
     batch = next((flight for flight in state.inflight if flight.number == number), None)
     if batch is None:
         return state, Done()
-    there = {sequence.id: sequence for sequence in state.running + state.waiting}
+    sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
     computed: dict[str, Sequence] = {}
     emitted, finished, prompt = [], [], 0
     for name, tokens in batch.scheduled:
         # A request that has finished, or was aborted, since the batch was built is in neither
         # queue.
-        sequence = there.get(name)
+        sequence = sequences.get(name)
         if sequence is None:
             continue
         if not revision.counts_early:

@@ -38,10 +38,10 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
     not known before.
     """
     away = {name for batch in state.inflight for name, _ in batch.scheduled}
-    there = [sequence for sequence in (*state.running, *state.waiting) if sequence.id not in away]
+    present = [sequence for sequence in (*state.running, *state.waiting) if sequence.id not in away]
     if config.prioritize_prefill:
-        return sorted(there, key=lambda sequence: (sequence.generated > 0, sequence.arrival))
-    return sorted(there, key=lambda sequence: sequence.arrival)
+        return sorted(present, key=lambda sequence: (sequence.generated > 0, sequence.arrival))
+    return sorted(present, key=lambda sequence: sequence.arrival)
 
 
 def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:

@@ -72,7 +72,9 @@ def hold(
 def free(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]
 ) -> Pool:
-    """The pool without what `one` holds: its last block goes first, shared ones stay, and none is
-    lost (ALL-R09)."""
+    """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
+
+    Blocks that `others` hold stay.
+    """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     return give_back(pool, allocator.freed(sequence, held, config.block_size), nameless_first=False)

@@ -45,10 +45,10 @@ def step(
     done = Done()
     finished = dict.fromkeys(state.aborted, "aborted")
     if batch is not None:
-        asked = {sequence.id: sequence for sequence in state.running}
+        running = {sequence.id: sequence for sequence in state.running}
         state, done = add_done(revision, config, state, batch.number)
         for name in done.finished:
-            early = asked[name].output_len < asked[name].max_tokens
+            early = running[name].output_len < running[name].max_tokens
             finished[name] = "eos" if early else "length"
     state = state._replace(aborted=())
     seen = observe(config, state, decision, revision.promises)

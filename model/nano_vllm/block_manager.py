@@ -66,8 +66,10 @@ def hash_blocks(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Seq
 def deallocate(
     pool: Pool, sequence: Sequence, others: tuple[Sequence, ...], block_size: int
 ) -> Pool:
-    """The pool without what `one` holds, its last block first; shared blocks stay, and none is lost
-    (ALL-R09)."""
+    """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
+
+    Blocks that `others` hold stay.
+    """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     return give_back(pool, allocator.freed(sequence, held, block_size), nameless_first=False)
 

@@ -26,14 +26,14 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
 
     Neither the deck nor the release knows aborts: it leaves as one that has finished does.
     """
-    found = find(state.waiting + state.running, request_id)
-    if found is None:
+    sequence = find(state.waiting + state.running, request_id)
+    if sequence is None:
         return state
     others = state.waiting + state.running
     return state._replace(
         waiting=without(state.waiting, request_id),
         running=without(state.running, request_id),
-        pool=block_manager.deallocate(state.pool, found, others, config.block_size),
+        pool=block_manager.deallocate(state.pool, sequence, others, config.block_size),
         aborted=(*state.aborted, request_id),
     )
 
@@ -61,13 +61,13 @@ def postprocess(
     with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
-    there = {sequence.id: sequence for sequence in state.running + state.waiting}
+    sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
     computed: dict[str, Sequence] = {}
     leaving, pool = [], state.pool
     for request_id, tokens in plan.scheduled.items():
-        if request_id not in there:
+        if request_id not in sequences:
             continue
-        sequence = there[request_id]
+        sequence = sequences[request_id]
         sequence = sequence._replace(computed=sequence.computed + tokens)
         sequence, pool = block_manager.hash_blocks(config, pool, sequence)
         if caught_up(sequence):

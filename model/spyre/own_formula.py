@@ -87,8 +87,8 @@ def read_term(name: str) -> Term:
         raise InputError("formula", f"{path}: {_words(path, error)}") from None
     function = names.get(word)
     if not inspect.isfunction(function):
-        there = [key for key, what in names.items() if inspect.isfunction(what)]
-        has = f"it has {', '.join(there)}" if there else "it has none"
+        functions = [key for key, what in names.items() if inspect.isfunction(what)]
+        has = f"it has {', '.join(functions)}" if functions else "it has none"
         raise InputError("formula", f"{path}: no function {word!r}, {has}; {VALID}")
     term = _checked(path, word, function)
     for trial in TRIALS:

@@ -147,12 +147,12 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.
     """
-    asked = {
+    given = {
         key: value
         for key, value in values.items()
         if value is not UNSET and not _says_nothing(key, value)
     }
-    config = convert(asked, VllmConfig)
+    config = convert(given, VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InputError(
             "$.config.max_num_batched_tokens",

@@ -55,33 +55,33 @@ def fit(
     """How many of the `tokens` behind the first `start` a request may compute: none of an input
     without its output (V1-R29), which is kept, or computed as a whole within budget and room
     (V1-R30, V1-R31, V1-R32)."""
-    found = Fit(tokens, sequence, plan)
+    result = Fit(tokens, sequence, plan)
     kept = needed(holders)
     for place, (segment, begins, _) in enumerate(sequence.inputs):
         if begins >= start + tokens:
             break
         if begins + segment[1] <= start:
             continue
-        new = _segments(sequence, found.inputs)
+        new = _segments(sequence, result.inputs)
         if segment in new:
-            found = found._replace(twice=(*found.twice, place))
-        elif segment in found.plan.outputs:
-            if place not in found.sequence.needs:
-                needs = (*found.sequence.needs, place)
-                found = found._replace(sequence=found.sequence._replace(needs=needs))
+            result = result._replace(twice=(*result.twice, place))
+        elif segment in result.plan.outputs:
+            if place not in result.sequence.needs:
+                needs = (*result.sequence.needs, place)
+                result = result._replace(sequence=result.sequence._replace(needs=needs))
         else:
-            space = room(config, found, kept | {segment})
+            space = room(config, result, kept | {segment})
             if segment[1] > plan.budget - size(new) or space is None:
-                return found._replace(tokens=max(begins - start, 0))  # V1-R33
-            found = found._replace(plan=space, inputs=(*found.inputs, place))
-    return found
+                return result._replace(tokens=max(begins - start, 0))  # V1-R33
+            result = result._replace(plan=space, inputs=(*result.inputs, place))
+    return result
 
 
-def room(config: VllmConfig, found: Fit, kept: set[Segment]) -> EncoderPlan | None:
+def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
     """The plan with room for what is `kept` and what the request needs; outputs that no request
     needs are dropped for it (V1-R34), the one first that has not been used for longest."""
-    sequence, outputs = found.sequence, found.plan.outputs
-    kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *found.inputs)}
+    sequence, outputs = so_far.sequence, so_far.plan.outputs
+    kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
     too_much = size({*outputs, *kept}) - config.encoder_room
     dropped: list[Segment] = []
     for segment in outputs:
@@ -92,21 +92,23 @@ def room(config: VllmConfig, found: Fit, kept: set[Segment]) -> EncoderPlan | No
             too_much -= segment[1]
     if too_much > 0:
         return None
-    return found.plan._replace(
+    return so_far.plan._replace(
         outputs=tuple([segment for segment in outputs if segment not in dropped]),
-        dropped=(*found.plan.dropped, *dropped),
+        dropped=(*so_far.plan.dropped, *dropped),
     )
 
 
-def scheduled(found: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
+def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
     """The request when it is scheduled, and the plan in which its inputs are computed."""
-    if not found.inputs:
+    if not encoded.inputs:
         return sequence, plan
-    new = [sequence.inputs[place].segment for place in found.inputs]
-    return sequence._replace(needs=(*sequence.needs, *found.inputs, *found.twice)), plan._replace(
+    new = [sequence.inputs[place].segment for place in encoded.inputs]
+    return sequence._replace(
+        needs=(*sequence.needs, *encoded.inputs, *encoded.twice)
+    ), plan._replace(
         budget=plan.budget - size(new),
         outputs=(*plan.outputs, *new),
-        computes={**plan.computes, sequence.id: _also(plan, sequence, found.inputs)},
+        computes={**plan.computes, sequence.id: _also(plan, sequence, encoded.inputs)},
     )
 
 
@@ -126,8 +128,8 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
     """The plan when a request is preempted. An input that was to be computed for it in this step is
     computed for another request that needs its output, or else taken out of the plan."""
     others = [other for other in others if other.id != sequence.id]
-    left = {name: places for name, places in plan.computes.items() if name != sequence.id}
-    plan, taken = plan._replace(computes=left), plan.computes.get(sequence.id, ())
+    computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
+    plan, taken = plan._replace(computes=computing), plan.computes.get(sequence.id, ())
     for place in taken:
         segment = sequence.inputs[place].segment
         heir = next((other for other in others if segment in _segments(other, other.needs)), None)
@@ -150,8 +152,10 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
         return state
     reached = sequence.computed - (sequence.promised if config.decides_ahead else 0)
     past = [place for place in sequence.needs if _end(sequence.inputs[place]) <= reached]
-    left = sequence._replace(needs=tuple([place for place in sequence.needs if place not in past]))
-    running = tuple([left if other is sequence else other for other in state.running])
+    trimmed = sequence._replace(
+        needs=tuple([place for place in sequence.needs if place not in past])
+    )
+    running = tuple([trimmed if other is sequence else other for other in state.running])
     outputs = _unused(state.outputs, sequence, past, needed(running))
     return state._replace(running=running, outputs=outputs)
 

@@ -39,8 +39,8 @@ def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
     """The worker reports: it is waited for, or it is fast and reports early. Where a record says
     whether it reports, that counts."""
-    if state.told is not None:
-        return state.told
+    if state.completes_next is not None:
+        return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
@@ -57,8 +57,8 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
     """The oldest decision, if one completes."""
     reports = completes(config, state, decided)
     state = counted(config, state, decided)
-    if state.told is not None:
-        state = state._replace(told=None)
+    if state.completes_next is not None:
+        state = state._replace(completes_next=None)
     if not state.in_flight or not reports:
         return state, {}
     return state._replace(in_flight=state.in_flight[1:]), state.in_flight[0]

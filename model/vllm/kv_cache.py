@@ -79,16 +79,15 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
-    """The pool without what `one` holds: its last block goes first (V1CP-R33), shared ones stay,
-    and none is lost (ALL-R09).
+    """Return the pool without the blocks of `sequence`, the last one first (V1CP-R33, ALL-R09).
 
-    A request that is aborted in the step that was to fill a block leaves it unfilled: the block is
-    found no more.
+    Blocks that `others` hold stay. If a request is aborted in the step that was to fill a block,
+    the block stays unfilled and is no longer a prefix hit.
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
     for number in range(filled, sequence.published):
         content = prefix(sequence.known, (number + 1) * config.block_size)
         pool = forget(pool, content, sequence.blocks[number])
-    found = sequence._replace(published=min(filled, sequence.published))
-    return give_back(pool, allocator.freed(found, held, config.block_size), nameless_first=True)
+    cut = sequence._replace(published=min(filled, sequence.published))
+    return give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)

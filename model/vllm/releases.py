@@ -75,9 +75,9 @@ def has_room(
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
     """Blocks that a prefill or a load still needs, with those of its first drafts."""
-    left = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
+    remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
     begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
-    if sequence.id in plan.scheduled and left <= 0 and (sequence.drafted or begins):
+    if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):
         return 0
     tokens = sequence.num_tokens + tokens_of_a_step(config)
     return max(blocks_for(tokens, config.block_size) - len(sequence.blocks), 0)

@@ -200,14 +200,14 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when it is admitted again
     (V1-I5, V1CP-R16)."""
     lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
-    left = dict(plan.scheduled)
-    returned = left.pop(victim.id, 0)
+    others = dict(plan.scheduled)
+    returned = others.pop(victim.id, 0)
     return Plan(
         without(plan.running, victim.id),
         queue.put_back(config, plan.waiting, lost),
         kv_cache.free(config, plan.pool, victim, plan.holders),
         plan.budget + returned,
-        left,
+        others,
         (*plan.preempted, victim.id),
         *(plan.in_flight, plan.parked, plan.leaving),
         encoder.taken_back(plan.encoder, victim, plan.running) if victim.inputs else plan.encoder,
@@ -223,8 +223,8 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
     """The client gives up a request, wherever it is; unknown and finished ids change nothing."""
-    found = find(state.waiting + state.running + state.parked, request_id)
-    if found is None:
+    sequence = find(state.waiting + state.running + state.parked, request_id)
+    if sequence is None:
         return state
     state = state._replace(
         waiting=without(state.waiting, request_id),
@@ -232,9 +232,11 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         parked=without(state.parked, request_id),
         aborted=(*state.aborted, request_id),
     )
-    if found.needs:
-        state = state._replace(outputs=encoder.let_go(state.outputs, found, state.running))
-    return connector.free(config, state, found) if config.loads else free(config, state, found)
+    if sequence.needs:
+        state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
+    return (
+        connector.free(config, state, sequence) if config.loads else free(config, state, sequence)
+    )
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
@@ -312,8 +314,8 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
     or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
     drafts."""
     return {
-        sequence.id: Coming(sequence.generated + sequence.promised, -left, sequence.drafted)
-        if (left := sequence.num_uncomputed_tokens) <= 0
+        sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)
+        if (missing := sequence.num_uncomputed_tokens) <= 0
         else None
         for sequence in computing
         if sequence.id in scheduled
@@ -335,13 +337,13 @@ def complete(
         sequence = find(state.running, request_id) or find(state.waiting, request_id)
         if sequence is None or coming is None:
             continue
-        left = sequence.output_len - sequence.generated
+        remaining = sequence.output_len - sequence.generated
         emitted[sequence.id] = 1
         if sequence.promised:
             sequence = in_flight.delivered(sequence, coming)
         if config.drafts:
             drafts = speculation.proposed(coming)
-            emitted[sequence.id] = min(1 + speculation.right(sequence, drafts), left)
+            emitted[sequence.id] = min(1 + speculation.right(sequence, drafts), remaining)
             sequence = speculation.verified(config, sequence, drafts, emitted[sequence.id])
         else:
             sequence = sequence._replace(generated=sequence.generated + 1)
@@ -349,7 +351,7 @@ def complete(
             sequence, pool = in_flight.publish(config, state.pool, sequence)
             state = state._replace(pool=pool)
         known[sequence.id] = sequence
-        if emitted[sequence.id] == left:
+        if emitted[sequence.id] == remaining:
             finished[sequence.id] = "eos" if sequence.output_len < sequence.max_tokens else "length"
             state = state._replace(
                 running=without(state.running, sequence.id),

@@ -50,7 +50,7 @@ class Side:
     started: Started | None = None
 
 
-class Both(NamedTuple):
+class StepPair(NamedTuple):
     """A step of both."""
 
     number: int
@@ -95,7 +95,7 @@ class Coverage:
         self.cannot_abort |= other.cannot_abort
 
 
-class Pair:
+class DifferentialTarget:
     """Two targets as one.
 
     Attributes:
@@ -110,7 +110,7 @@ class Pair:
         self.sides = (first, second)
         self.coverage = Coverage()
         self.differences: list[Difference] = []
-        self.recent: deque[Both] = deque(maxlen=CONTEXT_STEPS)
+        self.recent: deque[StepPair] = deque(maxlen=CONTEXT_STEPS)
         self.runs = 0
         self._together = True
         self._requests: list[str] = []
@@ -154,8 +154,8 @@ class Pair:
             message = f"{name} refuses the configuration: {words}"
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
-        said = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        return {"ok": False, "error": "config", "message": said}
+        reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+        return {"ok": False, "error": "config", "message": reasons}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
         """Give both the request; a request that both refuse is no part of the run."""
@@ -196,7 +196,7 @@ class Pair:
         self.coverage.events.update(self._seen.events(own))
         difference = of_steps(self._step, own, other)
         if difference is None or not self._note(difference):
-            self.recent.append(Both(self._step, own, other))
+            self.recent.append(StepPair(self._step, own, other))
         self._step += 1
         return first
 
@@ -287,7 +287,7 @@ class _Seen:
         hit = frozenset(name for name, tokens in (step.prefix_hit or {}).items() if tokens)
         paused = frozenset(step.paused or ())
         ends = Counter((step.finished or {}).values())
-        found = Counter(
+        counts = Counter(
             {
                 "prefix hit": len(hit - self._hit),
                 "preemption": len(step.preempted or ()),
@@ -297,4 +297,4 @@ class _Seen:
             }
         )
         self._hit, self._paused = hit, paused
-        return +found
+        return +counts

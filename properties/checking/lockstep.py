@@ -100,11 +100,11 @@ def _unequal(seen: Step, other: Step) -> list[str]:
     All that may differ although it is equal is among them: the order in which requests are
     scheduled, a tkv of steps of different kinds, and the field that gives the blocks their names.
     """
-    found = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
+    unequal = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
     in_order = seen.kind == other.kind and list(seen.scheduled) == list(other.scheduled)
-    if in_order and NAMED.isdisjoint(found):
-        return found
-    suspects = {*found, "scheduled", "tkv", *NAMED}
+    if in_order and NAMED.isdisjoint(unequal):
+        return unequal
+    suspects = {*unequal, "scheduled", "tkv", *NAMED}
     return [field for field in COMPARED if field in suspects]
 
 

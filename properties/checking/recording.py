@@ -142,8 +142,8 @@ class Recorded:
                 raise ConfigRefused("the recorded target could abort, this one cannot")
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
-            there = self._answers[self._place][0] if self._left() else "nothing"
-            raise RecordError(f"$.answers[{self._place}]: {there!r:.40}; the scenario asks {op!r}")
+            method = self._answers[self._place][0] if self._left() else "nothing"
+            raise RecordError(f"$.answers[{self._place}]: {method!r:.40}; the scenario asks {op!r}")
         self._place += 1
         return self._answers[self._place - 1][1]
 

@@ -149,12 +149,12 @@ def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> 
     if scenario.expect is None:
         return []
     names = [finding.rule for finding in broken]
-    found = ", ".join(names) or "no rule"
+    named = ", ".join(names) or "no rule"
     expected = [rule for rule in scenario.expect.violates or () if rule in checked]
     if scenario.expect.holds and names:
-        return [f"{found} broke, expected that every rule holds"]
+        return [f"{named} broke, expected that every rule holds"]
     if expected and set(names) != set(expected):
-        return [f"{found} broke, expected {', '.join(expected)}"]
+        return [f"{named} broke, expected {', '.join(expected)}"]
     return []
 
 
@@ -165,12 +165,12 @@ def _expected_steps(scenario: Scenario) -> Sequence[dict[str, Any]]:
 def _differences(number: int, expected: dict[str, Any] | None, step: Step) -> list[str]:
     if expected is None:
         return []
-    found = []
+    differences = []
     for name, value in expected.items():
         seen = _plain(getattr(step, name)) if name != "step" else number
         if seen != value:
-            found.append(f"step {number}: {name} is {_json(seen)}, expected {_json(value)}")
-    return found
+            differences.append(f"step {number}: {name} is {_json(seen)}, expected {_json(value)}")
+    return differences
 
 
 def _plain(value: Any) -> Any:

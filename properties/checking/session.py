@@ -107,7 +107,7 @@ class Session:
         self.monitor.accept(request)
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
-            if not reply["ok"] and self.monitor.history.live[request.id].beyond:
+            if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
                 self._lockstep = None  # what it does with a request that can never run is its own
             elif not reply["ok"]:
                 message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
@@ -206,11 +206,13 @@ class Session:
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
-        asked = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
-        if asked is None or (type(self._target) is ModelTarget and not asked.beside):
+        lockstep_rule = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
+        if lockstep_rule is None or (
+            type(self._target) is ModelTarget and not lockstep_rule.beside
+        ):
             return None
         model = ModelTarget()
-        started = model.start(system, asked.beside or revision, config)
+        started = model.start(system, lockstep_rule.beside or revision, config)
         return model if started["ok"] else None
 
 

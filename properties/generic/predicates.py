@@ -195,7 +195,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     for request in history.live.values():
         if request.id in history.aborts_inside and request.id not in step.scheduled:
             continue
-        if not _begun(request) and not request.beyond and request.id not in step.scheduled:
+        if not _begun(request) and not request.never_runnable and request.id not in step.scheduled:
             waits = waits or request
         elif waits is not None and not _begun(request) and step.scheduled.get(request.id):
             return f"{request.id} starts, {waits.id} came before it and has not started"

@@ -67,18 +67,18 @@ def surely_found(
     not run any more, nor this one before, may have filled such a block."""
     if request.started or request.preemptions:
         return 0
-    there, found = list(running), 0
-    for holder in there:
+    holders, tokens = list(running), 0
+    for holder in holders:
         held = held_by_others(request, [holder], block)
-        if held > found and not any(
-            other.over is None or other.over >= holder.began
+        if held > tokens and not any(
+            other.ended_at is None or other.ended_at >= holder.began
             for other in requests
             if other is not request
-            and not any(other is account for account in there)
+            and not any(other is account for account in holders)
             and _has_filled(other, request, block)
         ):
-            found = held
-    return found
+            tokens = held
+    return tokens
 
 
 def surely_shared(
@@ -89,18 +89,18 @@ def surely_shared(
 ) -> int:
     """The same in a cache that finds the one filled first: those that run must be the only ones
     that ever filled such a block, and none of them for a second time."""
-    there = [other for other in running if not other.preemptions]
+    holders = [other for other in running if not other.preemptions]
     if request.started or request.preemptions:
         return 0
     for other in requests:
-        is_there = other is request or any(other is holder for holder in there)
+        is_there = other is request or any(other is holder for holder in holders)
         if not is_there and _has_filled(other, request, block):
             return 0
-    return held_by_others(request, there, block)
+    return held_by_others(request, holders, block)
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """A request may have filled a block that `one` could find, and not found it cached."""
+    """`other` may have filled a block that `request` could find, without finding it cached."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

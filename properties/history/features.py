@@ -69,7 +69,7 @@ class Features:
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
         """Return the tokens that a request finds when it starts in this step, None if unknown."""
         aborted = account.id in history.aborts_inside
-        return prefix_hits.found(history.config, step, account, aborted)
+        return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
         """Return how many tokens of a request that this step leaves out were ever computed."""

@@ -15,7 +15,7 @@ def caches(config: Mapping[str, Any]) -> bool:
     return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))
 
 
-def found(
+def tokens_hit(
     config: Mapping[str, Any],
     step: Step,
     account: RequestHistory,

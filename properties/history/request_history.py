@@ -21,12 +21,12 @@ class RequestHistory:
         prefill_steps: steps in which it was scheduled before its prompt was computed.
         ended: the reason of its end.
         preemptions: how often it was preempted; at the last time it had generated `regenerated`
-            tokens, and had computed `lost` of them all.
+            tokens, and had computed `recompute_from` of all its tokens.
         arrival: its number in order of arrival.
         priority: lower is more important.
-        beyond: it exceeds a limit by itself, so that it may be ended at any time.
+        never_runnable: it exceeds a limit by itself, so a target may end it at any time.
         began: the step in which it started, after a preemption the step in which it started again.
-        over: the step by which it was over.
+        ended_at: the step by which it had ended.
     """
 
     id: str
@@ -40,13 +40,13 @@ class RequestHistory:
     prefill_steps: int = 0
     ended: str | None = None
     regenerated: int = 0
-    lost: int = 0
+    recompute_from: int = 0
     preemptions: int = 0
     arrival: int = 0
     priority: int = 0
-    beyond: bool = False
+    never_runnable: bool = False
     began: int = -1
-    over: int | None = None
+    ended_at: int | None = None
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> Self:
@@ -82,7 +82,7 @@ class RequestHistory:
     @property
     def max_computed(self) -> int:
         """Tokens that were ever computed of it."""
-        return max(self.computed, self.lost)
+        return max(self.computed, self.recompute_from)
 
     @property
     def tokens_in_flight(self) -> int:
@@ -116,7 +116,7 @@ class RequestHistory:
 
     def rewind(self) -> None:
         """Book a preemption: all its tokens are to be computed again."""
-        self.lost = self.max_computed
+        self.recompute_from = self.max_computed
         self.regenerated = self.emitted
         self.computed = self.prefix_hit = 0
         self.preemptions += 1

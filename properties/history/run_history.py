@@ -144,8 +144,8 @@ class RunHistory(Generic[R]):
         """The target took the request; `open_ended`: how much it generates is not known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
-        account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
-        account.beyond |= self.features.can_never_run(self.config, request)
+        account.never_runnable = beyond(self.config, request.prompt_len, request.max_tokens)
+        account.never_runnable |= self.features.can_never_run(self.config, request)
         self._kin.add(account, instead_of=self.requests.get(request.id))
         self.requests[request.id] = self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
@@ -172,7 +172,7 @@ class RunHistory(Generic[R]):
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
                 continue
-            if account.beyond:
+            if account.never_runnable:
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:
@@ -285,8 +285,8 @@ class RunHistory(Generic[R]):
         shown = self.hit_now(step, account)
         if shown is not None:
             return shown
-        left = account.num_tokens - step.scheduled[account.id]
-        return min(self.max_hit(step, account), left)
+        uncomputed = account.num_tokens - step.scheduled[account.id]
+        return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
         """The requests that can have tokens in common with this one, itself included."""
@@ -294,7 +294,7 @@ class RunHistory(Generic[R]):
 
     def max_hit(self, step: Step, account: R) -> int:
         """A bound on the hit: what others have computed of it by the end of the step."""
-        found = 0
+        tokens = 0
         for other in self.kin(account):
             computed = other.max_computed
             if other is not account:
@@ -303,8 +303,8 @@ class RunHistory(Generic[R]):
                 computed = other.num_tokens if whole else self.reached(step, other)
             if computed:
                 shared = in_common(account, other)
-                found = max(found, min(shared, computed))
-        return found
+                tokens = max(tokens, min(shared, computed))
+        return tokens
 
     def _sort_members(self, step: Step) -> None:
         prefills: list[R] = []
@@ -348,7 +348,7 @@ class RunHistory(Generic[R]):
         account = self.live.pop(name, None)
         self._changed()
         if account is not None:
-            account.ended, account.over = reason, self.step
+            account.ended, account.ended_at = reason, self.step
             self.features.ended(account)
             if self.forgets:
                 self._ended.add(name)

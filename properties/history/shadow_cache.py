@@ -121,12 +121,12 @@ class ShadowCache:
             old = self._unchanged(access)
             for place in range(old, min(len(access.blocks), -(-access.end // self.block_size))):
                 number = access.blocks[place]
-                found = written.get(number) or self.holds.get(number)
-                meets = meets or (found is not None and found.owner != access.request.id)
+                present = written.get(number) or self.holds.get(number)
+                meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
                     conflict = self._mismatch(
-                        access.request, access.end, number, place, found, hidden
+                        access.request, access.end, number, place, present, hidden
                     )
         conflict = conflict or self._overwritten(history, step, written)
         return Changes(accesses, written, unseen, meets, conflict)
@@ -247,7 +247,7 @@ class ShadowCache:
     ) -> list[tuple[int, Entry]]:
         """The blocks that a request writes, and what they hold afterwards."""
         request, content, size = access.request, access.content, self.block_size
-        found = []
+        entries = []
         for place in range(access.start // size, -(-access.end // size)):
             if place >= len(access.blocks):
                 break
@@ -256,12 +256,12 @@ class ShadowCache:
                 number = step.slot_blocks[request.id][-1]
             start = max(access.start, place * size)
             if start > place * size:
-                there = written.get(number) or self.holds.get(number)
-                if there is not None and _goes_on(there, content, place * size, start):
+                entry = written.get(number) or self.holds.get(number)
+                if entry is not None and _goes_on(entry, content, place * size, start):
                     start = place * size
             end = min(access.end, (place + 1) * size)
-            found.append((number, Entry(request.id, content, start, end)))
-        return found
+            entries.append((number, Entry(request.id, content, start, end)))
+        return entries
 
     def _beyond(self, access: Access) -> list[Entry]:
         """What is written to blocks that are not shown."""
@@ -285,9 +285,9 @@ class ShadowCache:
                 if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                found = self._mismatch(request, request.computed, number, place, entry, [])
-                if found is not None:
-                    return found
+                conflict = self._mismatch(request, request.computed, number, place, entry, [])
+                if conflict is not None:
+                    return conflict
         return None
 
     def _mismatch(
@@ -296,25 +296,27 @@ class ShadowCache:
         reads: int,
         number: int,
         place: int,
-        found: Entry | None,
+        present: Entry | None,
         hidden: Iterable[Entry],
     ) -> str | None:
         """Why block `number` is no block `place` of a request that reads so many tokens; `hidden`
         may stand in any block."""
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
-        if found is not None and found.owner == request.id and _covers(found, start, end):
+        if present is not None and present.owner == request.id and _covers(present, start, end):
             return None
         content = coming_tokens(request)
-        if found is not None and _goes_on(found, content, start, end):
+        if present is not None and _goes_on(present, content, start, end):
             return None
         if any(_goes_on(entry, content, start, end) for entry in hidden):
             return None
         needed = f"{request.id} reads its tokens {start} to {end - 1} from block {number}"
-        if found is None:
+        if present is None:
             return f"{needed}, which no request has written"
-        says = f"{needed}, which holds tokens {found.start} to {found.end - 1} of {found.owner}"
-        shared = common_prefix_len(content, found.content)
-        if _covers(found, start, end):
+        says = (
+            f"{needed}, which holds tokens {present.start} to {present.end - 1} of {present.owner}"
+        )
+        shared = common_prefix_len(content, present.content)
+        if _covers(present, start, end):
             return f"{says}: the two differ from token {shared} on"
         return says
 

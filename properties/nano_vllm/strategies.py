@@ -31,7 +31,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "num_blocks": (160, 2000)},
+    "crowd": {**_PUBLISHED, "num_blocks": (2000,)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 300)},
     "long": {
         **{"block_size": (16,), "max_num_seqs": (3, 24), "max_num_batched_tokens": (2048,)},
         "num_blocks": (90,),
@@ -159,10 +160,10 @@ def contents(
 ) -> Content:
     """What a prompt of about `length` tokens says: often what an earlier request said."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before")))
-    if not earlier or said == "own":
+    origin = draw(st.sampled_from(("own", "same", "before")))
+    if not earlier or origin == "own":
         return own
-    if said == "same":
+    if origin == "same":
         # Running together, both need their next block in the same step.
         return earlier[-1].prompt
     if draw(st.booleans()):

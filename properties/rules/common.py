@@ -166,7 +166,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             continue
         if total == 0 and reason is None:
             continue
-        if account.beyond and reason is not None and total <= account.max_tokens:
+        if account.never_runnable and reason is not None and total <= account.max_tokens:
             continue  # it cannot run to its end: to end it is right
         if reason == "error" and not total and history.features.may_end_early(history, account):
             continue
@@ -193,7 +193,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
         name
         for name in history.aborts_to_report
         if finished.get(name) != "aborted"
-        and not (name in finished and history.requests[name].beyond)
+        and not (name in finished and history.requests[name].never_runnable)
     ]
     if unreported:
         names = _names(sorted(unreported))
@@ -227,11 +227,11 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     allowance = history.max_steps
     if history.busy_steps < allowance:
         return None
-    left = [n for n in history.live if n not in (step.finished or {})]
-    if not left:
+    unfinished = [n for n in history.live if n not in (step.finished or {})]
+    if not unfinished:
         return None
     return (
-        f"{_names(left)} unfinished after {history.busy_steps} busy steps; "
+        f"{_names(unfinished)} unfinished after {history.busy_steps} busy steps; "
         f"all work together takes at most {allowance}"
     )
 
@@ -254,8 +254,8 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
                 known = max(known, min(shared, computed))
         if hit > known:
             since = " and can still be in a block" if history.forgotten else ""
-            found = f"of which {known} were ever computed{since}"
-            return f"{name} takes {hit} tokens from the cache, {found}"
+            limit = f"of which {known} were ever computed{since}"
+            return f"{name} takes {hit} tokens from the cache, {limit}"
     return None
 
 

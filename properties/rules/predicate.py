@@ -56,7 +56,7 @@ def default_is(key: str, value: Any) -> Predicate:
             return None
         return f"{key} is {default!r} where a configuration does not give it, expected {value!r}"
 
-    def said(history: RunHistory[Any], step: Step) -> bool:
+    def names_default(history: RunHistory[Any], step: Step) -> bool:
         return not history.step and key in history.defaults
 
-    return Predicate(another, said)
+    return Predicate(another, names_default)

@@ -60,14 +60,14 @@ def observable(
     these are left: the target neither crashes nor hangs.
     """
     hidden = followed_by(system, revision, config) - observes
-    left = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
+    exempt = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
     return [
         rule
         for rule in rules
         if rule.checked
         and applies(rule, revision)
         and observes.issuperset(rule.needs)
-        and not (hidden and not rule.id.startswith(left))
+        and not (hidden and not rule.id.startswith(exempt))
         and not (rule.id == NONE_LOST and "paused" in hidden)
         and not (rule.id in (*PROGRESS, HITS) and "parked" in hidden)
         and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)

@@ -116,12 +116,12 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
 def _fewer_encoder_inputs(request: Request) -> Iterator[Request]:
     for number in request.encoder_inputs:
         before, after = request.prompt[:number], request.prompt[number + 1 :]
-        left = tuple([n for n in request.encoder_inputs if n != number])
+        kept = tuple([n for n in request.encoder_inputs if n != number])
         if before or after:
-            moved = tuple([n - (n > number) for n in left])
+            moved = tuple([n - (n > number) for n in kept])
             yield replace(request, prompt=(*before, *after), encoder_inputs=moved)
         text = (request.id, request.prompt[number][1])
-        yield replace(request, prompt=(*before, text, *after), encoder_inputs=left)
+        yield replace(request, prompt=(*before, text, *after), encoder_inputs=kept)
 
 
 def _cut(request: Request, tokens: int) -> Request:

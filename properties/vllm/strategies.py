@@ -110,7 +110,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 160)},
+    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
         **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},
@@ -305,10 +306,10 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     aims = [request.computed % block + 1 for request in running]
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
-        left = free - sum(new_blocks(config, request, 1) for request in running)
+        room = free - sum(new_blocks(config, request, 1) for request in running)
         reserve = watermark_blocks(config)
         # With room for an answer that needs a block more.
-        fills = [min(blocks * block, longest - block) for blocks in (left, left, left - reserve)]
+        fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
         aims = draw(st.sampled_from((fills, aims)))
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
     max_tokens = draw(st.one_of(st.just(longest), st.integers(1, 4)))
@@ -353,10 +354,10 @@ def contents(
 ) -> Content:
     """What a prompt of about `length` tokens says: often what an earlier request said."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before")))
-    if not caches(config) or not earlier or said == "own":
+    origin = draw(st.sampled_from(("own", "same", "before")))
+    if not caches(config) or not earlier or origin == "own":
         return own
-    if said == "same":
+    if origin == "same":
         # Running together, both need their next block in the same step; come again when others
         # have been served, some of its blocks are left in the cache, and some copies of them.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt

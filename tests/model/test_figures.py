@@ -55,8 +55,8 @@ def figure(name):
 
 def test_every_figure_is_compared_or_named():
     names = {shown["name"] for shown in golden_tables.load("docs_figures.json")}
-    left = names - {*PREFILL, *SCHEDULING, *PREFIX_CACHING}
-    assert left == {"timeline_admission_constraints"} == left & NOT_COMPARED.keys()
+    others = names - {*PREFILL, *SCHEDULING, *PREFIX_CACHING}
+    assert others == {"timeline_admission_constraints"} == others & NOT_COMPARED.keys()
 
 
 def sorted_row(row):
@@ -159,11 +159,11 @@ def cached_prefill_rows(name, revision):
     common = ("common", lengths["common_prompt_tokens"])
     output = lengths["prefix_output_tokens"]
     earlier = [common, ("first's own", lengths["req1_diff_prompt"])]
-    state = model.arrive(model.initial(), asked(first, earlier, output + lengths["req1_output"]))
+    state = model.arrive(model.initial(), request(first, earlier, output + lengths["req1_output"]))
     while state.waiting or state.running:
         state, _ = model.step(state)
     later = [common, (f"out:{first}", output), ("second's own", lengths["req2_diff_prompt"])]
-    newcomer = asked(second, later, lengths["req2_max_output"])
+    newcomer = request(second, later, lengths["req2_max_output"])
     state = model.arrive(state, newcomer)
     prompt, chunk = newcomer.prompt_len, model.config.chunk_size
     done = None
@@ -196,7 +196,7 @@ def cached_prefill_rows(name, revision):
             return
 
 
-def asked(name, prompt, max_tokens):
+def request(name, prompt, max_tokens):
     """A request whose prompt has these segments, the empty ones left out."""
     segments = tuple((stream, length) for stream, length in prompt if length)
     return Request(id=name, arrival=0, prompt=segments, max_tokens=max_tokens)

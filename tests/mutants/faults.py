@@ -36,11 +36,11 @@ class Edit:
         Raises:
             StaleFaultError: `before` does not occur as often as it should.
         """
-        found = source.count(self.before)
-        if found == self.times:
+        count = source.count(self.before)
+        if count == self.times:
             return source.replace(self.before, self.after)
         raise StaleFaultError(
-            f"`before` occurs {found} times in model/{self.file}, not {self.times}; "
+            f"`before` occurs {count} times in model/{self.file}, not {self.times}; "
             f"closest to {self.before.strip().splitlines()[0].strip()!r} is {self._closest(source)}"
         )
 

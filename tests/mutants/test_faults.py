@@ -69,8 +69,8 @@ def test_every_invariant_of_vllm_has_three_faults():
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_a_fault_does_is_said_once(system):
-    said = [(fault.does, fault.bug) for fault in faults_of(system)]
-    assert len(set(said)) == len(said)
+    names = [(fault.does, fault.bug) for fault in faults_of(system)]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
@@ -191,6 +191,6 @@ def test_every_witness_occurs_where_every_rule_holds(revision):
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
 def test_lockstep_is_exercised_for_a_target_that_is_not_the_model(revision):
     engines = import_module("schedproof.tests.mutants.engines")
-    _, found, _, how = engines.lockstep_witness("spyre", revision)
-    assert found
+    _, exercised, _, how = engines.lockstep_witness("spyre", revision)
+    assert exercised
     assert int(how.split()[0]) > 100

@@ -74,13 +74,13 @@ def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> SpyreRe
 
 
 def decoding(
-    name: str, computed: int, left: int = 3, *, prompt: int | None = None, **changes: Any
+    name: str, computed: int, remaining: int = 3, *, prompt: int | None = None, **changes: Any
 ) -> SpyreRequestHistory:
     """A request that may still emit `left` tokens; `prompt` is by default all that is computed."""
     length = computed if prompt is None else prompt
     emitted = computed - length + 1
     values = {"computed": computed, "emitted": emitted, "prefill_steps": -(-length // CHUNK)}
-    return waiting(name, length, emitted + left, **(values | changes))
+    return waiting(name, length, emitted + remaining, **(values | changes))
 
 
 def prefill(name: str, tokens: int, **fields: Any) -> Step:

@@ -20,7 +20,7 @@ from schedproof.properties.spyre import strategies as spyre
 from schedproof.properties.vllm import strategies as vllm
 from schedproof.spec.systems import SYSTEMS
 
-from .drawn import SCALES, found, history, request_of
+from .drawn import SCALES, find_example, history, request_of
 
 
 def accepted(system, revision, config, shape):
@@ -187,7 +187,7 @@ def test_without_a_cache_or_somebody_earlier_a_prompt_is_its_own(system, scale, 
 def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(system, content):
     subject = SUBJECTS[system]
     drawn = subject.strategies.contents(small(system), [earlier(system)], "r1", subject.prompt)
-    assert found(drawn, lambda found: found == content) == content
+    assert find_example(drawn, lambda example: example == content) == content
 
 
 @each_system
@@ -197,7 +197,7 @@ def test_what_an_aborted_request_said_comes_again(system):
     drawn = subject.strategies.contents(
         small(system), [gone, earlier(system)], "r1", subject.prompt
     )
-    found(drawn, lambda content: content[0][0] == "gone")
+    find_example(drawn, lambda content: content[0][0] == "gone")
 
 
 @each_system
@@ -244,4 +244,4 @@ OF_2_5_2 = ({"pausing": False}, {"long_output_priority": True})
 )
 def test_every_option_that_a_revision_has_is_tried(system, revision, tried, scale):
     configs = SUBJECTS[system].strategies.configs(scale, revision)
-    found(configs, lambda config: tried.items() <= config.items())
+    find_example(configs, lambda config: tried.items() <= config.items())

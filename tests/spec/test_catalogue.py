@@ -346,13 +346,13 @@ def test_the_first_divergence_that_covers_a_release_is_the_one_known_of_it():
 
 @pytest.mark.parametrize(("system", "first"), [("spyre", "2"), ("vllm", "0"), ("generic", None)])
 def test_a_rule_of_every_system_has_the_divergences_of_its_own_releases(system, first):
-    found = {
+    listed = {
         row.releases[0]
         for rule in catalogue.load(system)
         if rule.id.startswith("ALL-")
         for row in rule.divergences
     }
-    assert found == ({first} if first else set())
+    assert listed == ({first} if first else set())
 
 
 def test_every_divergence_covers_each_release_that_it_names(rules):

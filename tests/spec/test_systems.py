@@ -72,9 +72,9 @@ def test_who_stands_in_for_a_rule_is_checked_or_leads_to_one_that_is(system):
     by_id = {rule.id: rule for rule in catalogue.load(system)}
     for rule in own_rules(system):
         for name in rule.stands_in:
-            found = by_id[name]
-            leads = found.stands_in and all(by_id[other].checked for other in found.stands_in)
-            assert found.checked or (leads and system == "nano_vllm"), rule.id
+            stand_in = by_id[name]
+            leads = stand_in.stands_in and all(by_id[other].checked for other in stand_in.stands_in)
+            assert stand_in.checked or (leads and system == "nano_vllm"), rule.id
     alone = {rule.id for rule in own_rules(system) if rule.unchecked and not rule.stands_in}
     assert alone == NOTHING_STANDS_IN[system]
 
@@ -88,7 +88,7 @@ def test_the_sides_of_a_divergence_of_nano_vllm_are_kept():
     for rule in own_rules("nano_vllm"):
         for divergence in rule.divergences:
             seen[divergence.releases].append(rule.id.removeprefix("NAN-"))
-    assert {releases: sorted(found) for releases, found in seen.items()} == DIFFERS
+    assert {releases: sorted(ids) for releases, ids in seen.items()} == DIFFERS
 
 
 def test_only_the_memory_gate_of_the_deck_belongs_to_one_revision():

@@ -162,20 +162,20 @@ def _cut_although_off(history: VllmRun, step: Step, who: list[VllmRequestHistory
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """One of these computes another number of tokens than the least of the three, or none."""
-    left, limit = history.config["max_num_batched_tokens"], threshold(history)
-    asked = {request.id for request in who}
+    remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
+    names = {request.id for request in who}
     for request in scheduled(history, step):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
         if (
             missing is not None
-            and request.id in asked
-            and tokens != (min(missing, limit, left) or 1)
+            and request.id in names
+            and tokens != (min(missing, limit, remaining) or 1)
         ):
             return (
                 f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
-                f"request, {left} left of the budget"
+                f"request, {remaining} left of the budget"
             )
-        left -= tokens
+        remaining -= tokens
     return None
 
 

@@ -104,9 +104,9 @@ def waits_for_blocks(history: VllmRun, step: Step) -> bool:
     waiting, free = waited(history, step), step.free_blocks
     if len(waiting) < 2 or not free or history.config["num_blocks"] is None:
         return False
-    left = free - promised(history, step)
+    room = free - promised(history, step)
     return (
-        whole(history, waiting[0]) > left >= min(whole(history, request) for request in waiting[1:])
+        whole(history, waiting[0]) > room >= min(whole(history, request) for request in waiting[1:])
     )
 
 

@@ -41,21 +41,21 @@ def prefill_overtakes(history: VllmRun, step: Step) -> bool:
 
 def _out_of_order(history: VllmRun, step: Step) -> str | None:
     """The batch is not in the order of the queue, or passes over one that has started."""
-    there = queue(history)
-    expected = [request.id for request in there if request.id in step.scheduled]
+    line = queue(history)
+    expected = [request.id for request in line if request.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
     if order != expected:
         return f"scheduled in the order {', '.join(order)}; expected {', '.join(expected)}"
     last = max(
-        (place for place, request in enumerate(there) if request.id in step.scheduled), default=0
+        (place for place, request in enumerate(line) if request.id in step.scheduled), default=0
     )
-    for request in there[:last]:
+    for request in line[:last]:
         if (
             request.started
             and request.id not in step.scheduled
             and not must_not_be_cut(history, step, request)
         ):
-            return f"{request.id} has started and gets nothing, {there[last].id} behind it does"
+            return f"{request.id} has started and gets nothing, {line[last].id} behind it does"
     return None
 
 
@@ -94,16 +94,16 @@ def no_cap(history: VllmRun, step: Step) -> bool:
 
 def kept_out(history: VllmRun, step: Step) -> str | None:
     """A request that gets nothing does not keep later ones out (LSS-R09)."""
-    there = queue(history)
-    passed = [place for place, request in enumerate(there) if request.id not in step.scheduled]
-    behind = [request for request in left_out(history, step) if there.index(request) > min(passed)]
-    return _told(behind, f"{there[min(passed)].id} gets nothing") if behind else None
+    line = queue(history)
+    passed = [place for place, request in enumerate(line) if request.id not in step.scheduled]
+    behind = [request for request in left_out(history, step) if line.index(request) > min(passed)]
+    return _told(behind, f"{line[min(passed)].id} gets nothing") if behind else None
 
 
 def passed_over(history: VllmRun, step: Step) -> bool:
     """A request gets nothing, and a later one is in the batch."""
-    there = [request.id in step.scheduled for request in queue(history)]
-    return False in there and True in there[there.index(False) :]
+    line = [request.id in step.scheduled for request in queue(history)]
+    return False in line and True in line[line.index(False) :]
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:

@@ -42,15 +42,15 @@ def first_beside_another(history: VllmRun, step: Step) -> bool:
 
 def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
     """Requests whose prompt is computed in the step, and the tokens of it that count."""
-    found = []
+    counts = []
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)
         if request is None or request.emitted or name in history.aborts_inside:
             continue
         # A request that emits has its whole prompt computed; one that finishes shows no hit.
         counted = request.prompt - (request.computed - request.prefix_hit)
-        found.append((name, counted if name in (step.emitted or {}) else tokens))
-    return found
+        counts.append((name, counted if name in (step.emitted or {}) else tokens))
+    return counts
 
 
 PREDICATES = {

@@ -140,14 +140,14 @@ def _passes(
         or any(behind(history, step, other) is None for other in new)
     ):
         return False
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled[n.id] for n in new)
+    budget = history.config["max_num_batched_tokens"] - sum(step.scheduled[n.id] for n in new)
     taken = sum(blocks_for(history, other.num_tokens) for other in new if not other.computed)
     if history.revision == WHOLE_PROMPTS:
         slots = history.config["max_num_seqs"] - len(ran_before(history)) - len(new)
-        fits = request.num_tokens <= left
+        fits = request.num_tokens <= budget
     else:
         slots = history.config["max_num_seqs"] - len(new)
-        fits = request.num_tokens <= left or not new
+        fits = request.num_tokens <= budget or not new
     return slots > 0 and fits and _needed(history, request) <= free - taken
 
 

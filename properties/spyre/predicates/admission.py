@@ -72,7 +72,7 @@ def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[st
     ]
     all_requests.append((newcomer.id, newcomer.prompt, newcomer.max_tokens - 1))
     width = max([tokens for _, tokens, _ in all_requests]) // block * block
-    return {name: width + tokens % block + left for name, tokens, left in all_requests}
+    return {name: width + tokens % block + remaining for name, tokens, remaining in all_requests}
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:
@@ -159,15 +159,15 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
     longest = ceil(max(tokens) / block) * block
     base = max(longest, newcomer.prompt)
     top = base // block * block
-    left = [request.max_tokens - request.emitted for request in history.decoding()]
-    ends = [top + count % block + rest for count, rest in zip(tokens, left, strict=True)]
+    remaining = [request.max_tokens - request.emitted for request in history.decoding()]
+    ends = [top + count % block + rest for count, rest in zip(tokens, remaining, strict=True)]
     ends.append(top + newcomer.prompt % block + newcomer.max_tokens - 1)
     keeps_length = history.revision not in REVISIONS_THAT_PAUSE
     if keeps_length and max(ends) > history.config["max_model_len"]:
         return False
     spare = 2 * block
     new = ceil((top + newcomer.prompt % block + newcomer.max_tokens - 1) / block) * block + spare
-    projected = sorted(ceil((base + rest) / block) * block + spare for rest in left)
+    projected = sorted(ceil((base + rest) / block) * block + spare for rest in remaining)
     rows = len(projected) + 1
     for position, reached in enumerate(projected):
         if (rows - position) * min(new, reached) > limit:

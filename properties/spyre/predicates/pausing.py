@@ -39,9 +39,9 @@ def wrong_pause(history: SpyreRun, step: Step) -> str | None:
     if kept == decoded:
         return None
     missing, surplus = sorted(kept - decoded), sorted(decoded - kept)
-    said = [f"{', '.join(missing)} should decode" if missing else ""]
-    said.append(f"{', '.join(surplus)} should be paused" if surplus else "")
-    return " and ".join(sentence for sentence in said if sentence)
+    parts = [f"{', '.join(missing)} should decode" if missing else ""]
+    parts.append(f"{', '.join(surplus)} should be paused" if surplus else "")
+    return " and ".join(sentence for sentence in parts if sentence)
 
 
 def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:

@@ -19,7 +19,7 @@ class Member(NamedTuple):
     tokens."""
 
     length: int
-    left: int
+    remaining: int
 
 
 class Overrun(NamedTuple):
@@ -84,8 +84,10 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """
     alive = [*batch, newcomer]
     before = 0
-    for end in sorted({member.left for member in alive if 0 < member.left <= newcomer.left}):
-        alive = [member for member in alive if member.left >= end]
+    for end in sorted(
+        {member.remaining for member in alive if 0 < member.remaining <= newcomer.remaining}
+    ):
+        alive = [member for member in alive if member.remaining >= end]
         longest = max(member.length for member in alive) + end
         if len(alive) * (longest + block - 1) > limit:
             filled = end - min((member.length + end) % block for member in alive)

@@ -65,7 +65,7 @@ class VllmFeatures(Features):
                 return loads.begins_with(config, request)
         aborted = account.id in history.aborts_inside
         pads = bool(speculation.drafts(config))  # some releases pad a request that joins
-        return prefix_hits.found(config, step, account, aborted, pads=pads)
+        return prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
 
     def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
         """Return how many tokens were ever computed, or have been loaded."""
@@ -169,7 +169,7 @@ class VllmFeatures(Features):
 
     def ended(self, account: RequestHistory) -> None:
         """Book that the blocks of a request may still be loaded or sent."""
-        loads.left(of(account))
+        loads.note_end(of(account))
 
 
 FEATURES = VllmFeatures()

@@ -123,7 +123,7 @@ def place_unknown(request: VllmRequestHistory) -> bool:
     return may_be_put_off or has_failed(request)
 
 
-def left(request: VllmRequestHistory) -> None:
+def note_end(request: VllmRequestHistory) -> None:
     """Book that a request has ended, and its blocks are sent from the next step on. If it was
     aborted, it is not known whether it had been parked in that very step."""
     if request.ended == "aborted" and request.load_steps and request.parked_since is None:

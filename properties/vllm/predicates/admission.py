@@ -36,12 +36,12 @@ def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestH
         hit, table = history.hit_now(step, request), step.blocks.get(request.id)
         if hit is None or table is None:
             return
-        found = table[: hit // size]
+        cached = table[: hit // size]
         computed = hit + step.scheduled[request.id]
         covered = request.num_tokens if history.config["reserve_full_isl"] else computed
-        unheld = sum(block not in held for block in found)
+        unheld = sum(block not in held for block in cached)
         loaded = blocks_before(history, request)
-        yield request, blocks_for(history, covered) - max(len(found), loaded) + unheld, free
+        yield request, blocks_for(history, covered) - max(len(cached), loaded) + unheld, free
         free -= len(set(table) - held)
         held |= set(table)
 
@@ -53,8 +53,8 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
     guarded = new if kept(history, step) else new[1:]
     # Later in the step blocks only come back.
     if guarded and step.free_blocks is not None and step.free_blocks < reserve:
-        left = f"{step.free_blocks} blocks left free"
-        return f"{guarded[-1].id} admitted, {left}, watermark is {reserve}"
+        remaining = f"{step.free_blocks} blocks left free"
+        return f"{guarded[-1].id} admitted, {remaining}, watermark is {reserve}"
     for request, needed, free in admission_rooms(history, step):
         if request in guarded and needed <= free < needed + reserve:
             return (
@@ -96,11 +96,11 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
             )
         # What those admitted after it took, at most, was free before.
         free += blocks_for(history, start)
-    for request, needed, left in admission_rooms(history, step):
-        if needed > left:
+    for request, needed, room in admission_rooms(history, step):
+        if needed > room:
             return (
                 f"{request.id} admitted: its {request.num_tokens} tokens need {needed} blocks of "
-                f"{left}"
+                f"{room}"
             )
     return None
 

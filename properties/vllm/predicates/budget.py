@@ -123,9 +123,9 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
     """Chunking off: a request waits whose prompt is more than the budget has left."""
     if history.config["enable_chunked_prefill"]:
         return False
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     return any(
-        request.num_tokens > left > 0
+        request.num_tokens > remaining > 0
         for request in history.unstarted()
         if request.id not in step.scheduled
     )
@@ -174,8 +174,8 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """A scheduled request computes all up to an encoder input that the worker has no output of."""
     reached = computes(history, step, request)
-    found = encoder.at(request.inputs, reached)
-    return found is not None and found.start == reached and not has_output(history, step, found)
+    image = encoder.at(request.inputs, reached)
+    return image is not None and image.start == reached and not has_output(history, step, image)
 
 
 def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
@@ -189,20 +189,22 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
     if history.config["policy"] == "priority" and preempted(history, step):
         return None
     wanted = {request.id for request in who}
-    left, limit = history.config["max_num_batched_tokens"], threshold(history)
+    remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
     for request in scheduled(history, step):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
-        least = missing if missing is None else min(missing, limit, left)
+        least = missing if missing is None else min(missing, limit, remaining)
         stops = least is not None and tokens < least and stops_at_input(history, step, request)
         more = padding(history, step, request)
-        if more and tokens == 1 + more <= left:  # it is padded only where it is one token behind
+        if (
+            more and tokens == 1 + more <= remaining
+        ):  # it is padded only where it is one token behind
             least = tokens
         if missing is not None and request.id in wanted and tokens != least and not stops:
             return (
                 f"{request.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "
-                f"request, {left} left of the budget: min is {min(missing, limit, left)}"
+                f"request, {remaining} left of the budget: min is {min(missing, limit, remaining)}"
             )
-        left -= tokens
+        remaining -= tokens
     return None
 
 

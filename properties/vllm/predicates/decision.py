@@ -166,35 +166,35 @@ def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     return request.computed + (hit or 0) + step.scheduled[request.id]
 
 
-def has_output(history: VllmRun, step: Step, found: encoder.Input) -> bool:
+def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """The worker has the output for an encoder input in this step; False where that is not
     shown."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
-    return shown and found.name in outputs_after(history, step)
+    return shown and image.name in outputs_after(history, step)
 
 
 def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, token: int) -> bool:
     """This token of a request belongs to an encoder input whose output the worker does not have, or
     may not have."""
-    found = encoder.at(request.inputs, token)
-    return found is not None and not has_output(history, step, found)
+    image = encoder.at(request.inputs, token)
+    return image is not None and not has_output(history, step, image)
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
     """The encoder inputs with one of which the work on a waiting request may begin: what it finds
     in the cache is not known."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
-    return [found for found in request.inputs if found.start <= hit]
+    return [image for image in request.inputs if image.start <= hit]
 
 
 def may_lack_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """The work on a waiting request may begin with an encoder input whose output the worker does
     not have."""
     first = first_inputs(history, step, request)
-    return not all(has_output(history, step, found) for found in first)
+    return not all(has_output(history, step, image) for image in first)
 
 
-def encoder_takes(history: VllmRun, step: Step, found: encoder.Input) -> bool:
+def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """The encoder has budget and room for one more input in this step, in any order of requests:
     the outputs for all inputs of running requests, and of those that ran when the step was decided,
     count as needed. False where the work of the encoder is not shown."""
@@ -211,14 +211,14 @@ def encoder_takes(history: VllmRun, step: Step, found: encoder.Input) -> bool:
         tokens for name, tokens in outputs_after(history, step).items() if name in may_be_needed
     )
     budget = history.config.get("max_num_encoder_input_tokens", 0) - spent
-    return bool(found.tokens <= min(budget, history.config.get("encoder_cache_size", 0) - kept))
+    return bool(image.tokens <= min(budget, history.config.get("encoder_cache_size", 0) - kept))
 
 
 def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Input]) -> bool:
     """The encoder may have no budget or no room for one of these inputs, whose output the worker
     does not have."""
-    lacks = [found for found in inputs if not has_output(history, step, found)]
-    return not all(encoder_takes(history, step, found) for found in lacks)
+    lacks = [image for image in inputs if not has_output(history, step, image)]
+    return not all(encoder_takes(history, step, image) for image in lacks)
 
 
 def threshold(history: VllmRun) -> int:

@@ -102,7 +102,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
     """A running request that has nothing to compute until a token comes is passed over, and the
     round goes on behind it (V1-R06)."""
     passed = None
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in ran_before(history):
         if request.id in (step.preempted or ()):
             continue
@@ -118,7 +118,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
             return None
         elif input_missing(history, step, request, request.computed):
             continue  # it stops there, and the round goes on (V1-R33)
-        elif passed and request.id not in step.scheduled and left > 0 and not step.preempted:
+        elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
             return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
     return None
 

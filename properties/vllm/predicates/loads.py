@@ -49,7 +49,7 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
             continue
         if loads.is_sent(ended):
             continue
-        if history.step > (ended.over or 0) + decisions_still_to_come(history):
+        if history.step > (ended.ended_at or 0) + decisions_still_to_come(history):
             return f"{name} was aborted, its load has landed, and it holds blocks still"
     return None
 
@@ -71,10 +71,10 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
         return None
     parked = [history.live[name] for name in step.parked or () if name in history.live]
     prefills = [history.live[name] for name in step.prefilling or () if name in history.live]
-    needs = {request.id: left(history, step, request) for request in prefills}
+    needs = {request.id: missing_blocks(history, step, request) for request in prefills}
     needs |= {request.id: first_step(history, step, request) for request in parked}
     last = newly[-1]  # of several that begin in one step it has to leave room for the others
-    if left(history, step, history.live[last]):
+    if missing_blocks(history, step, history.live[last]):
         del needs[last]  # what is not loaded of it may be computed later, chunk by chunk
     needed, free = sum(needs.values()), step.free_blocks or 0
     if needed <= free:
@@ -164,7 +164,7 @@ def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
     """The block of the last token that was computed of a request, if it was seen to hold it."""
-    number = ((request.computed or request.lost) - 1) // history.config["block_size"]
+    number = ((request.computed or request.recompute_from) - 1) // history.config["block_size"]
     return request.blocks[number] if 0 <= number < len(request.blocks) else None
 
 
@@ -202,7 +202,7 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
                 f"{request.id} held {len(before[request.id])} blocks that are sent for "
                 f"{request.load_left} more steps, now {len(now.get(request.id, ()))}, or others"
             )
-        late = history.step > (request.over or 0) + decisions_still_to_come(history)
+        late = history.step > (request.ended_at or 0) + decisions_still_to_come(history)
         if request.id in now and not request.load_left and late:
             return f"{request.id} has ended, its blocks are sent, and it holds them still"
     return None
@@ -269,7 +269,7 @@ def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
             )
     may_end = {
         *[request.id for request in failed],
-        *[n for n, o in history.requests.items() if o.beyond],
+        *[n for n, o in history.requests.items() if o.never_runnable],
     }
     for name, reason in (step.finished or {}).items():
         if reason == "error" and name not in may_end:
@@ -339,7 +339,7 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
     return same and free_unchanged(history, step)
 
 
-def left(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Blocks that a request lacks for all its known tokens."""
     return lacks(history, step, request, request.num_tokens)
 

@@ -135,10 +135,10 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     request = _could_go(history, step)
     if request is None:
         return None
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    tokens, free = _must_fit(history, step, request, left), step.free_blocks
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    tokens, free = _must_fit(history, step, request, remaining), step.free_blocks
     return (
-        f"{request.id} waits although {left} tokens of the budget and a slot are left, and "
+        f"{request.id} waits although {remaining} tokens of the budget and a slot are left, and "
         f"{tokens} of "
         f"its {request.num_tokens} tokens need {_missing(history, request, tokens)} blocks of "
         f"{'an unbounded pool' if free is None else f'{free} free ones'}"
@@ -150,11 +150,11 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     if not waiting or step.preempted or not order_is_known(history):
         return None
     run = kept(history, step) + admitted(history, step)
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    if left <= 0 or len(run) >= history.config["max_num_seqs"]:
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    if remaining <= 0 or len(run) >= history.config["max_num_seqs"]:
         return None
     request = waiting[0]
-    if may_pad(history) and left <= speculation.drafts(history.config):
+    if may_pad(history) and remaining <= speculation.drafts(history.config):
         return None
     if loads.are_made(history.config) and not _goes_next(history, request):
         return None
@@ -163,13 +163,13 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     if not all(place_is_known(history, other) for other in waited_before(history)):
         return None
     whole = min(request.num_tokens, threshold(history))
-    if not history.config["enable_chunked_prefill"] and whole > left:
+    if not history.config["enable_chunked_prefill"] and whole > remaining:
         return None
     if history.config["num_blocks"] is not None:
         reserve = watermark_blocks(history.config) if run else 0
         if step.free_blocks is None or not free_unchanged(history, step):
             return None
-        tokens = _must_fit(history, step, request, left)
+        tokens = _must_fit(history, step, request, remaining)
         if _missing(history, request, tokens) + reserve > step.free_blocks:
             return None
     return request
@@ -190,13 +190,13 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     return blocks_for(history, tokens) - shared // block
 
 
-def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, left: int) -> int:
+def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
     """Tokens of a request for which blocks must be free, at most."""
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
         return request.num_tokens
     hit = history.max_hit(step, request) if caches(history.config) else 0
-    chunk = min(request.num_tokens, hit + min(threshold(history), left))
+    chunk = min(request.num_tokens, hit + min(threshold(history), remaining))
     if may_pad(history):
         chunk += speculation.drafts(history.config)
     slots = speculation.slots(history.config, chunk)

@@ -101,16 +101,16 @@ def test_every_server_has_the_memory_and_the_slots_that_were_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("asked", "line"),
+    ("options", "line"),
     [
         ((255, 1, 1), "--tokens: 255; valid: at least 256"),
         ((256, 0, 1), "--slots: 0; valid: at least 1"),
         ((256, 4, 3), "--budget: 3; valid: at least 4"),
     ],
 )
-def test_a_server_that_cannot_be_is_refused(asked, line):
+def test_a_server_that_cannot_be_is_refused(options, line):
     with pytest.raises(InputError) as refusal:
-        check_servers(*asked)
+        check_servers(*options)
     assert str(refusal.value) == line
 
 

@@ -197,19 +197,19 @@ def test_a_file_that_turns_out_to_be_unwritable_is_one_line_and_exit_2(run):
 def test_without_plotly_it_is_said_how_to_install_it(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     result = run("frontier", "--picture", "f.html")
-    said = "--picture: Plotly is not installed; valid: pip install plotly"
-    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {said}\n")
+    message = "--picture: Plotly is not installed; valid: pip install plotly"
+    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {message}\n")
 
 
 @pytest.mark.usefixtures("nothing_runs")
 def test_without_kaleido_an_svg_is_refused_and_what_is_valid_is_named(run, monkeypatch):
     monkeypatch.setattr(pictures, "find_spec", lambda name: name == "plotly" or None)
     result = run("frontier", "--picture", "f.svg")
-    said = (
+    message = (
         "--picture: f.svg: Kaleido, which draws .svg, is not installed; valid: an .html file, or "
         "pip install kaleido"
     )
-    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {said}\n")
+    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {message}\n")
 
 
 def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(run, monkeypatch):
@@ -220,8 +220,8 @@ def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(run, monkeypatch
     monkeypatch.setattr(pictures, "find_spec", lambda name: name)
     monkeypatch.setattr(frontier_picture, "figure", lambda *_: Undrawable())
     result = run("frontier", *SMALL, "--picture", "f.svg")
-    said = "--picture: f.svg: Kaleido cannot draw it (no browser here); valid: an .html file"
-    assert (result.code, result.err) == (2, f"schedproof: {said}\n")
+    message = "--picture: f.svg: Kaleido cannot draw it (no browser here); valid: an .html file"
+    assert (result.code, result.err) == (2, f"schedproof: {message}\n")
     assert not Path("f.svg").exists()
 
 
@@ -323,8 +323,8 @@ def test_a_point_is_dominated_by_one_that_is_no_longer_in_both_and_shorter_in_on
     # 10 = 5 + 5 = 6 + 4 = 7 + 3: two steps each. A request that coincides does not dominate.
     points = [measure(TEN, "threshold", chunk) for chunk in (4, 5, 6, 7)]
     points.append(measure(TEN, "budget", 7))
-    found = priced(points, StepCost(1, 1))
-    assert [(result.point.knob, result.point.chunk, result.dominated) for result in found] == [
+    outcome = priced(points, StepCost(1, 1))
+    assert [(result.point.knob, result.point.chunk, result.dominated) for result in outcome] == [
         ("threshold", 4, False),
         ("threshold", 5, False),
         ("budget", 5, False),

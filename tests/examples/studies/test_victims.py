@@ -102,8 +102,8 @@ REQUESTS = st.lists(
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=[policy.name for policy in POLICIES])
-@given(asked=REQUESTS)
-def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked):
+@given(requested=REQUESTS)
+def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, requested):
     picks: Counter[str] = Counter()
 
     def look(config, plan, victim):
@@ -118,7 +118,7 @@ def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked
         "",
         [
             (arrival, (*((("system", shared),) if shared else ()), (f"own{n}", own)), output)
-            for n, (arrival, shared, own, output) in enumerate(sorted(asked))
+            for n, (arrival, shared, own, output) in enumerate(sorted(requested))
         ],
     )
     steps = run(SMALL, load, watched(policy, look))

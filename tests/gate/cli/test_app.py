@@ -195,7 +195,7 @@ def test_one_rule_is_shown_in_full(run):
     assert "  witness:   " in result.out
     assert "  differs:   2.0.0 to 2.1.0: " in result.out
     unchecked = run("rules", "SPY-R01").out
-    assert "  unchecked: Definition. The scheme" in unchecked
+    assert "  unchecked: Definition. This describes the scheme" in unchecked
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 

@@ -21,8 +21,8 @@ def config(**changes: Any) -> NanoConfig:
 
 def waiting(prompt: int, max_tokens: int = 4, name: str = "new", **changes: Any) -> Sequence:
     """A request that nothing has happened to yet; its tokens are its own."""
-    asked = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
-    return asked._replace(**changes)
+    sequence = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
+    return sequence._replace(**changes)
 
 
 def decoding(name: str, computed: int, *blocks: int, **changes: Any) -> Sequence:
@@ -73,11 +73,11 @@ class Run:
     ) -> None:
         """A request with these segments; a number alone is a prompt in words of its own."""
         content = tuple([(name, part) if isinstance(part, int) else part for part in prompt])
-        asked = Request(
+        request = Request(
             id=name, arrival=0, prompt=content, max_tokens=max_tokens, output_len=output_len
         )
-        assert self.model.refusal(asked) is None
-        self.state = self.model.arrive(self.state, asked)
+        assert self.model.refusal(request) is None
+        self.state = self.model.arrive(self.state, request)
 
     def step(self) -> dict[str, Any]:
         """What the next step shows."""

@@ -83,7 +83,7 @@ def shown(lanes: Lanes, before: Array, place: int, requests: Sequence[Request]) 
     order = sorted(requests, key=lambda sequence: sequence.arrival)
     now = dict(zip(order, lanes.computed[:, place].tolist(), strict=False))
     was = dict(zip(order, before[:, place].tolist(), strict=False))
-    end = dict(zip(order, lanes.asked[END, :, place].tolist(), strict=False))
+    end = dict(zip(order, lanes.requested[END, :, place].tolist(), strict=False))
     step = lanes.lane[STEP, place]
     ended = {
         request: now[request] == end[request] and now[request] >= request.prompt_len

@@ -36,9 +36,9 @@ def test_a_prompt_hits_what_is_cached_where_caching_is_on():
 def test_admitted_with_a_hit_a_request_holds_these_blocks_and_need_not_compute_them():
     pool = Pool(4, (), 5, ((3, None), (2, S4), (4, None)), {S4: (2,), S8: (1,)})
     newcomer = waiting(9, content=(("s", 9),))
-    admitted, left = blocks.admit(CACHING, State(pool=pool), newcomer)
+    admitted, rest = blocks.admit(CACHING, State(pool=pool), newcomer)
     assert admitted == newcomer._replace(computed=8, prefix_hit=8, blocks=(2, 1), published=2)
-    assert left == pool._replace(tail=((3, None), (4, None)))
+    assert rest == pool._replace(tail=((3, None), (4, None)))
 
 
 def test_admitted_without_a_hit_a_request_holds_nothing_yet():
@@ -188,27 +188,27 @@ def test_cached_blocks_that_others_hold_are_not_needed_again_free_ones_are():
 def test_the_last_block_is_given_back_first():
     """For a release that appends to its free list, so that it is handed out again first."""
     state = State(pool=Pool(size=9, fresh=8))
-    left = blocks.release(config(), RELEASE_2_1_2, state, waiting(9, blocks=(5, 7, 6)))
-    assert left == Pool(size=9, fresh=8, tail=((6, None), (7, None), (5, None)))
+    rest = blocks.release(config(), RELEASE_2_1_2, state, waiting(9, blocks=(5, 7, 6)))
+    assert rest == Pool(size=9, fresh=8, tail=((6, None), (7, None), (5, None)))
 
 
 def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot():
     cached = {S4: (1,), S8: (2,)}
     sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
-    left = blocks.release(CACHING, SOUND, State(pool=Pool(fresh=4, cached=cached)), sequence)
-    assert left == Pool(head=(3,), fresh=4, tail=((2, S8), (1, S4)), cached=cached)
+    rest = blocks.release(CACHING, SOUND, State(pool=Pool(fresh=4, cached=cached)), sequence)
+    assert rest == Pool(head=(3,), fresh=4, tail=((2, S8), (1, S4)), cached=cached)
     bounded = State(pool=Pool(size=4, fresh=4, cached=cached))
-    left = blocks.release(CACHING, RELEASE_2_1_2, bounded, sequence)
-    assert left == Pool(size=4, fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
+    rest = blocks.release(CACHING, RELEASE_2_1_2, bounded, sequence)
+    assert rest == Pool(size=4, fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
 
 
 def test_without_a_bound_only_blocks_that_can_be_found_are_kept():
     cached = {S4: (1,), S8: (2,)}
     sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
-    left = blocks.release(
+    rest = blocks.release(
         CACHING, RELEASE_2_1_2, State(pool=Pool(fresh=4, cached=cached)), sequence
     )
-    assert left == Pool(fresh=4, tail=((2, S8), (1, S4)), cached=cached)
+    assert rest == Pool(fresh=4, tail=((2, S8), (1, S4)), cached=cached)
 
 
 def test_without_caching_all_blocks_are_nameless():
@@ -224,8 +224,8 @@ def test_blocks_that_others_hold_stay_in_use():
         pool=Pool(fresh=7, cached=cached),
     )
     sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
-    left = blocks.release(CACHING, SOUND, state, sequence)
-    assert left == Pool(head=(3,), fresh=7, cached=cached)
+    rest = blocks.release(CACHING, SOUND, state, sequence)
+    assert rest == Pool(head=(3,), fresh=7, cached=cached)
 
 
 def test_generated_tokens_are_part_of_the_name_of_a_block_given_back():
@@ -233,5 +233,5 @@ def test_generated_tokens_are_part_of_the_name_of_a_block_given_back():
     name = (("s", 3), ("out:a", 1))
     sequence = decoding("a", 3, 9, content=(("s", 3),), blocks=(1, 2), published=1, generated=3)
     state = State(pool=Pool(fresh=3, cached={name: (1,)}))
-    left = blocks.release(CACHING, SOUND, state, sequence._replace(computed=5))
-    assert left == Pool(head=(2,), fresh=3, tail=((1, name),), cached={name: (1,)})
+    rest = blocks.release(CACHING, SOUND, state, sequence._replace(computed=5))
+    assert rest == Pool(head=(2,), fresh=3, tail=((1, name),), cached={name: (1,)})

@@ -590,8 +590,8 @@ def test_usable_blocks_are_those_of_the_chunks_that_need_not_run(chunk_blocks, d
     chunks = data.draw(st.integers(1, 4))
     pad = data.draw(st.integers(0, chunk_blocks - 1))
     hit = data.draw(st.integers(0, chunks * chunk_blocks - pad))
-    there = [True] * (pad + hit) + [False] * (chunks * chunk_blocks - pad - hit)
-    rows = [there[n * chunk_blocks : (n + 1) * chunk_blocks] for n in range(chunks)]
+    hits = [True] * (pad + hit) + [False] * (chunks * chunk_blocks - pad - hit)
+    rows = [hits[n * chunk_blocks : (n + 1) * chunk_blocks] for n in range(chunks)]
     saved = [all(row) for row in rows[:-1]]
     expected = max(sum(saved) * chunk_blocks - pad, 0)
     assert usable_blocks(pad, hit, chunks, chunk_blocks) == expected

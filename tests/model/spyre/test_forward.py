@@ -261,16 +261,16 @@ def test_a_queue_without_a_request_keeps_the_others_in_order():
 
 def test_a_decode_step_asks_for_a_block_only_where_one_begins_or_fills_up(monkeypatch):
     """No request else has to: a step is taken as often as nothing else."""
-    asked: list[int] = []
+    calls: list[int] = []
     held = forward.blocks.hold
 
     def hold(*words):
-        asked.append(words[2])
+        calls.append(words[2])
         return held(*words)
 
     monkeypatch.setattr(forward.blocks, "hold", hold)
     state = batch(decoding("a", 5, 9, blocks=(1, 2)), pool=Pool(None, fresh=3))
     for _ in range(9):
         state, _ = forward.compute_decode(config(), state)
-    assert asked == [8, 9, 12, 13]
+    assert calls == [8, 9, 12, 13]
     assert state.running[0].blocks == (1, 2, 3, 4)

@@ -40,12 +40,12 @@ def case(draw, block):
         end = prompt + draw.randint(2, max_tokens) - 1
         decodes = draw.randint(prompt, end - 1)
         rows.append((prompt, max_tokens, end, draw.choice((decodes, decodes, prompt - 1, end))))
-    there = [row for row in rows if row[0] <= row[3] < row[2]]
-    lengths = [computed for *_, computed in there]
+    batch = [row for row in rows if row[0] <= row[3] < row[2]]
+    lengths = [computed for *_, computed in batch]
     members = [
         Decoding(computed, max_tokens - (computed - prompt + 1), own, prompt)
         for (prompt, max_tokens, _, computed), own in zip(
-            there, request_tkvs(lengths, block), strict=True
+            batch, request_tkvs(lengths, block), strict=True
         )
     ]
     newcomer = Newcomer(draw.randint(1, 6 * block), draw.randint(1, 5 * block))
@@ -55,11 +55,11 @@ def case(draw, block):
 def on_rows(rules, cases):
     """What the lanes say, a lane a case."""
     table = np.array([draw.rows for draw in cases]).transpose(2, 1, 0)
-    asked = np.zeros((4, ROWS, len(cases)), np.int64)
-    asked[[PROMPT, MAX_TOKENS, END]] = table[:3]
+    requested = np.zeros((4, ROWS, len(cases)), np.int64)
+    requested[[PROMPT, MAX_TOKENS, END]] = table[:3]
     reported = satisfies_last_chunk(
         rules,
-        asked,
+        requested,
         table[3].copy(),
         np.array([draw.tkv for draw in cases]),
         np.array([draw.newcomer.prompt for draw in cases]),

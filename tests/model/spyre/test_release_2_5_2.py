@@ -169,7 +169,7 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(sizes, decoding,
     all_requests = [member(str(n), length, 1, age) for n, (length, age) in enumerate(sizes)]
     before = State(running=tuple(all_requests[:decoding]), paused=tuple(all_requests[decoding:]))
     after = pause_and_resume(config(max_batch_tkv=limit), before)
-    asked = ids(fairness_order(config(), before))
+    order = ids(fairness_order(config(), before))
     length = {sequence.id: sequence.computed + 1 for sequence in all_requests}
 
     def volume(names):
@@ -177,12 +177,12 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(sizes, decoding,
 
     kept = ids(after.running)
     assert kept
-    assert sorted(kept + ids(after.paused)) == sorted(asked)
+    assert sorted(kept + ids(after.paused)) == sorted(order)
     assert volume(kept) <= limit
     for sequence in after.paused:
-        ahead = [name for name in asked[: asked.index(sequence.id)] if name in kept]
+        ahead = [name for name in order[: order.index(sequence.id)] if name in kept]
         assert volume([*ahead, sequence.id]) > limit
-    places = [asked.index(sequence.id) for sequence in after.paused]
+    places = [order.index(sequence.id) for sequence in after.paused]
     assert all(place < next_ for place, next_ in pairwise(places))
 
 

@@ -332,8 +332,8 @@ def test_a_step_is_one_chunk_or_one_token_for_all_that_decode(revision):
             if seen["kind"] == "decode":
                 able = {*decodes, *before["paused"]} - set(seen["paused"])
                 assert seen["scheduled"] == dict.fromkeys(able, 1) == seen["emitted"]
-            left = [name for name in running_after(before, seen) if name not in seen["finished"]]
-            assert seen["running"] == left
+            still = [name for name in running_after(before, seen) if name not in seen["finished"]]
+            assert seen["running"] == still
             before = seen
 
     check()
@@ -455,7 +455,7 @@ def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revisi
                 request = requests[name]
                 own = [token(request, position) for position in range(request.prompt - 1)]
                 if name not in known:
-                    common = (common_prefix_len(own, there) for there in known.values())
+                    common = (common_prefix_len(own, other) for other in known.values())
                     hit = max((n // block for n in common), default=0) * block
                     assert seen["prefix_hit"].get(name, hit) == hit
                     known[name] = own[:hit]

@@ -166,8 +166,8 @@ def test_unsound_formulas_have_a_counterexample(formula, block):
         )
 
     search = settings(max_examples=20_000, database=None, derandomize=True, phases=[Phase.generate])
-    found = find(joins(block, stale=False), underestimated, settings=search)
-    assert underestimated(found)
+    case = find(joins(block, stale=False), underestimated, settings=search)
+    assert underestimated(case)
 
 
 @pytest.mark.parametrize("block", [4, 64])

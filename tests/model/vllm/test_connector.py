@@ -19,11 +19,11 @@ SMALL = {
 }
 
 
-def run(steps, *asked, **more):
+def run(steps, *requests, **more):
     """The first steps of requests that arrive together."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, **more})["ok"]
-    for coming in asked:
+    for coming in requests:
         assert target.add(coming)["ok"]
     return [target.step()["step"] for _ in range(steps)]
 
@@ -56,20 +56,20 @@ def test_drafts_are_computed_after_a_load():
     assert [len(step["blocks"].get("a", ())) for step in seen[:2]] == [2, 3]
     assert seen[2]["emitted"] == {"a": 1}
     for free, fits in ((2, False), (3, True)):
-        asked = config(**LOADS, **eagle, num_blocks=8, enable_prefix_caching=False)
+        settings = config(**LOADS, **eagle, num_blocks=8, enable_prefix_caching=False)
         plan = Plan((), (), pool(8, 8 - free), 16, {})
-        assert connector.has_room(asked, plan, waiting(8, external=8), (), 8) is fits
+        assert connector.has_room(settings, plan, waiting(8, external=8), (), 8) is fits
 
 
 def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits():
     """Its only token is to be computed, and no other one needs to be."""
-    asked = [request("b", 4, 20), loaded("a", 1, 1)]
-    seen = run(3, *asked, max_num_seqs=1)
+    requests = [request("b", 4, 20), loaded("a", 1, 1)]
+    seen = run(3, *requests, max_num_seqs=1)
     assert [step["parked"] for step in seen] == [[], [], []]
     sequence = waiting(1, external=1)
-    parked, left = connector.park(config(**LOADS), Pool(8), sequence, (), 1)
+    parked, rest = connector.park(config(**LOADS), Pool(8), sequence, (), 1)
     for _ in range(2):
-        parked, left = connector.landed(config(**LOADS), left, parked)
+        parked, rest = connector.landed(config(**LOADS), rest, parked)
         assert (parked.computed, len(parked.blocks)) == (0, 1)
 
 
@@ -105,10 +105,10 @@ def test_others_run_while_one_is_loaded():
 
 
 def test_loaded_blocks_are_found_by_others_once_they_have_landed():
-    asked = [loaded("a", 9, 8, 1), {**request("b", 9), "prompt": [["a", 9]]}]
-    seen = run(3, *asked, enable_prefix_caching=True, max_num_batched_tokens=2, num_blocks=20)
+    requests = [loaded("a", 9, 8, 1), {**request("b", 9), "prompt": [["a", 9]]}]
+    seen = run(3, *requests, enable_prefix_caching=True, max_num_batched_tokens=2, num_blocks=20)
     assert seen[1]["scheduled"] == {"b": 2}
-    late = run(4, asked[0], enable_prefix_caching=True)
+    late = run(4, requests[0], enable_prefix_caching=True)
     assert late[2]["prefix_hit"] == {"a": 8}
 
 
@@ -145,8 +145,8 @@ def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(inside):
 def test_a_request_that_has_landed_gives_its_blocks_back_at_once():
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, "max_num_seqs": 1})["ok"]
-    for asked in (loaded("a", 8, 8), request("b", 4, 9)):
-        assert target.add(asked)["ok"]
+    for arrival in (loaded("a", 8, 8), request("b", 4, 9)):
+        assert target.add(arrival)["ok"]
     target.step()
     assert target.abort("a")["ok"]
     assert "a" not in target.step()["step"]["blocks"]
@@ -161,13 +161,13 @@ def test_parking_needs_room_for_all_that_is_known():
         (False, 3, True),
         (False, 2, False),
     ):
-        asked = config(reserve_full_isl=whole, num_blocks=8)
+        settings = config(reserve_full_isl=whole, num_blocks=8)
         plan = Plan((), (), pool(8, 8 - free), 16, {})
-        assert connector.has_room(asked, plan, sequence, (), 8) is fits
-    parked, left = connector.park(config(), Pool(None), sequence, (), 8)
+        assert connector.has_room(settings, plan, sequence, (), 8) is fits
+    parked, rest = connector.park(config(), Pool(None), sequence, (), 8)
     assert (parked.computed, parked.loading, parked.was_loaded) == (8, 2, True)
     assert len(parked.blocks) == 2
-    assert left != Pool(None)
+    assert rest != Pool(None)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_what_has_failed_is_computed(fails_at, computes):
 
 def test_of_a_load_that_failed_from_the_start_no_block_is_kept():
     """b runs, and leaves too few blocks for a to begin anew."""
-    asked = [request("b", 4, 20), loaded("a", 16, 16, load_fails_at=0)]
-    seen = run(3, *asked, num_blocks=8, watermark=0.4)
+    requests = [request("b", 4, 20), loaded("a", 16, 16, load_fails_at=0)]
+    seen = run(3, *requests, num_blocks=8, watermark=0.4)
     assert [step["parked"] for step in seen] == [["a"], [], []]
     assert [step["waiting"] for step in seen] == [["a"], ["a"], ["a"]]
     assert "a" not in seen[1]["blocks"]
@@ -198,21 +198,21 @@ def test_a_request_whose_load_has_failed_ends_where_the_policy_says_so(
     """It keeps no block, and is not sent; a load of which every token is right has not failed."""
     load = loaded("a", 8, 8, load_steps, load_fails_at=fails_at, send_steps=3)
     seen = run(6, load, kv_load_failure_policy="fail")
-    errors = [step for step, said in enumerate(seen) if said["finished"].get("a") == "error"]
+    errors = [step for step, shown in enumerate(seen) if shown["finished"].get("a") == "error"]
     assert errors == ([] if ends_in is None else [ends_in])
     if ends_in is not None:
-        assert [said["emitted"] for said in seen] == 6 * [{}]
+        assert [step["emitted"] for step in seen] == 6 * [{}]
         assert (seen[ends_in]["blocks"], seen[ends_in]["free_blocks"]) == ({}, 8)
     else:
-        assert [said["finished"] for said in seen if said["finished"]] == [{"a": "length"}]
+        assert [step["finished"] for step in seen if step["finished"]] == [{"a": "length"}]
 
 
 def test_without_a_word_what_has_failed_is_computed():
     plain = read_config({"kv_connector": True}, "documented")
-    asked = {"kv_connector": True, "kv_load_failure_policy": "recompute"}
-    assert read_config(asked, "documented") == plain
+    settings = {"kv_connector": True, "kv_load_failure_policy": "recompute"}
+    assert read_config(settings, "documented") == plain
     with pytest.raises(InputError, match=r"\$\.config\.kv_load_failure_policy"):
-        read_config({**asked, "kv_load_failure_policy": "ignore"}, "documented")
+        read_config({**settings, "kv_load_failure_policy": "ignore"}, "documented")
 
 
 def test_while_an_answer_is_deferred_others_go():
@@ -245,8 +245,8 @@ def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(ins
     """a is computed in step 0, and also in step 1 if the abort comes inside it."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, **AHEAD})["ok"]
-    for asked in (request("a", 4, 9), request("b", 4, 9)):
-        assert target.add(asked)["ok"]
+    for arrival in (request("a", 4, 9), request("b", 4, 9)):
+        assert target.add(arrival)["ok"]
     target.step()
     assert target.abort("a", inside)["ok"]
     seen = [target.step()["step"] for _ in range(3)]
@@ -273,9 +273,9 @@ def test_without_a_connector_they_are_free_at_once():
 def test_no_request_is_preempted_whose_blocks_would_have_to_wait():
     """a and b hold two blocks of four each; the fifth of either must wait until both decisions
     have completed that compute b."""
-    asked = [request("a", 7, 9), request("b", 7, 9)]
+    requests = [request("a", 7, 9), request("b", 7, 9)]
     small = {"num_blocks": 4, "max_num_batched_tokens": 16, "max_model_len": 16, **AHEAD}
-    seen = run(5, *asked, **small)
+    seen = run(5, *requests, **small)
     assert [step["scheduled"] for step in seen[:3]] == [{"a": 7, "b": 7}, {"a": 1, "b": 1}, {}]
     assert [step["preempted"] for step in seen] == [[], [], [], ["b"], []]
     assert seen[3]["scheduled"] == {"a": 1}

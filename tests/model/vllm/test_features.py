@@ -33,8 +33,8 @@ def run(config, more):
     assert target.start("vllm", "documented", {**SMALL, **config})["ok"]
     steps = []
     for name in "abcde":
-        asked = {"id": name, "prompt": [[name, 7]], "max_tokens": 9, **more}
-        assert target.add(asked)["ok"]
+        values = {"id": name, "prompt": [[name, 7]], "max_tokens": 9, **more}
+        assert target.add(values)["ok"]
     for number in range(60):
         if number == 6:
             target.abort("e")

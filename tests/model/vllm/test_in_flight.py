@@ -28,8 +28,8 @@ def run(steps, *prompts, tokens=3, **more):
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **more})["ok"]
     for name, prompt in zip("abcd", prompts, strict=False):
-        asked = {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens}
-        assert target.add(asked)["ok"]
+        values = {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens}
+        assert target.add(values)["ok"]
     return [target.step()["step"] for _ in range(steps)]
 
 
@@ -124,10 +124,10 @@ def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays_on_its_w
 
 def test_a_worker_that_was_waited_for_is_fast_anew():
     steps = run(8, 6, 6, tokens=9, early_completions=1, pipeline_parallel_size=3)
-    on_their_way, left = [], 0
+    on_their_way, remaining = [], 0
     for step in steps:
-        left += bool(step["scheduled"]) - bool(step["emitted"])
-        on_their_way.append(left)
+        remaining += bool(step["scheduled"]) - bool(step["emitted"])
+        on_their_way.append(remaining)
     assert on_their_way == [0, 1, 0, 0, 1, 0, 0, 1]
 
 

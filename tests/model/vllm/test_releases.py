@@ -29,8 +29,8 @@ def scheduled(revision, *arrivals, **config):
     assert target.start("vllm", revision, SMALL | config)["ok"]
     seen = []
     for requests in arrivals:
-        for asked in requests:
-            assert target.add(asked)["ok"]
+        for arrival in requests:
+            assert target.add(arrival)["ok"]
         seen.append(target.step()["step"]["scheduled"])
     return seen
 

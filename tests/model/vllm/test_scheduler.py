@@ -207,8 +207,8 @@ def test_a_hit_is_not_computed_again():
     s4, s8 = (("s", 4),), (("s", 8),)
     cache = Pool(9, (), 3, ((2, s8), (1, s4)), {s4: (1,), s8: (2,)})
     for prompt, tokens in ((9, 1), (8, 4)):
-        asked = waiting(prompt, content=(("s", prompt),))
-        seen = scheduler.step(CACHING, State(waiting=(asked,), pool=cache))[1]
+        newcomer = waiting(prompt, content=(("s", prompt),))
+        seen = scheduler.step(CACHING, State(waiting=(newcomer,), pool=cache))[1]
         assert seen["scheduled"] == {"new": tokens}
         assert seen["prefix_hit"] == {"new": prompt - tokens}
         assert seen["computed"] == {"new": prompt}
@@ -360,11 +360,11 @@ def test_a_preempted_request_begins_anew_and_hits_what_is_left_of_its_own():
 
 
 def completed(state, *scheduled):
-    there = {sequence.id: sequence for sequence in state.running}
+    running = {sequence.id: sequence for sequence in state.running}
     coming = {
-        name: Coming(there[name].generated)
+        name: Coming(running[name].generated)
         for name in scheduled
-        if name in there and there[name].num_uncomputed_tokens == 0
+        if name in running and running[name].num_uncomputed_tokens == 0
     }
     return scheduler.complete(config(), state, {**dict.fromkeys(scheduled), **coming})
 

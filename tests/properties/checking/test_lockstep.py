@@ -135,8 +135,8 @@ def holding(slots=None, **blocks):
     ids=["shared", "written", "padding", "order of requests", "written by who has left"],
 )
 def test_blocks_that_differ_in_their_numbers_only_are_the_same(seen, model):
-    found = [line for line in differences(seen, model) if "blocks" in line]
-    assert found == []
+    lines = [line for line in differences(seen, model) if "blocks" in line]
+    assert lines == []
 
 
 def test_where_no_step_pads_a_block_may_be_named_0():
@@ -166,8 +166,8 @@ def test_where_no_step_pads_a_block_may_be_named_0():
     ],
 )
 def test_blocks_that_differ_by_more_than_names_are_told_apart(seen, model, field):
-    found = [line.partition(":")[0] for line in differences(seen, model)]
-    assert [name for name in found if name != "scheduled"] == [field]
+    lines = [line.partition(":")[0] for line in differences(seen, model)]
+    assert [name for name in lines if name != "scheduled"] == [field]
 
 
 REQUESTS = st.dictionaries(

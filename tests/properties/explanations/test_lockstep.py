@@ -43,9 +43,9 @@ class Recording:
         reported = replace(added, output_len=None) if open_ended else added
         self.explainer.accept(reported, open_ended=open_ended)
 
-    def abort(self, name, inside, *, said=None):
+    def abort(self, name, inside, *, message=None):
         self.target.abort(name, inside)
-        self.explainer.abort(name, inside if said is None else said)
+        self.explainer.abort(name, inside if message is None else message)
 
     def steps(self, count):
         for _ in range(count):
@@ -126,15 +126,15 @@ def test_a_request_that_the_model_refuses_ends_the_match():
 
 
 @pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("said", [False, True])
-def test_an_abort_may_have_been_inside_the_step_or_before_it(inside, said):
+@pytest.mark.parametrize("message", [False, True])
+def test_an_abort_may_have_been_inside_the_step_or_before_it(inside, message):
     recording = Recording()
     for name in "abc":
         recording.add(request(name))
     recording.steps(4)
-    recording.abort("a", inside, said=said)
+    recording.abort("a", inside, message=message)
     recording.steps(1)
-    recording.abort("c", inside, said=said)
+    recording.abort("c", inside, message=message)
     recording.steps(12)
     match = recording.explainer.match_of("sound")
     assert match is not None
@@ -186,7 +186,7 @@ def test_every_run_of_a_model_matches_it_whole(shapes, revision, gives_up, insid
     for number, (prompt, tokens, wait) in enumerate(shapes):
         recording.add(request(f"r{number}", prompt, tokens), open_ended=bool(number % 2))
         recording.steps(wait)
-    recording.abort(f"r{gives_up % 6}", inside, said=False)
+    recording.abort(f"r{gives_up % 6}", inside, message=False)
     recording.steps(gives_up)
     match = recording.explainer.match_of(revision)
     assert match is not None

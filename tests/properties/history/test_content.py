@@ -81,23 +81,23 @@ SAYS = (("s", 12),)
 
 
 @pytest.mark.parametrize(
-    ("gone", "found", "shared"),
+    ("gone", "hit", "shared"),
     [
         # Before the holder began: its block is the newest, but an older one may still be found.
-        ({"over": 3}, 8, 0),
-        ({"over": 5}, 0, 0),
-        ({"over": None}, 0, 0),
+        ({"ended_at": 3}, 8, 0),
+        ({"ended_at": 5}, 0, 0),
+        ({"ended_at": None}, 0, 0),
         # What it had found itself it did not fill.
-        ({"over": 7, "prefix_hit": 8}, 8, 8),
+        ({"ended_at": 7, "prefix_hit": 8}, 8, 8),
     ],
 )
-def test_what_one_that_runs_holds_is_found_unless_another_filled_it_since(gone, found, shared):
+def test_what_one_that_runs_holds_is_found_unless_another_filled_it_since(gone, hit, shared):
     holder = decoding("a", 12, content=SAYS, began=5)
     earlier = decoding("b", 12, content=SAYS, ended="eos", **gone)
     sequence = waiting("c", 12, content=SAYS)
     assert surely_found(sequence, [holder], [holder, sequence], 4) == 8
     assert surely_shared(sequence, [holder], [holder, sequence], 4) == 8
-    assert surely_found(sequence, [holder], [earlier, holder, sequence], 4) == found
+    assert surely_found(sequence, [holder], [earlier, holder, sequence], 4) == hit
     assert surely_shared(sequence, [holder], [earlier, holder, sequence], 4) == shared
 
 

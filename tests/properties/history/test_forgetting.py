@@ -74,8 +74,8 @@ def judged(system, loads):
                 monitor.accept(request)
         for _ in range(wait if number + 1 < len(loads) else 60):
             seen = read_step(target.step(), observes)
-            said, other = [monitor.observe(seen) for monitor in monitors]
-            assert said == other == []
+            verdict, other = [monitor.observe(seen) for monitor in monitors]
+            assert verdict == other == []
     return monitors
 
 

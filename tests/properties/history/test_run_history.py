@@ -225,7 +225,7 @@ def test_forgetting_changes_no_verdict(loads, revision, gives_up):
         for _ in range(2)
     ]
     monitors[1].history.forgets = True
-    said = []
+    verdicts = []
     for number, (prompt, most, early, wait) in enumerate(loads):
         new = request(f"r{number}", prompt, most, min(most, early))
         if target.add(new.for_target())["ok"]:
@@ -237,8 +237,8 @@ def test_forgetting_changes_no_verdict(loads, revision, gives_up):
                 for monitor in monitors:
                     monitor.abort("r0", inside=False)
             seen = read_step(target.step(), observes)
-            said.append([monitor.observe(seen) for monitor in monitors])
-    assert all(first == other for first, other in said)
+            verdicts.append([monitor.observe(seen) for monitor in monitors])
+    assert all(first == other for first, other in verdicts)
     assert monitors[0].exercised == monitors[1].exercised
     assert not monitors[1].history.requests.keys() - monitors[1].history.live.keys()
 
@@ -415,10 +415,10 @@ def test_where_preemptions_are_not_shown_a_request_may_have_come_back_with_a_hit
     assert book.reached(step, book.live["a"]) == tokens
 
 
-@pytest.mark.parametrize(("emitted", "there"), [({}, False), ({"long": 1}, True)])
-def test_a_request_that_can_never_run_is_given_up_unless_its_last_token_comes(emitted, there):
+@pytest.mark.parametrize(("emitted", "given_up"), [({}, False), ({"long": 1}, True)])
+def test_a_request_that_can_never_run_is_given_up_unless_its_last_token_comes(emitted, given_up):
     """With decisions ahead it ends in a step that does not schedule it, and held its slot."""
     book = history(request("long", 12, 100))
-    assert book.live["long"].beyond
+    assert book.live["long"].never_runnable
     book.give_up(Step(kind="idle", scheduled={}, emitted=emitted, finished={"long": "length"}))
-    assert ("long" in book.live) is there
+    assert ("long" in book.live) is given_up

@@ -154,7 +154,7 @@ RULE = default_is("interleave", True)
 
 
 @pytest.mark.parametrize(
-    ("said", "step", "broken", "exercised"),
+    ("default", "step", "broken", "exercised"),
     [
         ({"interleave": True}, 0, False, True),
         ({"interleave": False}, 0, True, True),
@@ -163,8 +163,10 @@ RULE = default_is("interleave", True)
         ({}, 0, False, False),
     ],
 )
-def test_a_default_is_judged_once_and_only_where_the_target_says_it(said, step, broken, exercised):
-    history = RunHistory({}, "sound", "spyre", defaults=said, step=step)
+def test_a_default_is_judged_once_and_only_where_the_target_says_it(
+    default, step, broken, exercised
+):
+    history = RunHistory({}, "sound", "spyre", defaults=default, step=step)
     assert (RULE.broken(history, STEP) is not None) == broken
     assert RULE.exercised(history, STEP) == exercised
 

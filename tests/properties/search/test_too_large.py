@@ -84,11 +84,11 @@ def test_each_bound_is_exceeded_by_one_and_by_far(system):
     assert limits
     for limit in limits:
         for beyond in (limit + 1, 2 * limit):
-            found = find(
+            example = find(
                 too_large(system, config),
                 lambda request: request.prompt_len + request.max_tokens - 1 == beyond,  # noqa: B023
             )
-            assert found is not None
+            assert example is not None
 
 
 @pytest.mark.parametrize("system", PUBLISHED)
@@ -99,9 +99,9 @@ def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system
     for prompt in (1, limit // 2, limit):
         for longest, beyond in ((limit, False), (limit + 1, True)):
             max_tokens = longest - prompt + 1
-            asked = Request(id="a", arrival=0, prompt=(("a", prompt),), max_tokens=max_tokens)
+            newcomer = Request(id="a", arrival=0, prompt=(("a", prompt),), max_tokens=max_tokens)
             assert bounds_of(system).beyond(config, prompt, max_tokens) == beyond
-            assert (model.refusal(asked) is not None) == beyond
+            assert (model.refusal(newcomer) is not None) == beyond
 
 
 @pytest.mark.slow

@@ -115,10 +115,10 @@ def test_no_candidate_is_tried_twice():
 
 @given(st.integers(0, 500), st.integers(0, 5), st.integers(1, 64))
 def test_smaller_numbers_are_smaller_and_different(number, least, block):
-    found = list(smaller_numbers(number, least, block))
-    assert all(least <= smaller < number for smaller in found)
-    assert len(found) == len(set(found))
-    assert bool(found) == (number > least)
+    candidates = list(smaller_numbers(number, least, block))
+    assert all(least <= smaller < number for smaller in candidates)
+    assert len(candidates) == len(set(candidates))
+    assert bool(candidates) == (number > least)
 
 
 def with_inputs(*prompt, inputs):

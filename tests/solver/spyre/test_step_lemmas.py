@@ -76,9 +76,7 @@ def test_a_check_that_is_skipped_under_a_condition_is_refuted(monkeypatch, condi
     assert refuted("sound", f"joining_request_was_accepted_{size}")
 
 
-@pytest.mark.parametrize(
-    ("count", "name"), [(3, "3"), (4, "4"), (5, "5"), (17, "any")]
-)
+@pytest.mark.parametrize(("count", "name"), [(3, "3"), (4, "4"), (5, "5"), (17, "any")])
 def test_a_walk_that_counts_short_beside_one_number_of_members_is_refuted(monkeypatch, count, name):
     line = "to_come = len(projection.decoding) + 1"
     instead = f"{line} - (len(projection.decoding) == {count})"
@@ -93,7 +91,11 @@ def test_a_formula_that_forgets_a_member_of_one_number_is_refuted(monkeypatch, c
     monkeypatch.setattr(volumetric.Formula, "__call__", volumetric.Formula.__call__)
     source = textwrap.dedent(inspect.getsource(volumetric.Formula.__call__))
     names = {}
-    exec(source.replace("ends = [", instead.replace("        ends", "    ends")), vars(volumetric), names)
+    exec(
+        source.replace("ends = [", instead.replace("        ends", "    ends")),
+        vars(volumetric),
+        names,
+    )
     monkeypatch.setattr(volumetric.Formula, "__call__", names["__call__"])
     assert refuted("sound", f"formula_projects_every_member_{size}")
 

@@ -173,11 +173,11 @@ def test_without_numpy_the_figure_says_what_it_needs(monkeypatch):
 
 def test_a_lane_takes_as_many_steps_as_the_model():
     pytest.importorskip("numpy")
-    from schedproof.model.spyre.lanes import asked_by, read_rules, run
+    from schedproof.model.spyre.lanes import read_rules, requests_table, run
 
     config, loads = vectorized.config_of(3), vectorized.loads_of(3, 2)
     rules = read_rules(vectorized.REVISION, config)
-    reported = run(rules, asked_by(rules, loads))
+    reported = run(rules, requests_table(rules, loads))
     assert reported.steps.sum() == vectorized.model_steps(config, loads)
 
 

@@ -17,13 +17,13 @@ def account(name, prompt=5, computed=0, emitted=0):
 
 def book(*requests, last=None, **config):
     values = full_config("generic", "documented", {**SMALL, "max_model_len": 16, **config})
-    there = {request.id: request for request in requests}
+    by_id = {request.id: request for request in requests}
     return RunHistory(
         values,
         "documented",
         "generic",
-        requests=there,
-        live=dict(there),
+        requests=by_id,
+        live=dict(by_id),
         last=None if last is None else step(**last),
     )
 
@@ -80,7 +80,7 @@ def test_no_request_starts_before_one_that_came_before_it():
 
 def test_one_that_can_never_run_holds_up_no_other():
     large = account("b", 99)
-    large.beyond = True
+    large.never_runnable = True
     assert judged("GEN-R04", book(large, account("c")), scheduled={"c": 5})[0] is False
 
 

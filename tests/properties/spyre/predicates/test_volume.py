@@ -23,13 +23,15 @@ ADMISSION = [rule for rule in load("spyre") if rule.id == "SPY-R47"]
 
 def volumes(batch, newcomer, block):
     """Batch x tkv of every decode step of the newcomer, one by one."""
-    found = []
-    for step in range(1, newcomer.left + 1):
-        lengths = [member.length + step for member in [*batch, newcomer] if member.left >= step]
+    products = []
+    for step in range(1, newcomer.remaining + 1):
+        lengths = [
+            member.length + step for member in [*batch, newcomer] if member.remaining >= step
+        ]
         blocks = max(-(-length // block) for length in lengths)
         tkvs = [(blocks - -(-length // block)) * block + length for length in lengths]
-        found.append(len(lengths) * max(tkvs))
-    return found
+        products.append(len(lengths) * max(tkvs))
+    return products
 
 
 @pytest.mark.slow
@@ -51,9 +53,9 @@ def test_an_overrun_is_found_exactly_where_some_decode_step_of_the_newcomer_has_
 @given(st.lists(MEMBERS, max_size=6), NEWCOMERS, st.integers(1, 8))
 def test_the_exact_check_of_the_model_and_the_rule_agree(batch, newcomer, block):
     decoding = [
-        Decoding(member.length, member.left, member.length, member.length) for member in batch
+        Decoding(member.length, member.remaining, member.length, member.length) for member in batch
     ]
-    peak = peak_volume(decoding, Newcomer(newcomer.length, newcomer.left + 1), block)
+    peak = peak_volume(decoding, Newcomer(newcomer.length, newcomer.remaining + 1), block)
     assert overrun(batch, newcomer, block, peak) is None
     assert overrun(batch, newcomer, block, peak - 1) is not None
 

@@ -177,7 +177,7 @@ FOUND_BESIDE_LOADS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted(FOUND_BESIDE_LOADS))
 def test_a_rule_finds_one_of_its_mutants_in_runs_with_a_connector(rule):
-    asked = [entry for entry in load("vllm") if entry.id == rule]
+    rules = [entry for entry in load("vllm") if entry.id == rule]
     faults = [fault for fault in mutants_of("vllm") if fault.rule == rule]
     for fault, seed in product(faults, range(2)):
         with planted(fault) as target:
@@ -185,7 +185,7 @@ def test_a_rule_finds_one_of_its_mutants_in_runs_with_a_connector(rule):
             from schedproof.properties.search.state import Search, SearchOptions
 
             options = SearchOptions(
-                target, "vllm", "documented", asked, "small", fixed=LOADS, max_steps=100_000
+                target, "vllm", "documented", rules, "small", fixed=LOADS, max_steps=100_000
             )
             if run_search(Search(options), 300, seed, 0):
                 return
