@@ -70,9 +70,9 @@ class Divergence:
     """Where releases, or the document elsewhere, do otherwise than the rule says.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release ("after 1.1.0"). `change`: the pull request that
-    began or ended it, where it is known. `system`: whose releases these are; "" for the one system
-    that the rule is of.
+    "all releases"; or in words, what is no release ("after 1.1.0", "before 0.2.0"). `change`: the
+    pull request that began or ended it, where it is known. `system`: whose releases these are; ""
+    for the one system that the rule is of.
     """
 
     releases: str
@@ -82,8 +82,8 @@ class Divergence:
 
     def covers(self, version: str) -> bool:
         """The divergence speaks of this release."""
-        if version.startswith("after "):
-            return version in self.releases.split(" and ")
+        if version.startswith(("after ", "before ")):
+            return version in self.releases.split(" and ") or self.releases == "all releases"
         own = _release(version)
         words = self.releases.replace(" and ", " ").split()
         named = [_release(word) for word in words]

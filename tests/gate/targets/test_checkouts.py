@@ -35,6 +35,7 @@ def checkout(folder, code=NEW):
     engine.mkdir(parents=True)
     (engine / "scheduler.py").write_text("class Scheduler: pass\n")
     (engine / "block_manager.py").write_text(code)
+    (engine / "model_runner.py").write_text("class ModelRunner: pass\n")
     (folder / "pyproject.toml").write_text('[project]\nversion = "0.2.0"\n')
     return folder
 
