@@ -304,7 +304,7 @@ def no_progress(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
-    """A step leaves an unfinished request without a token."""
+    """A step does not schedule an unfinished request."""
     return any(name not in step.scheduled for name in history.live)
 
 

@@ -38,7 +38,7 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
 
 
 def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
-    """The lookahead of a running request needs a block that what it computes does not need."""
+    """The lookahead of a running request needs an extra block."""
     return any(
         blocks_for(history, computes(history, step, request))
         < blocks_for(history, given(history, step, request.id))
@@ -124,7 +124,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
 
 
 def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
-    """A running request has nothing to compute, and another one is scheduled."""
+    """A running request has nothing to compute, and another is scheduled."""
     some = any(in_flight.passed_over(history.config, request) for request in kept(history, step))
     return some and bool(step.scheduled)
 
@@ -139,7 +139,7 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
-    """A preempted request waits that is computed still, and requests may be admitted."""
+    """A step in flight still computes a preempted request, and other requests may be admitted."""
     waiting = waited_before(history)
     aside = any(in_flight.computed_still(history, request) for request in waiting)
     return aside and not step.preempted
