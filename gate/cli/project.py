@@ -114,6 +114,12 @@ def from_project(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "DEFAULT_MAP"
 
 
+def named_nowhere(context: typer.Context, name: str) -> bool:
+    """Neither the command line nor the project gives the option a value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT"
+
+
 def _given(project: Project, keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in project.given.items() if key in keys}
 

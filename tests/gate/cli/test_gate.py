@@ -459,3 +459,10 @@ def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
     assert "never entered" not in result.out
     assert data["coverage"] is None
     assert not page.exists()
+
+
+def test_without_a_target_it_says_whose_scheduler_is_judged(run, monkeypatch):
+    monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
+    words = ("--profile", "quick", "--rule", "SPY-R19")
+    assert run("gate", *words).out.startswith("no target is named, so this judges schedproof's own")
+    assert run("gate", "model", *words).out.startswith("target schedproof model of spyre")
