@@ -129,7 +129,7 @@ def one_is_whole(history: RunHistory, step: Step) -> bool:
 
 
 def _computing(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """Requests that are scheduled and stay, with their tokens computed after the step."""
+    """Return the scheduled requests that stay, with their computed tokens after the step."""
     leaves = {*(step.finished or ()), *(step.preempted or ()), *history.aborts_inside}
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)

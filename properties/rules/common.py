@@ -47,7 +47,6 @@ def something_shown(history: RunHistory[Any], step: Step) -> bool:
 
 
 def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
-    """The step is named a prefill although a request in it decodes, or the other way round."""
     members = [history.live[name] for name in step.scheduled if name in history.live]
     again = [request.id for request in members if _begins_again(history, step, request)]
     first = [
@@ -74,8 +73,8 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
 
 
 def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
-    """A preempted request computes more than its last token again. Where only the last token is
-    left, either name is right. With several steps in flight the rule says nothing."""
+    """Return whether a preempted request recomputes more than its last token. If only that one is
+    left, both kinds are right; with several steps in flight the rule does not judge."""
     if (
         not request.regenerated
         or request.emitted > request.regenerated
@@ -106,8 +105,8 @@ def _other_phase(
 
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """The requests that stay, and how much of them is computed after the step, at least; without
-    those that this step preempts."""
+    """Return the requests that stay, with a lower bound of their computed tokens after the step.
+    Requests preempted in this step are left out."""
     leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
     for request in history.live.values():
         if request.id not in leaves:

@@ -191,7 +191,7 @@ def _candidate(state: State) -> Sequence | None:
 
 
 def _largest(projection: volumetric.Projection) -> int:
-    """The largest batch x tkv on the walk of `volumetric.accepts`."""
+    """Return the largest batch x tkv on the walk of `volumetric.accepts`."""
     own = projection.newcomer
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, own], reverse=True)

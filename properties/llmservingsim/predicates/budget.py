@@ -161,7 +161,6 @@ def _cut_although_off(history: VllmRun, step: Step, who: list[VllmRequestHistory
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """One of these computes another number of tokens than the least of the three, or none."""
     remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
     names = {request.id for request in who}
     for request in scheduled(history, step):

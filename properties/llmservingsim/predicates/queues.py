@@ -40,7 +40,6 @@ def prefill_overtakes(history: VllmRun, step: Step) -> bool:
 
 
 def _out_of_order(history: VllmRun, step: Step) -> str | None:
-    """The batch is not in the order of the queue, or passes over one that has started."""
     line = queue(history)
     expected = [request.id for request in line if request.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
@@ -141,8 +140,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """By the page: those with room until their last token, past which no request waits for
-    blocks."""
+    """Return the requests with room until their last token; by the page, none that waits for blocks
+    is passed."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

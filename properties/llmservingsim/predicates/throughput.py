@@ -41,7 +41,7 @@ def first_beside_another(history: VllmRun, step: Step) -> bool:
 
 
 def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
-    """Requests whose prompt is computed in the step, and the tokens of it that count."""
+    """Return the requests whose prompt is computed in the step, with the tokens that count."""
     counts = []
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)

@@ -133,7 +133,7 @@ def _passes(
     new: list[RequestHistory],
     free: int | None,
 ) -> bool:
-    """Nothing can have kept it from being admitted behind requests that are `new`."""
+    """Return whether the request could have been admitted behind the `new` ones."""
     if (
         free is None
         or request.computed
@@ -152,8 +152,8 @@ def _passes(
 
 
 def _needed(history: RunHistory, request: RequestHistory) -> int:
-    """Free blocks that a newcomer needs, at most: where chunks are known what it shares costs
-    nothing, else the gate counts all (NAN-R09)."""
+    """Return an upper bound of the free blocks that a newcomer needs. If chunks are known, shared
+    blocks cost nothing; otherwise the gate counts all (NAN-R09)."""
     needed = blocks_for(history, request.num_tokens)
     if history.revision == WHOLE_PROMPTS:
         return needed

@@ -128,8 +128,8 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Tokens in full blocks at the start, the last one apart, that a running request holds; 0 of
-    a request that was loaded."""
+    """Return the tokens in full leading blocks, except the last, that a running request holds, too;
+    0 if the request was loaded."""
     if not caches(history.config) or request.tokens_loading:
         return 0
     return held_by_others(request, kept(history, step), history.config["block_size"])

@@ -184,8 +184,8 @@ def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Budget is spent in scheduling order. Where a victim by priority gave its share back, the
-    order does not tell what was left for each request: then no violation is reported."""
+    """Check the budget in scheduling order. If a victim by priority returned its share, the order
+    does not show what remained for each request, so nothing is reported."""
     if history.config["policy"] == "priority" and preempted(history, step):
         return None
     wanted = {request.id for request in who}

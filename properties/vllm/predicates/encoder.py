@@ -129,7 +129,7 @@ def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
 
 
 def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Running requests that have computed some tokens of an encoder input, and not all."""
+    """Yield running requests that have computed a part of an encoder input."""
     for request in kept(history, step):
         image = at(request.inputs, request.computed)
         if image is not None and image.start < request.computed:
@@ -148,8 +148,8 @@ def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory,
 
 
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Requests that run, or are admitted, with the encoder input at which they stop, though they
-    may go on."""
+    """Yield requests that run or are admitted, with the encoder input at which they stop although
+    they could continue."""
     outputs = outputs_after(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in kept(history, step) + admitted(history, step):
