@@ -32,8 +32,8 @@ class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
         return largest_volume(decoding, joins) <= int(self.max_batch_tkv_limit)
 
     def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
-        """As the release, by the batch's own tkv: the one that is remembered may be that of a
-        request that has left (2.1.2 admits less by it, and idles)."""
+        """Decide as the release does, but by the batch's own tkv. The remembered tkv may be that of
+        a request that has left; 2.1.2 then admits less, and idles."""
         remembered, self.tkv = self.tkv, self._own_tkv()
         try:
             return bool(super()._satisfies_last_chunk_constraints(request))
@@ -41,7 +41,6 @@ class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
             self.tkv = remembered
 
     def _own_tkv(self) -> int:
-        """The tkv of the requests that decode, 0 if there is none."""
         decoding = [sequence for sequence in self.running if sequence not in self.ongoing_prefills]
         lengths = [sequence.num_computed_tokens for sequence in decoding]
         if not lengths:

@@ -1,4 +1,4 @@
-"""The blocks of a request: what it takes from the pool, publishes, and gives back.
+"""Take, publish and give back the blocks of a request.
 
 One mechanism for the four systems. What they decide differently stays with them: when blocks are
 taken and published, whether an index keeps every block of a content or the newest only, and which
@@ -15,19 +15,21 @@ One = TypeVar("One", bound=Sequence)
 
 
 def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """The request with the cached blocks of its `hit`, which are in use from now on."""
+    """Return the request with the cached blocks of its `hit`, which are in use from now on, and the
+    pool."""
     tokens = len(hit) * block_size
     admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
     return admitted, touch(pool, hit)
 
 
 def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
-    """Blocks that the request lacks for its first `covered` tokens; not above 0 if it has them."""
+    """Return how many blocks the request lacks for its first `covered` tokens; 0 or less
+    if none."""
     return blocks_for(covered, block_size) - len(sequence.blocks)
 
 
 def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One, Pool]:
-    """The request with blocks for its first `covered` tokens."""
+    """Return the request with blocks for its first `covered` tokens, and the pool."""
     missing = missing_blocks(sequence, covered, block_size)
     if missing <= 0:
         return sequence, pool
@@ -38,8 +40,8 @@ def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One,
 def publish_full(
     pool: Pool, sequence: One, covered: int, block_size: int, *, newest_only: bool = False
 ) -> tuple[One, Pool]:
-    """The request whose full blocks among its first `covered` tokens can be found; they are to be
-    computed, so that a hit covers nothing else (ALL-R08).
+    """Publish the full blocks among the first `covered` tokens of the request, so that others can
+    hit them. The tokens are computed in this step at the latest (ALL-R08).
 
     `newest_only`: of two blocks with the same content the one that was filled last is found, and
     the other no more.
@@ -63,8 +65,8 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """What the request gives back, its last block first, without those `held` by others (ALL-R09);
-    with each block what it can be found by."""
+    """Return the blocks that the request gives back, the last one first, except those `held` by
+    others (ALL-R09), each with the content by which it can be hit."""
     return [
         (
             block,

@@ -120,8 +120,6 @@ def measure(server: Server, requests: Sequence[Request]) -> Measured:
 
 
 class _Run:
-    """What has been counted so far."""
-
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._chunk: int | None = config.get("chunk_size")
         self._computed: Counter[str] = Counter()
@@ -134,7 +132,6 @@ class _Run:
         self.positions: Counter[str] = Counter()
 
     def note(self, step: int, seen: Mapping[str, Any], known: Mapping[str, Request]) -> None:
-        """Count one step."""
         scheduled: Mapping[str, int] = seen["scheduled"]
         self.tokens.append(sum(scheduled.values()))
         for name in seen.get("preempted", ()):

@@ -189,7 +189,7 @@ def decode_or_idle(state: State) -> Decision:
 
 
 def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> bool:
-    """Whether the next chunk of `request` may run in this step."""
+    """Return whether the next chunk of `request` may run in this step."""
     if revision.is_empty(state):
         return True
     # No request is paused by the page; a release that pauses lets none prefill then (SPY-R52).

@@ -284,7 +284,6 @@ def _run(lanes: Lanes) -> Array:
 
 
 def _within(tokens: Row, block_size: int) -> Row:
-    """Tokens beyond whole blocks. NumPy's `%` takes several times as long."""
     return tokens - tokens // block_size * block_size
 
 

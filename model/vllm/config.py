@@ -177,7 +177,6 @@ def _says_nothing(key: str, value: Any) -> bool:
 
 
 def _check_speculation(config: VllmConfig) -> None:
-    """Raise InputError for a drafter that is not modelled."""
     path = "$.config.num_lookahead_tokens"
     if config.lookahead not in (0, config.drafts):
         valid = f"0, or num_speculative_tokens ({config.drafts})"
@@ -197,7 +196,6 @@ def _check_speculation(config: VllmConfig) -> None:
 
 
 def _check_in_flight(config: VllmConfig) -> None:
-    """Raise InputError for a combination that is not modelled."""
     stages = config.pipeline_parallel_size or 1
     if config.early and config.depth == 1:
         raise InputError(
@@ -220,7 +218,6 @@ def _check_in_flight(config: VllmConfig) -> None:
 
 
 def _check_encoder(config: VllmConfig) -> None:
-    """Raise InputError for half of an encoder, and for a combination that is not modelled."""
     if bool(config.encoder_budget) != bool(config.encoder_room):
         first, other = "encoder_cache_size", "max_num_encoder_input_tokens"
         if config.encoder_room:

@@ -236,7 +236,6 @@ def steps_on(config: VllmConfig, state: State) -> State:
 
 
 def _without(config: VllmConfig, state: State, ids: list[str]) -> State:
-    """The state in which these have left, and their blocks are free."""
     for sequence in state.leaving:
         if sequence.id in ids:
             state = state._replace(leaving=without(state.leaving, sequence.id))

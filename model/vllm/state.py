@@ -1,4 +1,4 @@
-"""What vLLM's scheduler remembers between two steps."""
+"""The state of vLLM's scheduler between two steps."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from ..scenario import Segment
 
 
 class Coming(NamedTuple):
-    """A token that comes of a decision: its place in the output of its request, from 0, the drafts
-    that are computed before it, and how many the drafter has `proposed`."""
+    """A token in flight: its place in the output of its request, from 0, the drafts computed before
+    it, and how many of them the drafter `proposed`."""
 
     place: int
     drafts: int = 0
@@ -70,7 +70,7 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Tokens to compute, those on their way included: they are known in time."""
+        """Return the tokens to compute, including those in flight, which will be known in time."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property
@@ -106,5 +106,5 @@ class State(Record, frozen=True):
 
     @property
     def holders(self) -> tuple[Sequence, ...]:
-        """The requests that may hold blocks."""
+        """Return the requests that may hold blocks."""
         return (*self.running, *self.parked, *self.leaving)

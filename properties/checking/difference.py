@@ -1,4 +1,4 @@
-"""Differences: where two targets that were asked the same do otherwise, sorted by what they mean.
+"""Differences between two targets that got the same requests, sorted by what they mean.
 
 A step may differ in many fields. It is called after the gravest of them, and two steps that differ
 in the same fields of that class are one difference, whatever their numbers.
@@ -61,7 +61,7 @@ class Difference(NamedTuple):
 
 
 def of_steps(number: int, first: Step, second: Step) -> Difference | None:
-    """How two steps differ, on the fields that both show; None where they do not."""
+    """Return how two steps differ in the fields that both show; None if they do not."""
     fields = tuple(differing(first, second))
     if not fields:
         return None
@@ -75,7 +75,8 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _same(grave: Sequence[Differing]) -> str:
-    """What two steps have in common that differ in the same way.
+    """Name what two differences have in common. If another request is scheduled, or with more
+    tokens, then queues, kind and emitted tokens differ only as a consequence.
 
     Where another request is scheduled, or with more tokens, the queues, the kind of the step and
     the tokens that come out follow from that.
@@ -94,7 +95,8 @@ def _same(grave: Sequence[Differing]) -> str:
 def of_answers(
     kind: str, number: int, message: str, requests: Iterable[str], details: str = ""
 ) -> Difference:
-    """One target crashed or refused, and the other did not; `message` says which, and how."""
+    """Return the difference if one target crashed or refused and the other did not; `message` says
+    which, and how."""
     same = shape(Broken(kind, number, message), requests)
     return Difference(kind, same, number, message, words=(message,), details=details)
 
@@ -113,7 +115,7 @@ def _order_only(field: Differing) -> bool:
 
 
 def in_words(field: Differing) -> str:
-    """A field that differs: what only one side has, or both values."""
+    """Describe a field that differs: what only one side has, or both values."""
     if _order_only(field):
         return f"in the order {plain(field.first)} on A, {plain(field.second)} on B"
     first, second = only(field.first, field.second), only(field.second, field.first)
@@ -126,7 +128,8 @@ def in_words(field: Differing) -> str:
 
 
 def only(value: Any, other: Any) -> Any:
-    """What of a field's value is not the same in the other one; a number or a word as it is."""
+    """Return the part of a field's value that the other side lacks; a number or a word
+    unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # scheduled: pairs, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):
@@ -149,7 +152,7 @@ def _of_mappings(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """A field's value for a reader; long lists of blocks are cut."""
+    """Return a field's value for a reader; long lists of blocks are cut."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {plain(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):

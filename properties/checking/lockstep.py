@@ -1,4 +1,4 @@
-"""Lockstep: the same decisions, step by step, as the model of the same release."""
+"""Lockstep: the target decides as the model of the same release, step by step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
 
 
 def differences(seen: Step, model: Step) -> list[str]:
-    """The fields, shown by both, in which a target's step differs from its model's."""
+    """Return the fields, shown by both, in which a target's step differs from its model's."""
     return [
         f"{field.field}: target {field.first_shown}, model {field.second_shown}"
         for field in differing(seen, model)
@@ -95,7 +95,9 @@ def differences(seen: Step, model: Step) -> list[str]:
 
 
 def _unequal(seen: Step, other: Step) -> list[str]:
-    """The fields that are not equal as they stand, which in nearly every step are none or few.
+    """Return the fields that are not equal literally, which is rarely any. They include all that
+    may differ and still mean the same: the order of the scheduled requests, a tkv of steps of
+    different kinds, and block names.
 
     All that may differ although it is equal is among them: the order in which requests are
     scheduled, a tkv of steps of different kinds, and the field that gives the blocks their names.

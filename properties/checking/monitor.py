@@ -1,4 +1,4 @@
-"""The judge of one run: asks every rule after every step."""
+"""Judge one run: evaluate every rule after every step."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -132,10 +132,10 @@ class Recorded:
         return reply
 
     def _next(self, op: str) -> Reply:
-        """The next answer, past aborts that are not asked for now.
+        """Return the next answer, past aborts that this run does not make.
 
         Raises:
-            ConfigRefused: one of those had an effect then: the run is not the same.
+            ConfigRefused: one of these aborts had an effect, so the run would differ.
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:

@@ -167,8 +167,8 @@ class Session:
         return lockstep.shown(whole, self.started.observes)
 
     def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
-        """How the target's step differs from the model's; nearly always they are equal at sight,
-        which saves the translation."""
+        """Compare the target's step with the model's. Steps are nearly always equal, so compare
+        first and translate only if they are not."""
         assert self._model_reply is not None
         if lockstep.equal_at_sight(seen, self._model_reply["step"]):
             return []

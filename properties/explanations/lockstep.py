@@ -203,8 +203,8 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
-    """The model's step with the target's word for the end of requests of which it is not said how
-    much they generate: the last token that is allowed may be an EOS as well."""
+    """Give the model's step the target's reason for an end where the output length is unknown: the
+    last allowed token may be an EOS, too."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected
     words = {

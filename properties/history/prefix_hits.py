@@ -11,7 +11,7 @@ from .request_history import RequestHistory
 
 
 def caches(config: Mapping[str, Any]) -> bool:
-    """Return whether there is a prefix cache: where no key asks for one, there always is."""
+    """Return whether there is a prefix cache; without a key for it, there always is."""
     return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))
 
 

@@ -1,4 +1,4 @@
-"""What the client of a scheduler knows: what it asked for, and what it has seen so far."""
+"""What the client of a scheduler knows: the requests it sent, and what it has seen so far."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,8 +35,8 @@ class Ended:
         self.listed.append(name)
 
     def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
-        """The requests to forget after a step, in which these requests hold blocks. Without a
-        shadow cache no request is needed that holds none."""
+        """Return the requests to forget after a step in which `held` ones hold blocks. Without a
+        shadow cache, only requests with blocks are needed."""
         unlisted = [name for name in self.listed if name not in holding]
         if unlisted:
             self.listed = [name for name in self.listed if name in holding]
@@ -51,7 +51,7 @@ class Ended:
 
 
 class Kin(Generic[R]):
-    """Requests by the stream of their first token."""
+    """Requests grouped by the stream of their first token."""
 
     def __init__(self, requests: Iterable[R]) -> None:
         self._families: dict[str, dict[str, R]] = {}
@@ -59,7 +59,7 @@ class Kin(Generic[R]):
             self.add(request)
 
     def add(self, request: R, instead_of: R | None = None) -> None:
-        """A request is there; `instead_of`: the one that had its id before."""
+        """Add a request; `instead_of` had its id before."""
         if instead_of is not None:
             self.remove(instead_of)
         self._families.setdefault(_beginning(request), {})[request.id] = request
@@ -72,7 +72,7 @@ class Kin(Generic[R]):
             del self._families[_beginning(request)]
 
     def of(self, request: R) -> Collection[R]:
-        """The requests that begin as this one does, itself included, in order of arrival."""
+        """Return the requests that begin like this one, itself included, in order of arrival."""
         return self._families.get(_beginning(request), {}).values()
 
 
@@ -141,7 +141,8 @@ class RunHistory(Generic[R]):
         self._kin = Kin(self.requests.values())
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """The target took the request; `open_ended`: how much it generates is not known yet."""
+        """Book that the target took the request; `open_ended`: its output length is not
+        known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
         account.never_runnable = beyond(self.config, request.prompt_len, request.max_tokens)
@@ -153,7 +154,7 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """The target took an abort; ids that are unknown or finished change nothing."""
+        """Book that the target took an abort; unknown and finished ids change nothing."""
         if request_id not in self.live:
             return
         if inside:
@@ -165,9 +166,9 @@ class RunHistory(Generic[R]):
             self._note_first_in_line()
 
     def give_up(self, step: Step) -> None:
-        """Requests that can never run, and that the target ends in this step, unscheduled and
-        without a token that was on its way, are as good as aborted before it: no other request
-        waits for them."""
+        """Treat requests as aborted before the step if they can never run and the target ends them
+        in it, unscheduled and without a token. Otherwise other requests would have to wait for
+        them."""
         for name in step.finished or ():
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
@@ -176,35 +177,36 @@ class RunHistory(Generic[R]):
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:
-        """Scheduled requests whose prompt was not fully computed before the step."""
+        """Return the scheduled requests whose prompt was not fully computed before the step."""
         if self._members_of is not step:
             self._sort_members(step)
         return self._sorted_members[0]
 
     def decode_members(self, step: Step) -> list[R]:
-        """Scheduled requests whose prompt was fully computed before the step."""
+        """Return the scheduled requests whose prompt was fully computed before the step."""
         if self._members_of is not step:
             self._sort_members(step)
         return self._sorted_members[1]
 
     def unstarted(self) -> list[R]:
-        """Unfinished requests of which nothing is computed yet, in order of arrival."""
+        """Return the unfinished requests without a computed token, in order of arrival."""
         return (self._sorted_phases or self._sort_phases())[0]
 
     def ongoing(self) -> list[R]:
-        """Unfinished requests between their first and their last chunk."""
+        """Return the unfinished requests between their first and their last chunk."""
         return (self._sorted_phases or self._sort_phases())[1]
 
     def decoding(self) -> list[R]:
-        """Unfinished requests whose prompt is fully computed and which are not paused, in order of
-        arrival."""
+        """Return the unfinished requests whose prompt is fully computed and which are not paused,
+        in order of arrival."""
         return (self._sorted_phases or self._sort_phases())[2]
 
     def running(self) -> list[R]:
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
-        """Tokens that a request finds when it starts in this step: 0 later; None if not known."""
+        """Return the tokens that a request finds when it starts in this step: 0 later, None if
+        unknown."""
         return self.features.hit(self, step, account)
 
     @property
@@ -213,7 +215,7 @@ class RunHistory(Generic[R]):
 
     @property
     def max_steps(self) -> int:
-        """Steps that all accepted requests together can take at most."""
+        """Return the most steps that all accepted requests together may take."""
         return bounds_of(self.system).together(self.config, self.work, self.arrived)
 
     def observe(self, step: Step) -> None:
@@ -268,11 +270,11 @@ class RunHistory(Generic[R]):
 
     @once
     def cache_changes(self, step: Step) -> Changes | None:
-        """What the step does to the cache; None where no rule asks for it."""
+        """Return what the step does to the cache; None if no rule needs it."""
         return None if self.shadow is None else self.shadow.changes(self, step)
 
     def reached(self, step: Step, account: R) -> int:
-        """Tokens of a request that were ever computed by the end of the step, at most."""
+        """Return an upper bound of the request's tokens ever computed by the end of the step."""
         if account.started and self.features.restarts(step):
             return account.num_tokens
         if account.id not in step.scheduled:
@@ -281,7 +283,8 @@ class RunHistory(Generic[R]):
         return max(account.max_computed, account.computed + tokens)
 
     def _hit(self, step: Step, account: R) -> int:
-        """The hit of a request in this step; where it is not shown, a bound."""
+        """Return the hit of a request in this step, or a lower bound if the target does not show
+        it."""
         shown = self.hit_now(step, account)
         if shown is not None:
             return shown
@@ -289,11 +292,12 @@ class RunHistory(Generic[R]):
         return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
-        """The requests that can have tokens in common with this one, itself included."""
+        """Return the requests that can share tokens with this one, itself included."""
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
-        """A bound on the hit: what others have computed of it by the end of the step."""
+        """Return an upper bound of the hit: what others have computed of it by the end of
+        the step."""
         tokens = 0
         for other in self.kin(account):
             computed = other.max_computed

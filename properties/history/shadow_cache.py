@@ -1,4 +1,4 @@
-"""What each block of the cache holds, as far as a client can see it being written.
+"""What each block of the cache holds, as far as a client can see the writes.
 
 A target shows the blocks of a request after each step, and how many tokens it computed. So the
 tokens of that step stand in the last of these blocks. A request reads all its blocks in every step
@@ -31,10 +31,10 @@ class Observed(Protocol):
     live: dict[str, Any]
 
     def hit_now(self, step: Step, account: Any) -> int | None:
-        """Return the tokens that a request finds in the prefix cache; None: not known."""
+        """Return the tokens that a request finds in the prefix cache; None if unknown."""
 
     def reached(self, step: Step, account: Any) -> int:
-        """Return the tokens of a request that were ever computed, at most."""
+        """Return an upper bound of the request's tokens ever computed."""
 
 
 class Entry(NamedTuple):
@@ -47,8 +47,9 @@ class Entry(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The tokens that a request computes in a step, drafts that are wrong left out, and its blocks:
-    those shown after the step, or before it if it leaves in the step. `content` has them all."""
+    """The tokens that a request computes in a step, without wrong drafts, and its blocks: those
+    shown after the step, or before it if the request leaves in the step. `content` has all its
+    tokens."""
 
     request: RequestHistory
     content: tuple[Segment, ...]
@@ -77,7 +78,7 @@ class Changes(NamedTuple):
 
 @dataclass
 class ShadowCache:
-    """The content of every block that was seen to be written.
+    """The content of every block whose writes were seen.
 
     Attributes:
         holds: by block number; first the block that was written, or found whole, longest ago.
@@ -102,11 +103,11 @@ class ShadowCache:
     _places: Counter[str] = field(default_factory=Counter)
 
     def knows(self, request: str) -> bool:
-        """A block may still hold tokens that this request wrote."""
+        """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places
 
     def changes(self, history: Observed, step: Step) -> Changes:
-        """What the step writes, and whether every reader finds its tokens; nothing is booked."""
+        """Return what the step writes, and whether every reader finds its tokens. Book nothing."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
@@ -159,7 +160,6 @@ class ShadowCache:
                     self._confirm(number, access.content, place * self.block_size)
 
     def _keep(self, changes: Changes) -> None:
-        """What is written can be found until it is written over."""
         self._step += 1
         for number, entry in changes.written.items():
             self._leaves(self.holds.pop(number, None))
@@ -173,7 +173,8 @@ class ShadowCache:
             self._forget_unseen()
 
     def _confirm(self, number: int, content: tuple[Segment, ...], start: int) -> None:
-        """A request has found its tokens in the block: it still holds what was written to it."""
+        """Note that the block still holds what was written to it, since a request has found its
+        tokens there."""
         entry = self.holds.get(number)
         if entry is not None and _goes_on(entry, content, start, start + self.block_size):
             self.holds[number] = self.holds.pop(number)
@@ -188,8 +189,7 @@ class ShadowCache:
             self.lost.add(entry.owner)
 
     def _forget_unseen(self) -> None:
-        """Tokens of which no block was shown are gone where every block of the pool is known to
-        hold others since."""
+        """Drop tokens of unknown blocks once every block of the pool is known to hold others."""
         oldest = self._seen_at[next(iter(self.holds))]
         while self.unseen and self.unseen[0][0] < oldest:
             self._leaves(self.unseen.popleft()[1])
@@ -202,7 +202,8 @@ class ShadowCache:
                 del self.readers[number]
 
     def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
-        """Of the requests that compute; and what requests wrote of which no block is known."""
+        """Return the accesses of all requests that compute, and the entries that went to unknown
+        blocks."""
         before = (history.last.blocks or {}) if history.last is not None else {}
         accesses: list[Access] = []
         unseen: list[Entry] = []
@@ -234,7 +235,7 @@ class ShadowCache:
         return accesses + self._loaded(history, step), unseen
 
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
-        """Of the requests whose load begins, which writes their blocks: what is loaded right."""
+        """Return the accesses of requests whose load begins; a load writes their blocks."""
         return [
             Access(
                 request, request.content, 0, tokens, list((step.blocks or {}).get(request.id, ()))
@@ -245,7 +246,6 @@ class ShadowCache:
     def _writes(
         self, step: Step, access: Access, written: dict[int, Entry]
     ) -> list[tuple[int, Entry]]:
-        """The blocks that a request writes, and what they hold afterwards."""
         request, content, size = access.request, access.content, self.block_size
         entries = []
         for place in range(access.start // size, -(-access.end // size)):
@@ -264,14 +264,14 @@ class ShadowCache:
         return entries
 
     def _beyond(self, access: Access) -> list[Entry]:
-        """What is written to blocks that are not shown."""
+        """Return what is written to blocks that the target does not show."""
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
         return [Entry(access.request.id, access.content, start, access.end)]
 
     def _unchanged(self, access: Access) -> int:
-        """How many of the request's blocks were read before, and are the same."""
+        """Count the leading blocks of the request that were read before and have not changed."""
         known = self.read.get(access.request.id, [])
         if access.blocks[: len(known)] == known:
             return len(known)
@@ -299,7 +299,7 @@ class ShadowCache:
         present: Entry | None,
         hidden: Iterable[Entry],
     ) -> str | None:
-        """Why block `number` is no block `place` of a request that reads so many tokens; `hidden`
+        """Explain why block `number` cannot be block `place` of this request. Entries in `hidden`
         may stand in any block."""
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
         if present is not None and present.owner == request.id and _covers(present, start, end):
@@ -322,10 +322,9 @@ class ShadowCache:
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """The entry has these tokens, and everything before them is the same."""
+    """Return whether the entry has these tokens after the same beginning."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 
 def _covers(entry: Entry, start: int, end: int) -> bool:
-    """The entry has tokens at all these positions."""
     return entry.start <= start and entry.end >= end

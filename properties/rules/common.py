@@ -47,7 +47,6 @@ def something_shown(history: RunHistory[Any], step: Step) -> bool:
 
 
 def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
-    """The step is named a prefill although a request in it decodes, or the other way round."""
     members = [history.live[name] for name in step.scheduled if name in history.live]
     again = [request.id for request in members if _begins_again(history, step, request)]
     first = [
@@ -74,8 +73,8 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
 
 
 def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
-    """A preempted request computes more than its last token again. Where only the last token is
-    left, either name is right. With several steps in flight the rule says nothing."""
+    """Return whether a preempted request recomputes more than its last token. If only that one is
+    left, both kinds are right; with several steps in flight the rule does not judge."""
     if (
         not request.regenerated
         or request.emitted > request.regenerated
@@ -98,16 +97,16 @@ def _other_phase(
         emitted = request.emitted + (request.tokens_in_flight or step.emitted.get(request.id, 0))
         named = request.id in step.prefilling
         if named and emitted > request.regenerated:
-            return f"{request.id} goes on to generate, and is named as prefilling"
+            return f"{request.id} already generates, but is listed as prefilling"
         comes = depth > 1 and tokens >= request.num_tokens  # it is on its way
         if not named and tokens and not emitted and not comes:
-            return f"{request.id} has emitted no token yet, and is not named as prefilling"
+            return f"{request.id} has emitted no token yet, but is not listed as prefilling"
     return None
 
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """The requests that stay, and how much of them is computed after the step, at least; without
-    those that this step preempts."""
+    """Return the requests that stay, with a lower bound of their computed tokens after the step.
+    Requests preempted in this step are left out."""
     leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
     for request in history.live.values():
         if request.id not in leaves:
@@ -304,7 +303,7 @@ def no_progress(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
-    """A step leaves an unfinished request without a token."""
+    """A step does not schedule an unfinished request."""
     return any(name not in step.scheduled for name in history.live)
 
 

@@ -49,8 +49,11 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _check_smallest(options: SearchOptions, config: dict[str, Any]) -> None:
-    """Raise InputError where the model refuses even the smallest request: a pool that was drawn has
-    no room for the drafts that are fixed, say, and a target need not refuse it."""
+    """Raise InputError if the model refuses even the smallest request.
+
+    For example, a drawn pool may have no room for the fixed number of drafts, which a target need
+    not refuse.
+    """
     smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
     why = make_model(options.system, options.revision, config).refusal(smallest)
     if why is not None:

@@ -95,7 +95,7 @@ def _config(
     keys: Mapping[str, Sequence[Any]],
     fixed: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Draw a configuration of the shape that the model takes; None if `fixed` goes with none."""
+    """Draw a configuration that the model accepts; return None if `fixed` rules out all of them."""
     for _ in range(TRIES):
         drawn = scale | {key: draw.choice(values) for key, values in keys.items()}
         try:
@@ -108,7 +108,7 @@ def _config(
 
 
 class _Requests:
-    """The requests of one run, drawn one after another."""
+    """Draws the requests of one run, one after another."""
 
     def __init__(
         self,
@@ -168,8 +168,8 @@ class _Requests:
         return self._draw.randint(self._longest // 4, self._longest // 2)
 
     def _prompt(self, name: str, length: int) -> Content:
-        """A prompt of about `length` tokens: of its own, or the beginning of an earlier one, with
-        tokens behind it that may begin another prompt."""
+        """Draw a prompt of about `length` tokens: a new one, or the beginning of an earlier one
+        with more tokens behind it."""
         draw, block = self._draw, self._config["block_size"]
         length = max(min(length, self._longest - 1), 1)
         if not self._made or draw.randrange(100) >= self._shape.shared:

@@ -68,8 +68,8 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _without_many(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario without a half of its requests, a quarter, and so on: of hundreds, requests that
-    left one at a time would use up every attempt."""
+    """Yield the scenario without half of its requests, a quarter, and so on. Removing hundreds of
+    requests one by one would use up every attempt."""
     requests = scenario.requests
     part = len(requests) // 2
     while part > 1:
@@ -125,7 +125,6 @@ def _fewer_encoder_inputs(request: Request) -> Iterator[Request]:
 
 
 def _cut(request: Request, tokens: int) -> Request:
-    """The request with the first tokens of its prompt; an encoder input that is cut is text."""
     kept: list[Segment] = []
     whole: list[int] = []
     for number, (stream, length) in enumerate(request.prompt):
@@ -141,7 +140,7 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario with an option less: one that is at its default, or that is absent."""
+    """Yield the scenario with one option at its default, or absent."""
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
     for key, value in scenario.config.items():
@@ -159,8 +158,8 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
-    """A feature rather than a size: by default it is a word, on, off, 0, unbounded, or absent. The
-    keys that a target declares itself (`own`) have no default that is known."""
+    """Return whether a key is a feature rather than a size: its default is a word, on, off, 0,
+    unbounded, or absent. Keys that a target declares itself (`own`) have no known default."""
     default = defaults.get(key)
     return key != "own" and (isinstance(default, bool | str) or not default)
 
@@ -201,7 +200,7 @@ def needed_features(
 
 
 def _feature(key: str, value: Any) -> str:
-    """A feature in words; of a number its size says nothing about the cause."""
+    """Name a feature. The size of a number is left out, since it says nothing about the cause."""
     if isinstance(value, bool):
         return f"{key} {'on' if value else 'off'}"
     return f"{key} {value}" if isinstance(value, str) else key

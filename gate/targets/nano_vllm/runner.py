@@ -11,8 +11,10 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple
 
-EMPTY = ("nanovllm.models", "nanovllm.models.qwen3", "nanovllm.layers", "nanovllm.layers.sampler")
-EMPTY += ("nanovllm.utils.loader", "torch.distributed")
+EMPTY = (
+    *("nanovllm.models", "nanovllm.models.qwen3", "nanovllm.layers", "nanovllm.layers.sampler"),
+    *("nanovllm.utils.loader", "torch.distributed"),
+)
 
 
 class Work(NamedTuple):

@@ -127,7 +127,7 @@ def start_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
-    """A request starts with a prefix hit, or is cut."""
+    """A starting request has a prefix hit or is cut."""
     new = admitted(history, step)
     return budget.newcomer_is_cut(history, step) or any(
         history.hit_now(step, request) for request in new
@@ -161,7 +161,6 @@ def _cut_although_off(history: VllmRun, step: Step, who: list[VllmRequestHistory
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """One of these computes another number of tokens than the least of the three, or none."""
     remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
     names = {request.id for request in who}
     for request in scheduled(history, step):

@@ -40,7 +40,6 @@ def prefill_overtakes(history: VllmRun, step: Step) -> bool:
 
 
 def _out_of_order(history: VllmRun, step: Step) -> str | None:
-    """The batch is not in the order of the queue, or passes over one that has started."""
     line = queue(history)
     expected = [request.id for request in line if request.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
@@ -73,7 +72,7 @@ def decode_left_out(history: VllmRun, step: Step) -> str | None:
 
 
 def decodes_beside(history: VllmRun, step: Step) -> bool:
-    """A request decodes in a step in which another one prefills."""
+    """One request is decoding in a step that prefills another."""
     return bool(_decoding(history, step)) and bool(history.prefill_members(step))
 
 
@@ -101,7 +100,7 @@ def kept_out(history: VllmRun, step: Step) -> str | None:
 
 
 def passed_over(history: VllmRun, step: Step) -> bool:
-    """A request gets nothing, and a later one is in the batch."""
+    """A request is not in the batch, but a later one is."""
     line = [request.id in step.scheduled for request in queue(history)]
     return False in line and True in line[line.index(False) :]
 
@@ -141,8 +140,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """By the page: those with room until their last token, past which no request waits for
-    blocks."""
+    """Return the requests with room until their last token; by the page, none that waits for blocks
+    is passed."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

@@ -35,13 +35,13 @@ def generated_miscounted(history: VllmRun, step: Step) -> str | None:
 
 
 def first_beside_another(history: VllmRun, step: Step) -> bool:
-    """A request generates its first token beside one that has generated some."""
+    """One request generates its first token while another has already generated some."""
     emitted = [history.live[name].emitted for name in step.emitted or {} if name in history.live]
     return 0 in emitted and any(emitted)
 
 
 def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
-    """Requests whose prompt is computed in the step, and the tokens of it that count."""
+    """Return the requests whose prompt is computed in the step, with the tokens that count."""
     counts = []
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)

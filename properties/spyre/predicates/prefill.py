@@ -94,7 +94,6 @@ def not_right_aligned(history: RunHistory, step: Step) -> str | None:
 
 
 def _padded(history: RunHistory, step: Step) -> bool:
-    """A prompt whose blocks do not fill its chunks is prefilled."""
     return any(left_padding(history, request) > 0 for request in history.prefill_members(step))
 
 

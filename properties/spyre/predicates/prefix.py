@@ -180,8 +180,8 @@ def known_elsewhere(
 def _positions(
     history: RunHistory, step: Step, request: RequestHistory, written: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """For each block position of the chunk: the request's own block there (negative in the
-    padding), and the number of the block written."""
+    """Yield, for each block position of the chunk, the request's own block (negative in the
+    padding) and the block written."""
     hit = 0 if request.started else history.hit_now(step, request)
     if hit is None or not written:
         return []

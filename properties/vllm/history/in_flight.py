@@ -56,7 +56,7 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
 
 
 def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
-    """What comes of a request that has just computed all that is known of it; None of another."""
+    """Return what a request emits once all its known tokens are computed; None for others."""
     if request is None or request.computed < request.num_tokens:
         return None
     drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0

@@ -77,7 +77,7 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def _set_aside(history: VllmRun) -> bool:
-    """Preempted requests stand in the order of their preemptions, which only is shown."""
+    """Return preempted requests in the order of their preemptions, the only order that is shown."""
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 
@@ -106,7 +106,8 @@ def may_go(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """A load is under way, or begins in this step; where the request is aborted inside, it may."""
+    """Return whether a load is in flight, begins in this step, or may have begun, if the request is
+    aborted inside the step."""
     if not loads.are_made(history.config):
         return False
     may_begin = request.id in history.aborts_inside and loads.is_new(history.config, request)
@@ -260,8 +261,8 @@ def free_unchanged(history: VllmRun, step: Step) -> bool:
 
 
 def _ended_give_back(history: VllmRun, step: Step) -> bool:
-    """Blocks come back of a request that had ended: a load has landed, or they were sent. Where
-    blocks are not shown, that may be so."""
+    """Return whether blocks of an ended request may come back: its load has landed, or its blocks
+    were sent. If blocks are not shown, they may."""
     if not loads.are_made(history.config):
         return False
     held = (history.last.blocks or {}) if history.last is not None else {}

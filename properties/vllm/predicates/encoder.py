@@ -44,7 +44,7 @@ def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def encoder_budget_binds(history: VllmRun, step: Step) -> bool:
-    """A request stops at an encoder input for which the budget is too small in this step."""
+    """A request stops at an encoder input that exceeds the remaining encoder budget."""
     spent = sum(image.tokens for _, image in encoded(history, step))
     remaining = history.config.get("max_num_encoder_input_tokens", 0) - spent
     return any(image.tokens > remaining for _, image in _stops(history, step))
@@ -81,14 +81,14 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
             )
         not_known = request.id in step.scheduled and behind(history, step, request) is None
         if (request.id, image) not in needed and not not_known:
-            return f"encoder input {image.name} is computed, and {request.id} does not come to it"
+            return f"encoder input {image.name} is computed, but {request.id} does not reach it"
         seen.add(image.name)
         kept += image.tokens
     return None
 
 
 def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
-    """A request comes to an encoder input that was computed in an earlier step."""
+    """A request reaches an encoder input that was computed in an earlier step."""
     new = [(request.id, image) for request, image in encoded(history, step)]
     return any((request.id, image) not in new for request, image in _reached(history, step))
 
@@ -129,7 +129,7 @@ def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
 
 
 def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Running requests that have computed some tokens of an encoder input, and not all."""
+    """Yield running requests that have computed a part of an encoder input."""
     for request in kept(history, step):
         image = at(request.inputs, request.computed)
         if image is not None and image.start < request.computed:
@@ -148,8 +148,8 @@ def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory,
 
 
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Requests that run, or are admitted, with the encoder input at which they stop, though they
-    may go on."""
+    """Yield requests that run or are admitted, with the encoder input at which they stop although
+    they could continue."""
     outputs = outputs_after(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in kept(history, step) + admitted(history, step):

@@ -108,7 +108,7 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
 
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
-    """The first in line is not admitted, and a request is behind it."""
+    """The first waiting request is not admitted, and another is behind it."""
     return len(may_go(history, step)) > 1
 
 
@@ -176,14 +176,14 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Where a connector loads, nothing stands before this request: no other one is parked or may
-    have been put off, and what it has of this one was loaded before."""
+    """With a connector, return whether no request can stand before this one: none other is parked
+    or may have been deferred, and what the connector has of this one was loaded."""
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
 
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
-    """Blocks that so many tokens of a request take from the free ones, at most."""
+    """Return an upper bound of the free blocks that these tokens of the request take."""
     shared, block = 0, int(history.config["block_size"])
     if caches(history.config):
         shared = surely_shared(request, ran_before(history), history.kin(request), block)
@@ -191,7 +191,7 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
 
 
 def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
-    """Tokens of a request for which blocks must be free, at most."""
+    """Return an upper bound of the tokens for which blocks must be free."""
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
         return request.num_tokens

@@ -329,10 +329,10 @@ def test_a_request_that_is_no_request_is_a_protocol_error(fake):
 
 def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before():
     def hashed(*parts):
-        one = target._Hash()
+        digest = target._Hash()
         for part in parts:
-            one.update(target._Tokens(part).tobytes())
-        return one.intdigest()
+            digest.update(target._Tokens(part).tobytes())
+        return digest.intdigest()
 
     assert hashed([1, 2], [3]) == hashed([1, 2], [3])
     assert len({hashed([1, 2]), hashed([2, 1]), hashed([1, 2], [3]), hashed([258])}) == 4
