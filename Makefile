@@ -42,7 +42,7 @@ checks: check-faults check-release
 check-faults: $(VENV)/installed-test
 	$(MAKE) selfcheck OPTIONS="--quick --only witnesses --only mutants"
 check-release: $(VENV)/installed-test
-	$(BIN)/python -m schedproof.tools.journey docs/first-hour/plugin.md
+	$(BIN)/python -m schedproof.tools.journey docs/tutorials/plugin.md
 	$(MAKE) gate PROFILE=quick JOBS=1 TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30,ALL-R01
 	$(MAKE) gate PROFILE=quick JOBS=1 RULES=SPY-R07,SPY-R47,ALL-R05,ALL-R06,ALL-R01 \
 		DEVIATIONS=tests/corpus/known-exact-admission.toml \

@@ -1,4 +1,4 @@
-"""What a target lets us see of one step: the step observation of the target protocol."""
+"""What a target shows of one step: the step observation of the target protocol."""
 
 from typing import Annotated, Literal
 

@@ -76,7 +76,7 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-NEW_SYSTEM = "docs/new-system.md"
+NEW_SYSTEM = "docs/guides/new-system.md"
 RUN = [
     name_of(page)
     for page in pages()
@@ -131,7 +131,7 @@ def assert_shows(command, folder, **variables):
 
 
 def test_the_adapter_of_the_tutorial_takes_one_screen():
-    page = (ROOT / "docs" / "tutorial.md").read_text()
+    page = (ROOT / "docs" / "tutorials" / "adapter.md").read_text()
     [adapter] = [block for _, role, name, block in BLOCK.findall(page) if (role, name) == ADAPTER]
     code = [line for line in adapter.splitlines() if line.strip()]
     assert len(code) <= 45
@@ -241,7 +241,9 @@ def site(tmp_path_factory):
 @pytest.mark.slow
 def test_every_rule_has_its_place_in_the_site(site):
     for system in SYSTEMS:
-        page = (site / "systems" / f"{system.replace('_', '-')}.html").read_text(encoding="utf-8")
+        page = (site / "reference" / "rules" / f"{system.replace('_', '-')}.html").read_text(
+            encoding="utf-8"
+        )
         for rule in load(system):
             assert f'id="{rule.id.lower()}"' in page, rule.id
             assert escape(rule.source, quote=False) in page
@@ -249,7 +251,7 @@ def test_every_rule_has_its_place_in_the_site(site):
 
 @pytest.mark.slow
 def test_every_page_of_a_system_has_a_figure_that_is_there(site):
-    for page in (site / "systems").glob("*.html"):
+    for page in (site / "reference" / "rules").glob("*.html"):
         frames = re.findall(r"<iframe[^>]+>", page.read_text("utf-8"))
         assert frames
         for frame in frames:
@@ -282,7 +284,7 @@ def test_the_readme_counts_the_rules_of_the_catalogue():
 
 
 def test_the_page_of_limits_counts_the_rules_of_the_catalogue():
-    limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    limits = (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
     counts = re.findall(
         r"of the (\d+)\s(?:rules )?for\s[\w\s-]+?\s(\d+)", limits.partition(";")[0], re.I
     )
@@ -298,8 +300,8 @@ LOCKED = dict(
 
 def test_every_dependency_is_locked_with_hashes_in_a_version_that_is_allowed():
     asked = [Requirement(line) for line in PROJECT["dependencies"]]
-    for one in asked:
-        assert one.specifier.contains(LOCKED[one.name]), one
+    for requirement in asked:
+        assert requirement.specifier.contains(LOCKED[requirement.name]), requirement
     text = (ROOT / "requirements.lock").read_text()
     assert text.count("--hash=sha256:") >= len(LOCKED)
     assert "file:" not in text
@@ -318,5 +320,9 @@ def test_the_container_is_made_of_files_that_there_are():
 def test_an_index_knows_what_it_is_and_what_it_needs():
     assert PROJECT["license"] == "Apache-2.0"
     assert PROJECT["readme"] == "README.md"
-    versions = [one for one in PROJECT["classifiers"] if one.startswith("Programming Language")]
+    versions = [
+        classifier
+        for classifier in PROJECT["classifiers"]
+        if classifier.startswith("Programming Language")
+    ]
     assert f"Programming Language :: Python :: {PROJECT['requires-python'][2:]}" in versions

@@ -1,6 +1,6 @@
 """What does each proof show, of which code, and what does it assume?
 
-Puts the tables into `docs/proofs.md`. The rules of the volumetric limit have their own
+Puts the tables into `docs/explanation/proofs.md`. The rules of the volumetric limit have their own
 (`tools/proofs.py`):
 
     make tool NAME=answers OPTIONS=--write
@@ -15,7 +15,7 @@ from schedproof.solver.systems import proofs_of
 
 from .pages import DOCS, make, rows
 
-PAGE, TOOL = DOCS / "proofs.md", "tools/answers.py"
+PAGE, TOOL = DOCS / "explanation" / "proofs.md", "tools/answers.py"
 
 
 def by_proof(system: str) -> list[tuple[list[str], RuleProof]]:

@@ -1,8 +1,8 @@
 """Which rules do the five documents state, what checks each one, and on which real code?
 
-Gates real releases and puts the tables into `docs/documents.md`; the default releases take eight
-minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and a release
-without an installable package is given with its checkout:
+Gates real releases and puts the tables into `docs/reference/documents.md`; the default releases
+take eight minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and
+a release without an installable package is given with its checkout:
 
     make tool NAME=documents
     make tool NAME=documents OPTIONS="nano-vllm:DIR llmservingsim:DIR"
@@ -23,7 +23,7 @@ from schedproof.spec.catalogue import REASONS, Rule, load
 
 from .pages import DOCS, put, rows
 
-PAGE, TOOL = DOCS / "documents.md", "tools/documents.py"
+PAGE, TOOL = DOCS / "reference" / "documents.md", "tools/documents.py"
 
 
 class Document(NamedTuple):
@@ -56,7 +56,7 @@ def rules_of(document: Document) -> list[Rule]:
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Each rule, by its heading in the document and its title."""
     found = [("where", "in short", "rule", "checked by", "on real code")]
-    page = f"systems/{document.system.replace('_', '-')}.md"
+    page = f"rules/{document.system.replace('_', '-')}.md"
     for rule in rules_of(document):
         where = rule.source.removeprefix(document.source).lstrip(", ") or "the whole"
         link = f"[{rule.id}]({page}#{rule.id.lower()})"
@@ -79,21 +79,21 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
     if not rule.checked:
         return "–"
     judged = sorted(
-        (JUDGED[one.status], verdict.target.version)
+        (JUDGED[judged_rule.status], verdict.target.version)
         for verdict in verdicts
-        for one in verdict.rules
-        if one.id == rule.id and one.status in JUDGED
+        for judged_rule in verdict.rules
+        if judged_rule.id == rule.id and judged_rule.status in JUDGED
     )
     together = (
         f"{status}: {', '.join(version for _, version in versions)}"
-        for status, versions in groupby(judged, key=lambda one: one[0])
+        for status, versions in groupby(judged, key=lambda row: row[0])
     )
     return "; ".join(together) or "not judged"
 
 
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """How many rules there are, checked how, and how many on real code."""
-    judged = {one.id for each in verdicts for one in each.rules if one.status in JUDGED}
+    judged = {rule.id for each in verdicts for rule in each.rules if rule.status in JUDGED}
     found: list[Sequence[str]] = [
         ("document", "rules", "with a predicate", "of these on real code", *REASONS)
     ]
@@ -126,7 +126,7 @@ def main() -> int:
     for release in options.releases:
         gate(release, options.verdicts)
     verdicts = read(options.verdicts)
-    put(PAGE, f"{TOOL}: totals", totals([one for each in verdicts.values() for one in each]))
+    put(PAGE, f"{TOOL}: totals", totals([rule for each in verdicts.values() for rule in each]))
     for name, document in DOCUMENTS.items():
         put(PAGE, f"{TOOL}: {name}", table(document, verdicts[document.system]))
     return 0

@@ -7,7 +7,7 @@ the model imports, and in how many of them a function runs (in the main process)
     make tool NAME=follow OPTIONS=SPY-R07
 
 Not every place is the proof or the model of the rule: some only mention it. To get from a sentence
-of a document to its rule, see `docs/documents.md`.
+of a document to its rule, see `docs/reference/documents.md`.
 """
 
 import ast

@@ -2,7 +2,7 @@
 
 Runs the `journey` blocks of the page word for word, in an empty folder:
 
-    make tool NAME=journey OPTIONS=docs/first-hour/plugin.md
+    make tool NAME=journey OPTIONS=docs/tutorials/plugin.md
 """
 
 import os

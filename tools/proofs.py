@@ -1,7 +1,8 @@
 """What is proven of the volumetric check, for each release and configuration, lemma by lemma?
 
-Puts the tables into `docs/volumetric.md`, five minutes of one core. Where a lemma fails, the
-table has the run that `schedproof search` finds, replayed on the model:
+Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, five minutes
+of one core. If a lemma fails, the table has the run that `schedproof search` finds, replayed on the
+model:
 
     make tool NAME=proofs OPTIONS=--write
 """
@@ -22,7 +23,8 @@ from schedproof.spec.catalogue import load, select
 
 from .pages import DOCS, make, rows
 
-PAGE, TOOL = DOCS / "volumetric.md", "tools/proofs.py"
+PAGE, TOOL = DOCS / "explanation" / "volumetric.md", "tools/proofs.py"
+LEMMAS = DOCS / "reference" / "lemmas.md"
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
 REQUESTS = 5
 
@@ -77,8 +79,8 @@ ASKED = (
 def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple[str, Discharged]]:
     """Each lemma with the title of its group."""
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas):
-            yield group.title, one
+        for lemma in discharge(group.lemmas):
+            yield group.title, lemma
 
 
 def answer(rule: str, asked: Asked) -> str:
@@ -86,7 +88,7 @@ def answer(rule: str, asked: Asked) -> str:
     setting = asked.setting
     if rule == JOIN and asked.pausing:
         return "not asked"
-    failed = [one.name for _, one in proof(rule, setting) if one.status != "proven"]
+    failed = [lemma.name for _, lemma in proof(rule, setting) if lemma.status != "proven"]
     if not failed:
         if rule == LIMIT and setting.pauses:
             return "proven (by pausing, few requests)"
@@ -135,4 +137,4 @@ TABLES = {"configurations": configurations, "lemmas": lemmas}
 
 
 if __name__ == "__main__":
-    sys.exit(make(PAGE, TOOL, TABLES, __doc__))
+    sys.exit(make(PAGE, TOOL, TABLES, __doc__, {"lemmas": LEMMAS}))

@@ -1,8 +1,8 @@
 """Since and until which published release is each fault of the track record there?
 
-Makes the table of `docs/track-record.md`, and `docs/track-record/details.md`, from the faults in
-`docs/track-record/faults.toml` and from what their scenarios did on each release, which
-`releases.json` beside it has.
+Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
+the faults in `track-record/faults.toml` and from what their scenarios did on each release, which
+`track-record/releases.json` has.
 
     make tool NAME=track_record
     make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"
@@ -35,10 +35,12 @@ from ..model.target import Target
 from ..properties.checking.replay import replay
 from .pages import DOCS, put
 
-ROOT = DOCS.parent
-PAGE, DETAILS = DOCS / "track-record.md", DOCS / "track-record" / "details.md"
-DATA, RECORDED = DOCS / "track-record" / "faults.toml", DOCS / "track-record" / "releases.json"
-FINDINGS = ROOT / "tests" / "corpus" / "FINDINGS.md"
+ROOT, FINDINGS = DOCS.parent, DOCS / "findings"
+PAGE, DETAILS = FINDINGS / "track-record.md", FINDINGS / "track-record" / "details.md"
+DATA, RECORDED = (
+    FINDINGS / "track-record" / "faults.toml",
+    FINDINGS / "track-record" / "releases.json",
+)
 MARK = "tools/track_record.py: faults"
 BROKEN, HOLDS = "broken", "holds"
 IDLE, UNKNOWN = "not exercised", "not replayed"
@@ -65,17 +67,22 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     finding: str = ""
 
     @property
+    def page(self) -> str:
+        """Return the page of findings that explains it, by the first name in `releases`."""
+        return "vllm" if self.releases == ("vllm",) else "sendnn"
+
+    @property
     def heading(self) -> str:
-        """Its heading among the findings."""
+        """Return its heading on that page."""
         begins = f"## {self.finding or f'{self.id}.'}"
-        lines = FINDINGS.read_text(encoding="utf-8").splitlines()
+        lines = (FINDINGS / f"{self.page}.md").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(begins)).removeprefix("## ")
 
     @property
     def link(self) -> str:
-        """The place of that heading in the documentation, from `DETAILS`."""
+        """Return the address of that heading, seen from `DETAILS`."""
         slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", self.heading.lower()).strip())
-        return f"../findings/sendnn.md#{slug}"
+        return f"../{self.page}.md#{slug}"
 
 
 class Span(NamedTuple):
@@ -149,10 +156,11 @@ def details(record: Record) -> Iterator[str]:
     """Yield the lines of the page with a section a fault."""
     yield "# Track record in detail"
     yield ""
-    yield "What the scenario of each fault of the [track record](../track-record.md) did on every"
-    yield "published release that could be had. *Does not start*: the release's own start-up checks"
-    yield "refuse the configuration. *Not exercised*: what the rule speaks of did not occur. The"
-    yield "commands need a checkout of this repository. Written by `make tool NAME=track_record`."
+    yield "For readers of the [track record](../track-record.md) who want to know what one fault"
+    yield "does on each release. All that could be installed replayed the scenario. *Does not"
+    yield "start*: the release's own start-up checks refuse the configuration. *Not exercised*: the"
+    yield "situation that the rule is about did not occur. The commands need a checkout of this"
+    yield "repository."
     for fault in faults():
         yield ""
         yield f"## {fault.id} {{ #{fault.id.lower()} }}"

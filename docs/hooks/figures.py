@@ -1,5 +1,7 @@
 """<!-- figure: FILE | TARGET | STEP | WHAT IT SHOWS --> becomes a figure that our model has made.
 
+`STEP RULE` in the place of STEP judges by that rule alone, so that the run goes on to its failure.
+
 FILE is a scenario in docs/figures, or a path from the root of the repository; TARGET is `model`, or
 `model:` and a release whose formula admits; STEP is where it opens. The figure is a page of its
 own, as `schedproof show` writes it.
@@ -20,24 +22,27 @@ from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.gate.web.show.page import page as page_of
 from schedproof.gate.web.show.recording import recorded
+from schedproof.spec.catalogue import load, select
 
 ROOT = Path(__file__).resolve().parents[2]
-MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (\d+) \| (.+?) -->", re.DOTALL)
+MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (\d+) ?([A-Z0-9-]*) \| (.+?) -->", re.DOTALL)
 
 
 class Figure(NamedTuple):
-    """A scenario, what runs it, the step at which it opens, and what a reader is to see."""
+    """A scenario, its target, the step at which it opens, the only rule, and the caption."""
 
     file: str
     target: str
     step: int
+    rule: str
     caption: str
 
     @property
     def name(self) -> str:
         """Of its files in the site."""
         release = self.target.partition(":")[2]
-        return f"{Path(self.file).stem}{'-on-' * bool(release)}{release}"
+        rule = f"-{self.rule.lower()}" if self.rule else ""
+        return f"{Path(self.file).stem}{'-on-' * bool(release)}{release}{rule}"
 
     @property
     def path(self) -> Path:
@@ -85,8 +90,9 @@ def drawn(one: Figure) -> str:
     """The page of a figure."""
     scenario = read_scenario(one.path)
     with opened(parse_target(one.target), offline=True) as target:
-        return page_of(recorded(scenario, target.target))
+        rules = select(load(scenario.system), [one.rule]) if one.rule else None
+        return page_of(recorded(scenario, target.target, rules))
 
 
 def _figure(found: re.Match[str]) -> Figure:
-    return Figure(found[1], found[2], int(found[3]), " ".join(found[4].split()))
+    return Figure(found[1], found[2], int(found[3]), found[4], " ".join(found[5].split()))

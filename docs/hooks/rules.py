@@ -1,4 +1,4 @@
-"""<!-- rules: SYSTEM --> becomes every rule of the catalogue: what it says, and what checks it.
+"""<!-- rules: SYSTEM --> becomes every rule of the catalogue: its sentence, and what checks it.
 
 <!-- counts: SYSTEM --> becomes how many there are, <!-- profiles --> what a gate's profiles spend,
 <!-- shared --> what systems have in common.
@@ -6,9 +6,10 @@
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 from schedproof.gate.judging.profiles import PROFILES
@@ -25,6 +26,7 @@ PAGES = {
     "llmservingsim": "llmservingsim.md",
     "generic": "generic.md",
 }
+SMALLEST_SECTION = 3  # rules; smaller ones share a heading
 MARKER = re.compile(r"<!-- (rules|counts): (\w+) -->|<!-- (profiles|shared) -->")
 
 
@@ -40,22 +42,35 @@ def _filled(found: re.Match[str]) -> str:
 
 
 def rules(system: str) -> str:
-    """An overview, then each rule in catalogue order: those with a predicate first."""
-    catalogue = load(system)
-    rows = [
-        f"| [{rule.id}](#{rule.id.lower()}) | {rule.title} | {rule.kind} | {_state(rule)} |"
-        for rule in catalogue
-    ]
-    parts = ["| rule | title | kind | state |", "|---|---|---|---|", *rows, ""]
-    checked = [rule for rule in catalogue if rule.checked]
-    parts += ["## Rules that are checked", ""]
-    for rule in checked:
-        parts += [*_rule(system, rule), ""]
-    parts += ["## Rules without a predicate of their own", ""]
-    for rule in catalogue:
-        if not rule.checked:
+    """Return a section for each part of the documents; each of its rules is a folded block."""
+    parts = []
+    for title, group in sections(load(system)).items():
+        parts += [f"## {title}", ""]
+        for rule in group:
             parts += [*_rule(system, rule), ""]
     return "\n".join(parts)
+
+
+def sections(catalogue: Sequence[Rule]) -> dict[str, list[Rule]]:
+    """Return the rules by heading, in catalogue order; those of every system come last."""
+    sizes = Counter(map(_section, catalogue))
+    found: dict[str, list[Rule]] = {}
+    for rule in sorted(catalogue, key=lambda rule: rule.id.startswith("ALL-")):
+        section = _section(rule)
+        document, comma, _ = section.partition(", ")
+        is_small = bool(comma) and sizes[section] < SMALLEST_SECTION
+        found.setdefault(f"{document}, other sections" if is_small else section, []).append(rule)
+    return found
+
+
+def _section(rule: Rule) -> str:
+    """Return the document of a rule, and the part of it that the rule comes from."""
+    if rule.id.startswith("ALL-"):
+        return "Every system"
+    if rule.source.startswith("release"):
+        return "Releases"
+    source = rule.source.replace("LLMServingSim, continuous batching", "Continuous batching")
+    return ", ".join(re.split("[:;]", source)[0].split(", ")[:2])
 
 
 def counts(system: str) -> str:
@@ -64,8 +79,9 @@ def counts(system: str) -> str:
     checked = sum(rule.checked for rule in catalogue)
     shared = sum(rule.id.startswith("ALL-") for rule in catalogue)
     return (
-        f"{len(catalogue)} rules, {shared} of them of every system (ALL-…); {checked} are checked. "
-        "Of each of the others the reason is given, and what stands in for it."
+        f"The catalogue has {len(catalogue)} rules here; {shared} of them (ALL-…) hold for "
+        f"every system. A predicate checks {checked}; each of the others says why it has none, and "
+        "which rule you can look at instead."
     )
 
 
@@ -74,7 +90,7 @@ def shared() -> str:
     rows = []
     for topic in topics():
         cells = [
-            "<br>".join(f"[{one}](systems/{PAGES[system]}#{one.lower()})" for one in ids) or "–"
+            "<br>".join(f"[{one}]({PAGES[system]}#{one.lower()})" for one in ids) or "–"
             for system, ids in ((name, topic.rules.get(name, ())) for name in PAGES)
         ]
         rows.append(f"| {topic.title} | {' | '.join(cells)} | {topic.differs} |")
@@ -99,44 +115,51 @@ def profiles() -> str:
 
 
 def _state(rule: Rule) -> str:
-    return "checked" if rule.checked else "planned" if rule.planned else "not checked"
+    return "" if rule.checked else ", planned" if rule.planned else ", not checked"
 
 
 def _rule(system: str, rule: Rule) -> Iterator[str]:
-    yield f"### {rule.id} {rule.title} {{ #{rule.id.lower()} }}"
+    yield '<details class="rule" markdown="1">'
+    yield (
+        f"<summary><code>{rule.id}</code> {escape(rule.title)} "
+        f"<small>{rule.kind}{_state(rule)}</small></summary>"
+    )
     yield ""
-    yield rule.says
+    yield f'<a id="{rule.id.lower()}"></a>{rule.says}'
     yield ""
     yield f"- Source: {rule.source}"
-    where = "every revision" if rule.revisions == ("*",) else ", ".join(rule.revisions)
-    yield f"- {rule.kind.capitalize()}, of {where}"
+    if rule.revisions != ("*",):
+        yield f"- Revisions: {', '.join(rule.revisions)}"
     if rule.planned:
         yield f"- Planned: {rule.planned}"
     elif rule.unchecked:
-        yield f"- Not checked, {rule.because}: {rule.unchecked}"
+        yield f"- Not checked ({rule.because}): {rule.unchecked}"
         if rule.stands_in:
-            links = ", ".join(f"[{one}](#{one.lower()})" for one in rule.stands_in)
-            yield f"- In its place: {links}"
+            links = ", ".join(f"[{id_}](#{id_.lower()})" for id_ in rule.stands_in)
+            yield f"- See instead: {links}"
     else:
         yield from _checks(system, rule)
     for change in rule.changes:
-        yield f"- From {change.since} on: {change.says} ({change.source}; {change.change})"
-    for one in rule.divergences:
-        yield f"- Otherwise in {one.releases}: {one.says}" + f" ({one.change})" * bool(one.change)
+        yield f"- Since {change.since}: {change.says} ({change.source}; {change.change})"
+    for divergence in rule.divergences:
+        link = f" ({divergence.change})" * bool(divergence.change)
+        yield f"- Known divergence of {divergence.releases}: {divergence.says}{link}"
     predicate = predicates_of(system).get(rule.id)
     if rule.checked and predicate is None:
-        yield "- Checked in properties/checking/session.py, which calls the target"
+        yield "- Checked in `properties/checking/session.py`, which calls the target"
     if predicate is not None:
         yield ""
         yield from _formula(predicate)
+    yield ""
+    yield "</details>"
 
 
 def _checks(system: str, rule: Rule) -> Iterator[str]:
-    yield f"- Exercised: {rule.witness}"
-    yield f"- Needs: {', '.join(rule.needs) or 'nothing beyond kind and scheduled'}"
-    yield f"- Engines: {', '.join(rule.engines)}"
+    yield f"- Exercised when: {rule.witness}"
+    yield f"- Fields that a target must show: {', '.join(rule.needs) or 'kind and scheduled'}"
+    yield f"- Engines that search for it: {', '.join(rule.engines)}"
     faults = [fault.does for fault in mutants_of(system) if fault.rule == rule.id]
-    yield f"- Planted faults that it finds: {'; '.join(faults)}"
+    yield f"- Planted faults that it catches: {'; '.join(faults)}"
 
 
 def _formula(predicate: Predicate) -> Iterator[str]:
@@ -147,6 +170,6 @@ def _formula(predicate: Predicate) -> Iterator[str]:
     path = Path(inspect.getsourcefile(function) or "").resolve()
     name = getattr(function, "__name__", "")
     where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
-    yield f'??? note "Formula: `{name}` in {where}"'
+    yield f"The predicate, `{name}` in `{where}`:"
     yield ""
-    yield indent(f"```python\n{source.rstrip()}\n```", "    ")
+    yield f"```python\n{source.rstrip()}\n```"

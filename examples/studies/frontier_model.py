@@ -122,7 +122,7 @@ def settled(model: VllmModel, load: Load) -> State:
     state = model.initial()
     for number in range(load.decoding):
         state = model.arrive(state, request(f"d{number}", SHORT, load))
-    while state.waiting or not all(one.decodes for one in state.running):
+    while state.waiting or not all(sequence.decodes for sequence in state.running):
         state, _ = model.step(state)
     return state
 
@@ -141,13 +141,13 @@ def until_first_token(
 
 def priced(points: Iterable[Point], cost: StepCost) -> list[Priced]:
     """The points by ascending chunk, each with its price and whether another one dominates it."""
-    ordered = sorted(points, key=lambda one: (one.chunk, one.setting))
+    ordered = sorted(points, key=lambda point: (point.chunk, point.setting))
     prices = [
         (
-            cost.fixed * one.steps + cost.per_token * one.tokens,
-            cost.fixed + cost.per_token * one.longest,
+            cost.fixed * point.steps + cost.per_token * point.tokens,
+            cost.fixed + cost.per_token * point.longest,
         )
-        for one in ordered
+        for point in ordered
     ]
     return [
         Priced(

@@ -2,7 +2,7 @@
 
 First come, first served, one prompt a step. The folders are those of schedproof itself, one for
 each layer, so a copy of them into the root of the repository is a system that only has to be
-registered. Read them in this order; `docs/new-system.md` goes through them step by step:
+registered. Read them in this order; `docs/guides/new-system.md` goes through them step by step:
 
     spec/toy.toml                   the rules: what the document says
     model/toy/                      the scheduler that the document describes

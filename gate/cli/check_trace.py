@@ -21,7 +21,7 @@ from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfet
 from ..traces.report import TraceReporter, print_trace_verdict
 from ..traces.trace_file import opened_trace, read_trace
 from ..traces.verdict import conclude
-from .options import RuleOption, RulesOption, TimeLimit
+from .options import ExtraRulesOption, RuleOption, TimeLimit
 
 
 def command(
@@ -36,7 +36,7 @@ def command(
         str | None, typer.Option(help="hold to this revision  [default: as recorded]")
     ] = None,
     rule: RuleOption = None,
-    own_rules: RulesOption = None,
+    extra_rules: ExtraRulesOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="run the models beside it: which one matches longest")
     ] = False,
@@ -53,7 +53,7 @@ def command(
     time_limit: TimeLimit = None,
 ) -> None:
     """Judge a recorded trace: a verdict per rule, and with --explain the model that matches."""
-    use_rules(own_rules)
+    use_rules(extra_rules)
     check_options(system, revision)
     chosen = check_rules(rule or [], system, explain)
     at_least("--max-failures", max_failures, 0)
@@ -123,7 +123,9 @@ def check_options(system: str | None, revision: str | None) -> None:
         with option("--revision"):
             resolve_revision(system, revision)
     elif all(revision not in known.revisions for known in SYSTEMS.values()):
-        valid = "; ".join(f"{one.name}: {', '.join(one.revisions)}" for one in SYSTEMS.values())
+        valid = "; ".join(
+            f"{known.name}: {', '.join(known.revisions)}" for known in SYSTEMS.values()
+        )
         raise InputError("--revision", f"{revision!r:.60} is no revision; valid: {valid}")
 
 
@@ -139,4 +141,4 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
     ids = meant([*known.values()], rule_words("--rule", words))
     if ids.get(LOCKSTEP) and not explain:
         raise InputError("--rule", f"{LOCKSTEP} compares with the model; valid: with --explain")
-    return [one for one in ids if explain or one != LOCKSTEP]
+    return [rule_id for rule_id in ids if explain or rule_id != LOCKSTEP]

@@ -11,7 +11,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.recording import Recorded
 from ..compare.baseline import read_baseline
 from ..compare.baseline_runs import Recording, record, replay_baseline
@@ -69,7 +69,7 @@ def command(
     max_differences: Annotated[int, typer.Option(help="differences to look for, at least 1")] = 3,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: in every configuration; may be repeated"),
+        typer.Option("--config", help="KEY=VALUE: in every configuration; may be repeated"),
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path_a: Annotated[
@@ -103,7 +103,7 @@ def command(
     if since is not None:  # a baseline has its own
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
-    asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}
+    asked: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
     asked |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
     _check_one_question(target_b, path_b, save, since, json_file, asked)
     profile, seed = profile or "ci", seed or 0
@@ -221,7 +221,7 @@ def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
     with begun.opened(spec) as now:
         started = Started(header.target.name, header.target.version, frozenset())
         then = Side(Recorded(()), header.system, header.revision, started=started)
-        pair = Pair(then, Side(now.target, *setting.sides[0], stderr=now.stderr))
+        pair = DifferentialTarget(then, Side(now.target, *setting.sides[0], stderr=now.stderr))
         options = _options(begun, recorded, spec, both)
         reporter = DiffReporter(begun.console)
         gate = GateContext(options, pair, reporter, now.stderr, base=Base(pair, ()))

@@ -43,24 +43,30 @@ from .options import (
     BaseOption,
     BeyondStartUp,
     ClassPath,
+    CompareWithOption,
     ExcludeOption,
-    LockstepOption,
+    ExtraRulesOption,
     MemoryLimit,
     Offline,
     RevisionOption,
     RuleOption,
-    RulesOption,
     SchedulerClass,
     StepLimit,
     SystemOption,
     TimeLimit,
     check_limits,
 )
-from .project import left_out, named_target, with_its_target
+from .project import left_out, named_nowhere, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
     for name, profile in PROFILES.items()
+)
+
+
+OUR_OWN = (
+    "no target is named, so this judges schedproof's own model of Spyre; name yours as in "
+    "`schedproof gate MODULE:FACTORY`, or begin with `schedproof init`"
 )
 
 
@@ -76,8 +82,8 @@ def command(
     revision: RevisionOption = None,
     rule: RuleOption = None,
     exclude: ExcludeOption = None,
-    own_rules: RulesOption = None,
-    lockstep: LockstepOption = None,
+    extra_rules: ExtraRulesOption = None,
+    compare_with: CompareWithOption = None,
     profile: Annotated[str, typer.Option(help=f"how much is searched, a scale: {BUDGETS}")] = "ci",
     seed: Annotated[
         int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
@@ -125,7 +131,7 @@ def command(
     changes: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
+            "--config",
             help="KEY=VALUE: in every configuration; may be repeated; formula=NAME: the model "
             "admits by this formula",
         ),
@@ -147,7 +153,7 @@ def command(
     ] = True,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    use_rules(own_rules)
+    use_rules(extra_rules)
     spec = named_target(context, target, path, scheduler_cls, beyond_start_up)
     spec, changes = take_formula(spec, changes or ())
     check_limits(step_limit, memory_limit)
@@ -165,7 +171,7 @@ def command(
         known = read_deviations(deviations, system, catalogue, date.today())
     beside = base_of(spec, against_base, base)
     # The base is compared with instead of a model.
-    model = NO_LOCKSTEP if beside is not None and lockstep is None else lockstep
+    model = NO_LOCKSTEP if beside is not None and compare_with is None else compare_with
     options = gate_options(
         spec,
         system=system,
@@ -175,21 +181,23 @@ def command(
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[one.scenario for one in entries(corpus)] if corpus else (),
+        corpus=[entry.scenario for entry in entries(corpus)] if corpus else (),
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
-        lockstep=model,
+        compare_with=model,
         changes=changes,
         exclude=left_out(context, exclude, rule, system),
         by_design=known.by_design,
-        own_rules=own_rules,
+        extra_rules=extra_rules,
     )
     if beside is not None:
         own = base_options(beside, options.system, options.revision)
-        options = replace(options, base=own, lockstep=lockstep)
+        options = replace(options, base=own, compare_with=compare_with)
     console = output.make_console()
+    if named_nowhere(context, "target") and not system_named and revision is None:
+        output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
     finish = no_fields if beside is None else changes_of
     with (

@@ -45,18 +45,18 @@ ExcludeOption = Annotated[
         callback=with_its_target,
     ),
 ]
-RulesOption = Annotated[
+ExtraRulesOption = Annotated[
     Path | None,
     typer.Option(
-        "--rules",
+        "--extra-rules",
         help="judge by the rules of this Python file, too, which is run",
         callback=with_its_target,
     ),
 ]
-LockstepOption = Annotated[
+CompareWithOption = Annotated[
     str | None,
     typer.Option(
-        "--lockstep",
+        "--compare-with",
         help="compare each step with the model of this revision; none: with no model "
         "(default: with that of --revision, where rule ALL-R07 names it)",
     ),

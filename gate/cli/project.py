@@ -19,10 +19,10 @@ from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 RULES_OF = ("target", "system", "revision")
 # By command, the keys that its options have. A word of the command line goes before each.
 KEYS = {
-    "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "own_rules"),
+    "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "extra_rules"),
     "doctor": RULES_OF,
-    "replay": ("target", "system", "exclude", "own_rules"),
-    "show": ("target", "system", "exclude", "own_rules"),
+    "replay": ("target", "system", "exclude", "extra_rules"),
+    "show": ("target", "system", "exclude", "extra_rules"),
     "step": RULES_OF,
     "diff": ("system", "revision"),
     "explore": ("system", "revision"),
@@ -105,7 +105,7 @@ def left_out(
         return ()
     catalogue = load(system)
     named = picked(catalogue, rule) if rule else {}
-    return [one for one in excluded(catalogue, exclude) if not named.get(one)]
+    return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
 
 
 def from_project(context: typer.Context, name: str) -> bool:
@@ -114,11 +114,14 @@ def from_project(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "DEFAULT_MAP"
 
 
+def named_nowhere(context: typer.Context, name: str) -> bool:
+    """Neither the command line nor the project gives the option a value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT"
+
+
 def _given(project: Project, keys: tuple[str, ...]) -> dict[str, Any]:
-    given = project.given
-    if "rules" in given:
-        given["own_rules"] = given.pop("rules")  # --rules, beside --rule
-    return {key: value for key, value in given.items() if key in keys}
+    return {key: value for key, value in project.given.items() if key in keys}
 
 
 def _system(context: typer.Context) -> str | None:

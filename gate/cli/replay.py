@@ -13,7 +13,7 @@ from ...model.faults import ConfigRefused
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
@@ -39,12 +39,12 @@ from .options import (
     BaseOption,
     BeyondStartUp,
     CheckoutPath,
+    CompareWithOption,
     ExcludeOption,
-    LockstepOption,
+    ExtraRulesOption,
     MemoryLimit,
     Offline,
     RuleOption,
-    RulesOption,
     StepLimit,
     TargetOption,
     TimeLimit,
@@ -61,8 +61,8 @@ def command(
     target: TargetOption = "model",
     rule: RuleOption = None,
     exclude: ExcludeOption = None,
-    own_rules: RulesOption = None,
-    lockstep: LockstepOption = None,
+    extra_rules: ExtraRulesOption = None,
+    compare_with: CompareWithOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     fold: Annotated[
         bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
@@ -85,20 +85,24 @@ def command(
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
-    use_rules(own_rules)
+    use_rules(extra_rules)
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     check_limits(step_limit, memory_limit)
     console = output.make_console()
     read = scenario_named(scenario)
     exclude = [*left_out(context, exclude, rule, read.system)]
     catalogue = load(read.system, read.revision or "")
-    beside = lockstep_of(read, rule, spec, lockstep, output.notice(console))
+    beside = lockstep_of(read, rule, spec, compare_with, output.notice(console))
     rules = judged_by(read.system, rule, read.revision or "", spec, beside, exclude)
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, Path(scenario))
         # The model in a recorder is still the model: lockstep with itself says nothing.
-        rules = [one for one in rules if one.id != LOCKSTEP or one.beside or not spec.is_model]
+        rules = [
+            judged_rule
+            for judged_rule in rules
+            if judged_rule.id != LOCKSTEP or judged_rule.beside or not spec.is_model
+        ]
     if perfetto is not None:
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
@@ -149,8 +153,10 @@ def command(
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
-        ids = rule and [one.id for one in rules]
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
+        ids = rule and [judged_rule.id for judged_rule in rules]
+        options = replay_options(
+            spec, ids, step_limit, memory_limit, compare_with, exclude, extra_rules
+        )
         output.print_failure(
             console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )
@@ -181,7 +187,7 @@ def _beside(
                 opened(spec, step_limit=limits[0], memory_limit=limits[1], offline=offline)
             )
             sides.append(Side(there.target, system, revision, there.stderr))
-        pair = Pair(*sides)
+        pair = DifferentialTarget(*sides)
         outcome = replay(pair, scenario, ())
         found = pair.difference
         if found is None:
@@ -204,7 +210,9 @@ def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -
 def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule], left: int) -> int:
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
-            console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
+            console.print(
+                f"as expected: {', '.join(failure.rule for failure in outcome.broken)} broke"
+            )
         return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:
         return BROKEN

@@ -29,7 +29,7 @@ def command(
     changes: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
+            "--param",
             help="KEY=VALUE: a length in tokens, a formula, or a switch (early_eos, interleave, "
             "pausing)",
         ),
@@ -38,7 +38,7 @@ def command(
         bool,
         typer.Option(
             "--prove",
-            help="for as much as the answer says; --set block_size=any: blocks of any size",
+            help="for as much as the answer says; --param block_size=any: blocks of any size",
         ),
     ] = False,
     certificate: Annotated[
@@ -49,7 +49,9 @@ def command(
     ] = None,
     maximize: Annotated[
         str | None,
-        typer.Option(help="the worst volume, overshoot or waste of --set requests=N  [default: 5]"),
+        typer.Option(
+            help="the worst volume, overshoot or waste of --param requests=N  [default: 5]"
+        ),
     ] = None,
     target: Annotated[
         str | None, typer.Option(help="replay the counterexample on this target, too")

@@ -28,12 +28,12 @@ from .check_trace import check_rules
 from .options import (
     BeyondStartUp,
     CheckoutPath,
+    CompareWithOption,
     ExcludeOption,
-    LockstepOption,
+    ExtraRulesOption,
     MemoryLimit,
     Offline,
     RuleOption,
-    RulesOption,
     StepLimit,
     TimeLimit,
     check_limits,
@@ -68,8 +68,8 @@ def command(
     ] = None,
     rule: RuleOption = None,
     exclude: ExcludeOption = None,
-    own_rules: RulesOption = None,
-    lockstep: LockstepOption = None,
+    extra_rules: ExtraRulesOption = None,
+    compare_with: CompareWithOption = None,
     step_limit: StepLimit = STEP_LIMIT,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
     time_limit: TimeLimit = None,
@@ -78,14 +78,14 @@ def command(
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
     """Draw a run as one page for a browser: every step, the rules, and what broke."""
-    use_rules(own_rules)
+    use_rules(extra_rules)
     check_limits(step_limit, memory_limit)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)
     console = output.make_console()
     if is_trace(file):
         asked = None if from_project(context, "target") else target
-        check_no_target(file, asked, path, lockstep)
+        check_no_target(file, asked, path, compare_with)
         ids = check_rules(rule or [], None, True)
         with opened_trace(file) as source:
             run = recorded_trace(source, rules=ids)
@@ -94,7 +94,7 @@ def command(
         spec = named_target(context, target or "model", path, beyond_start_up=beyond_start_up)
         scenario = scenario_named(file)
         exclude = [*left_out(context, exclude, rule, scenario.system)]
-        beside = lockstep_of(scenario, rule, spec, lockstep, output.notice(console))
+        beside = lockstep_of(scenario, rule, spec, compare_with, output.notice(console))
         rules = judged_by(scenario.system, rule, scenario.revision or "", spec, beside, exclude)
         notice = output.notice(console)
         with (
@@ -113,8 +113,10 @@ def command(
             except (InputError, ConfigRefused) as error:
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
-        ids = [one.id for one in rules] if rule else []
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
+        ids = [judged_rule.id for judged_rule in rules] if rule else []
+        options = replay_options(
+            spec, ids, step_limit, memory_limit, compare_with, exclude, extra_rules
+        )
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
     with output.busy(console, "drawing"):
         data = page(run).encode("utf-8", "backslashreplace")
@@ -146,9 +148,11 @@ def check_page(page_file: Path, file: str) -> None:
         raise InputError("-o", f"{page_file} is the file itself; valid: another file")
 
 
-def check_no_target(file: str, target: str | None, path: Path | None, lockstep: str | None) -> None:
+def check_no_target(
+    file: str, target: str | None, path: Path | None, compare_with: str | None
+) -> None:
     """Raise InputError where a trace, which has its target in it, is to be run on another."""
-    for name, value in (("--target", target), ("--path", path), ("--lockstep", lockstep)):
+    for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
             raise InputError(
                 name, f"{value}: {file} is a trace, which is not run again; valid: a scenario"

@@ -52,7 +52,7 @@ def command(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of the configuration; may be repeated"),
+        typer.Option("--config", help="KEY=VALUE of the configuration; may be repeated"),
     ] = None,
     port: Annotated[int, typer.Option(help="of the page, on 127.0.0.1; 0: any free one")] = 0,
     step_limit: StepLimit = 10.0,
@@ -77,7 +77,7 @@ def command(
     check_limits(step_limit, memory_limit)
     config = configured(system, resolved, scale, changes or ())
     is_model = spec.is_model  # lockstep with itself says nothing
-    rules = [one for one in load(system, resolved) if not (is_model and one.id == LOCKSTEP)]
+    rules = [rule for rule in load(system, resolved) if not (is_model and rule.id == LOCKSTEP)]
     options = replay_options(spec, None, step_limit, memory_limit)
     console = output.make_console()
     with opened(
@@ -117,13 +117,13 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
         key, sign, value = change.partition("=")
         if not sign or not key:
             valid = ", ".join(config_keys(system, revision))
-            raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
+            raise InputError("--config", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
         values[key] = _value(value)
     try:
         return full_config(system, revision, values)
     except InputError as error:
         where = error.path.removeprefix("$.config.")
-        raise InputError("--set", f"{where}: {error.problem}") from None
+        raise InputError("--config", f"{where}: {error.problem}") from None
 
 
 def _value(text: str) -> Any:

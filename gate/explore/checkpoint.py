@@ -3,7 +3,7 @@
 A file holds one `Exploration`, behind a digest: what is damaged is not read. It is read with
 nothing but this package's own classes allowed, and only by the version that wrote it: half an
 exploration of another model means nothing. A digest is no signature: the file of another user is
-not to be taken (`docs/security.md`).
+not to be taken (`docs/explanation/security.md`).
 """
 
 import hashlib

@@ -32,7 +32,7 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         corpus: the folder of its regression scenarios.
         deviations: the file of what is known to fail.
         exclude: rules that it breaks on purpose.
-        rules: a module of rules of its own.
+        extra_rules: a Python file of rules of its own.
     """
 
     target: Words | None = None
@@ -42,7 +42,7 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     corpus: Words | None = None
     deviations: Words | None = None
     exclude: tuple[Words, ...] = ()
-    rules: Words | None = None
+    extra_rules: Words | None = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _project(table: Any, path: Path) -> Project:
     except InputError as error:
         where = key if read.system is not None else "revision"
         raise FileError(f"{path}: {TABLE}.{where}: {error.problem}") from None
-    for name in ("corpus", "deviations", "rules"):
+    for name in ("corpus", "deviations", "extra_rules"):
         place = getattr(read, name)
         if place is not None and not (path.parent / place).exists():
             raise FileError(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import (
@@ -31,6 +31,7 @@ from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, New, State
 from .events import Report
 from .profiles import PROFILES, Profile
+from .reach import ReachSoFar
 
 MAX_FAILURES = 10
 # Shrunk before anything else: a crash, a hang, requests and blocks that are lost or doubled.
@@ -44,7 +45,7 @@ class GateOptions:
     Attributes:
         spec: the target, as the user names it.
         rules: the rules that are judged; `chosen`: the user chose them, some `named` in full.
-        own_rules: the file of a user's own rules, which are among `rules`.
+        extra_rules: the file of a user's own rules, which are among `rules`.
         excluded: by id, rules that the user left out on purpose, and the reason.
         max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
             hang, a lost request and lost blocks are always shrunk.
@@ -54,7 +55,7 @@ class GateOptions:
         first_only: what comes after the first part that finds something is not run.
         jobs: processes that run scales and engines; the verdict is the same for every number.
         folder, imports: where a factory runs, and where else its module is looked for.
-        lockstep: the revision whose model decides beside the target, or "none", if one is asked
+        compare_with: the revision whose model decides beside the target, or "none", if one is asked
             for.
         fixed: keys of the configuration that have this value in every run.
         base: the target that this one is compared with: only what it keeps is counted.
@@ -66,7 +67,7 @@ class GateOptions:
     rules: Sequence[Rule]
     chosen: bool = False
     named: frozenset[str] = frozenset()
-    own_rules: Path | None = None
+    extra_rules: Path | None = None
     excluded: Mapping[str, str] = field(default_factory=dict, hash=False)
     profile_name: str = "ci"
     seed: int = 0
@@ -80,7 +81,7 @@ class GateOptions:
     jobs: int = 1
     folder: Path | None = None
     imports: tuple[str, ...] = ()
-    lockstep: str | None = None
+    compare_with: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     base: BaseOptions | None = None
 
@@ -97,7 +98,9 @@ class GateOptions:
         """The options with which `schedproof replay` repeats a run and judges these rules only."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
-        return replay_options(self.spec, rules, *limits, self.lockstep, left_out, self.own_rules)
+        return replay_options(
+            self.spec, rules, *limits, self.compare_with, left_out, self.extra_rules
+        )
 
 
 class BreakOff(NamedTuple):
@@ -125,6 +128,7 @@ class GateResults:
         refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
         compared: what came out beside a base.
+        reach: the sizes and features of the runs.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -139,11 +143,12 @@ class GateResults:
     hung: bool = False
     fault: BreakOff | None = None
     compared: Compared = field(default_factory=Compared)
+    reach: ReachSoFar = field(default_factory=ReachSoFar)
 
     def count(self, outcome: Outcome) -> None:
         """Add what a replay exercised."""
         self.exercised.update(outcome.exercised)
-        if not outcome.cut:
+        if not outcome.cut_short:
             self.exercised_cleanly |= (+outcome.exercised).keys()
         elif outcome.broken:
             self.runs_cut_short[outcome.broken[0].rule] += 1
@@ -173,6 +178,7 @@ class GateResults:
         self.hung |= other.hung
         self.fault = self.fault or other.fault
         self.compared.add(other.compared)
+        self.reach.add(other.reach)
 
 
 @dataclass
@@ -213,7 +219,9 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note what a run has shown beside the base."""
+        """Note the sizes of a run that was to `judge`, and what it has shown beside the base."""
+        if judge:
+            self.results.reach.count(scenario)
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
@@ -239,7 +247,7 @@ class GateContext:
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """The model of the release that the target reports to be, whatever it is held to."""
     decides_as = SYSTEMS[system].decides_as
-    if type(target) in (ModelTarget, Pair) or version not in decides_as:
+    if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
     revision = decides_as[version]
 
@@ -286,13 +294,13 @@ def opened_gate(
         if options.base is None:
             yield OpenedGate(*there[0])
             return
-        for one in there:  # both load at once
-            if isinstance(one.target, PipeTarget):
-                one.target.begin()
+        for gate_target in there:  # both load at once
+            if isinstance(gate_target.target, PipeTarget):
+                gate_target.target.begin()
         sides = [
-            Side(one.target, *terms, stderr=one.stderr)
-            for one, terms in zip(there, options.base.terms, strict=True)
+            Side(gate_target.target, *terms, stderr=gate_target.stderr)
+            for gate_target, terms in zip(there, options.base.terms, strict=True)
         ]
-        pair = Pair(*sides)
+        pair = DifferentialTarget(*sides)
         base = Base(pair, options.rules)
-        yield OpenedGate(pair, lambda: "".join(one.stderr() for one in there), base)
+        yield OpenedGate(pair, lambda: "".join(gate_target.stderr() for gate_target in there), base)

@@ -82,7 +82,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 @dataclass
 class Deviations:
-    """The entries that a gate goes by, and which of them were met.
+    """The entries that a gate goes by, and what became of them.
 
     Attributes:
         by_design: by rule, why the scheduler breaks it on purpose.
@@ -90,7 +90,7 @@ class Deviations:
         covered: what is known, a rule or the shape of a failure, and the entry that says so.
         beside: by the entry's number, the shapes of all that its scenario breaks in one step.
         follows: by the entry's number, the rules that its scenario breaks after that step.
-        met: by the entry's number, how it fared where that is settled.
+        status: by the entry's number, how it fared where that is settled.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -100,40 +100,40 @@ class Deviations:
     covered: dict[str, int] = field(default_factory=dict)
     beside: dict[int, frozenset[str]] = field(default_factory=dict)
     follows: dict[int, frozenset[str]] = field(default_factory=dict)
-    met: dict[int, tuple[State, str]] = field(default_factory=dict)
+    status: dict[int, tuple[State, str]] = field(default_factory=dict)
 
     def begin(self, name: str, version: str) -> None:
         """Settle what needs no run, for a target that says it is this version."""
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
-                self.met[number] = "expired", f"was to end by {entry.until}"
+                self.status[number] = "expired", f"was to end by {entry.until}"
             elif entry.version is None:
                 continue
             elif is_version(entry.version, name, version):
                 self.covered.setdefault(entry.rule, number)
             else:
-                self.met[number] = "unused", f"{name} calls itself {version!r}: write that"
+                self.status[number] = "unused", f"{name} calls itself {version!r}: write that"
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
         """What the replay of an entry's scenario breaks, step by step, to the end of the run."""
         entry, names = self.entries[number], _names(self.scenarios[number])
         for index, broken in enumerate(steps):
-            own = next((one for one in broken if one.rule == entry.rule), None)
+            own = next((failure for failure in broken if failure.rule == entry.rule), None)
             if own is None:
                 continue
             self.covered.setdefault(shape(own, names), number)
-            self.beside[number] = frozenset(shape(one, names) for one in broken)
+            self.beside[number] = frozenset(shape(failure, names) for failure in broken)
             self.follows[number] = frozenset(
-                one.rule for later in steps[index + 1 :] for one in later
+                failure.rule for later in steps[index + 1 :] for failure in later
             )
-            self.met[number] = "known", f"step {own.step}: {own.message}"
+            self.status[number] = "known", f"step {own.step}: {own.message}"
             return
         if steps:
             first = steps[0][0]
             says = f"{first.rule} breaks in step {first.step}, and {entry.rule} does not"
-            self.met[number] = "passes", f"{says}: {first.message}"
+            self.status[number] = "passes", f"{says}: {first.message}"
         else:
-            self.met[number] = "passes", "the scenario does not break the rule any more"
+            self.status[number] = "passes", "the scenario does not break the rule any more"
 
     def replayed_all(self) -> None:
         """Say which entries need not be there: those that follow from another one."""
@@ -141,13 +141,15 @@ class Deviations:
             cause = self.entries[number]
             for other, entry in enumerate(self.entries):
                 same = self.scenarios.get(other) == self.scenarios.get(number)
-                if same and entry.rule in rules and self.met.get(other, ("",))[0] == "known":
-                    says = f"{self.met[other][1]}; it follows from {cause.rule} (known), and needs "
-                    self.met[other] = "known", f"{says}no entry"
+                if same and entry.rule in rules and self.status.get(other, ("",))[0] == "known":
+                    says = (
+                        f"{self.status[other][1]}; it follows from {cause.rule} (known), and needs "
+                    )
+                    self.status[other] = "known", f"{says}no entry"
 
     def refused(self, number: int, why: str) -> None:
         """The target does not take the entry's scenario."""
-        self.met[number] = "unused", f"the target refuses the scenario: {why}"
+        self.status[number] = "unused", f"the target refuses the scenario: {why}"
 
     def in_run(self) -> New:
         """What tells the failures of one run that are new from those that are known; those are
@@ -160,24 +162,24 @@ class Deviations:
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
             names, known = _names(scenario), set[str]()
-            shapes = [shape(one, names) for one in broken]
-            for one, own in zip(broken, shapes, strict=True):
-                number = self.covered.get(one.rule, self.covered.get(own))
+            shapes = [shape(failure, names) for failure in broken]
+            for failure, own in zip(broken, shapes, strict=True):
+                number = self.covered.get(failure.rule, self.covered.get(own))
                 if number is not None:
-                    self.met.setdefault(number, ("known", one.message))
+                    self.status.setdefault(number, ("known", failure.message))
                     known |= {own} | self.beside.get(number, frozenset())
                     follows.update(self.follows.get(number, ()))
             return [
-                one
-                for one, own in zip(broken, shapes, strict=True)
-                if own not in known and one.rule not in follows
+                failure
+                for failure, own in zip(broken, shapes, strict=True)
+                if own not in known and failure.rule not in follows
             ]
 
         return new
 
     def of_rule(self, rule: str) -> Entry | None:
         """An entry by which a failure of the rule was known in this gate."""
-        known = (n for n, (state, _) in self.met.items() if state == "known")
+        known = (n for n, (state, _) in self.status.items() if state == "known")
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Judged]:
@@ -185,7 +187,7 @@ class Deviations:
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
-                state, says = self.met.get(number) or _never_met(stakes.get(entry.rule, 0))
+                state, says = self.status.get(number) or _never_met(stakes.get(entry.rule, 0))
                 verdicts.append(
                     Judged(
                         *(entry.rule, state, entry.reason, str(entry.until), says),
@@ -196,7 +198,7 @@ class Deviations:
 
 
 def _names(scenario: Scenario) -> list[str]:
-    return [one.id for one in scenario.requests]
+    return [request.id for request in scenario.requests]
 
 
 def _never_met(exercised: int) -> tuple[State, str]:

@@ -78,8 +78,8 @@ def search_scale(
                 totals += search.counts
                 gate.results.refusals.update(search.refused)
                 gate.results.exercised.update(search.exercised)
-                gate.results.exercised_cleanly |= search.uncut
-                gate.results.runs_cut_short.update(search.cut)
+                gate.results.exercised_cleanly |= search.exercised_cleanly
+                gate.results.runs_cut_short.update(search.runs_cut_short)
                 if search.failure is not None:
                     place = Place("hypothesis", scale, known)
                     finding = _found(gate, place, search, attempts, shrunk)

@@ -1,4 +1,4 @@
-"""The scenarios that a gate begins with: ours, the user's, and what is known to fail."""
+"""Scenarios that a gate replays whole: ours, the user's, what is known to fail, and workloads."""
 
 import time
 from collections import Counter
@@ -15,9 +15,11 @@ from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.translation import with_fixed
 from ...properties.rules.predicate import Broken
+from ...properties.search.workloads import workloads
 from ...spec.catalogue import Rule
 from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
+from ..targets.scales import scales_of
 from . import verdict
 from .context import GateContext
 from .deviations import Deviations
@@ -39,16 +41,45 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     asked = gate.options
     with_keys = [
-        (one, replace(one, config=with_fixed(asked.system, asked.revision, one.config, fixed)))
-        for one in corpus
+        (
+            scenario,
+            replace(
+                scenario, config=with_fixed(asked.system, asked.revision, scenario.config, fixed)
+            ),
+        )
+        for scenario in corpus
     ]
-    chosen = [meant for one, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, one)]
+    chosen = [
+        meant for scenario, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, scenario)
+    ]
     return frozenset(_replay_and_shrink(gate, scale, chosen)) if chosen else frozenset()
 
 
-def _replay_and_shrink(gate: GateContext, scale: str, chosen: Sequence[Scenario]) -> set[str]:
-    """Replay scenarios of ours, and shrink what breaks a rule; the rules that break."""
-    known: set[str] = set()
+def replay_workloads(
+    gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
+) -> None:
+    """Runs of a shape of workload, drawn from the seed; `within` is the scale whose configuration
+    they begin with, and `known` are the rules that are broken already."""
+    options = gate.options
+    runs = workloads(
+        *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
+        fixed,
+        seed=options.seed,
+        number=options.profile.workloads,
+    )
+    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known)
+
+
+def _replay_and_shrink(
+    gate: GateContext,
+    scale: str,
+    chosen: Sequence[Scenario],
+    engine: str = "corpus",
+    broken: frozenset[str] = frozenset(),
+) -> set[str]:
+    """Replay scenarios of ours, and shrink what breaks a rule beyond those that are `broken`; the
+    rules that break."""
+    known = {*broken}
     shrunk = 0
 
     def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
@@ -57,16 +88,17 @@ def _replay_and_shrink(gate: GateContext, scale: str, chosen: Sequence[Scenario]
         attempts = min(
             profile.shrink_runs + profile.shrink_attempts, SHRINK_STEPS // (first.step + 1)
         )
-        place = Place("corpus", scale, frozenset(known))
+        place = Place(engine, scale, frozenset(known))
         others_first = gate.others_first(first.rule, shrunk)
         finding = shrink_and_keep(
             gate, place, scenario, first, attempts, seconds, others_first=others_first
         )
         known.update(finding.rules)
         shrunk += finding.costs
-        return not gate.results.hung
+        # What comes behind a fault in a long run is most likely its consequence.
+        return engine == "corpus" and not gate.results.hung
 
-    _replay(gate, "corpus", scale, chosen, found, known)
+    _replay(gate, engine, scale, chosen, found, known)
     return known
 
 
@@ -76,8 +108,8 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
-        return {one.id for one in scenario.requests}
-    return {one.id for one in scenario.requests if model.refusal(one) is None}
+        return {request.id for request in scenario.requests}
+    return {request.id for request in scenario.requests if model.refusal(request) is None}
 
 
 def replay_builtin(gate: GateContext) -> None:
@@ -85,7 +117,7 @@ def replay_builtin(gate: GateContext) -> None:
     with another value for what is fixed none."""
     there = by_length(gate.options.system)
     if gate.options.fixed:
-        there = {name: one for name, one in there.items() if _has_fixed(gate, one)}
+        there = {name: entry for name, entry in there.items() if _has_fixed(gate, entry)}
     _replay_and_shrink(gate, "production", _short_enough(gate, there))
 
 
@@ -190,7 +222,7 @@ def replay_deviations(gate: GateContext) -> None:
     for outcome in settled:
         gate.results.count(outcome)
     for number, scenario in gate.deviations.scenarios.items():
-        if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
+        if gate.deviations.status.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.options.revision, expect=None)
         outcome = replay(gate.target, meant, gate.options.rules, new=gate.in_run())
@@ -212,7 +244,7 @@ def settle(
     """Replay the scenarios that are known to fail, of these rules and not settled yet."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
-        if number in deviations.met or deviations.entries[number].rule not in ids:
+        if number in deviations.status or deviations.entries[number].rule not in ids:
             continue
         try:
             meant = replace(scenario, revision=revision, expect=None)

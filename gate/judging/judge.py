@@ -10,6 +10,7 @@ from typing import Any
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
+from ...properties.search.workloads import SHAPES
 from ...spec.catalogue import Rule, load
 from ..targets import checkouts, releases
 from ..targets.coverage import entered
@@ -63,7 +64,8 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     2. Replay the user's known deviations, and the user's corpus.
     3. Replay the built-in scenarios and the seed corpus of each scale.
     4. Search each scale with Hypothesis for rules that the seed corpus did not break.
-    5. Put the results together, one verdict per rule, with the fields that `finish` gives.
+    5. Run workloads, at sizes that the search does not draw, for rules that did not break yet.
+    6. Put the results together, one verdict per rule, with the fields that `finish` gives.
 
     Ctrl-C, or a target that hangs or breaks the protocol, ends it early; findings until then are
     kept.
@@ -84,7 +86,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
 
 
 def _run(gate: GateContext, capabilities: Capabilities) -> None:
-    """Steps 2 to 4; a target that hangs is asked no further."""
+    """Steps 2 to 5; a target that hangs is asked no further."""
     replay_deviations(gate)
     if not gate.results.hung:
         replay_own(gate)
@@ -92,6 +94,8 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
         broken = run_stages(gate, _replays(capabilities))
     if not gate.results.broken_off and not gate.has_enough:
         run_stages(gate, _searches(gate, capabilities, broken))
+    if not gate.results.broken_off and not gate.has_enough:
+        run_stages(gate, _workloads(gate, capabilities))
     if gate.results.hung:
         gate.report(Notice("the target hangs: it is asked no further"))
 
@@ -133,12 +137,23 @@ def _searches(
     gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
 ) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
-    shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
+    shrunk = Counter(finding.scale for finding in gate.results.findings if finding.costs)
     choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
         Stage("search", stage.scale, stage.fixed, rules, choices, shrunk[stage.scale], avoid)
         for stage, rules in broken.items()
         if stage.kind == "seeds"
+    ]
+
+
+def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
+    """A stage for each shape of workload, in the largest scale that the target takes."""
+    within = capabilities.scales[-1]
+    broken = frozenset[str]().union(*(finding.rules for finding in gate.results.findings))
+    return [
+        Stage("workloads", shape, capabilities.fixed[within], broken, within=within)
+        for shape in SHAPES
+        if gate.options.profile.workloads
     ]
 
 
@@ -175,7 +190,7 @@ def _conclude(
 ) -> verdict.Verdict:
     options, results = gate.options, gate.results
     for number, status in results.deviation_status.items():
-        gate.deviations.met.setdefault(number, status)
+        gate.deviations.status.setdefault(number, status)
     catalogue = {rule.id: rule for rule in load(options.system)}
     faults = faults_of(results.findings, catalogue, datetime.date.today())
     rules = tuple(judge_rules(gate, observes, faults))
@@ -198,6 +213,7 @@ def _conclude(
         base=_base_of(gate),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
+        reach=results.reach.result,
         coverage=None
         if results.fault is not None
         else coverage_of(options.spec.coverage, options.out / PAGE, _changes(options)),
@@ -222,8 +238,8 @@ def judge_rules(
     asked = {rule.id for rule in options.rules}
     # A crash or a hang ends a run whether or not its rule was chosen.
     judged = [
-        _violated(rule, one, results.exercised[rule], faults)
-        for rule, one in first.items()
+        _violated(rule, failure, results.exercised[rule], faults)
+        for rule, failure in first.items()
         if rule not in asked
     ]
     for rule in load(options.system, options.revision):
@@ -255,7 +271,9 @@ def _verdict_of(
         missing = ", ".join(sorted({*rule.needs, *followed} - observes))
         why = f"{verdict.NOT_SHOWN}{missing}"
         return verdict.RuleVerdict(rule.id, "not_observable", message=why)
-    beside = next((one for one in results.findings if rule.id in one.consequences), None)
+    beside = next(
+        (candidate for candidate in results.findings if rule.id in candidate.consequences), None
+    )
     if (finding := first.get(rule.id, beside)) is not None:
         return _violated(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
@@ -287,7 +305,9 @@ def _violated(
     """A rule that the finding breaks, first or in the same step as the first. By a fault of the
     adapter nothing is decided about the scheduler."""
     is_first = finding.rule == rule
-    fault = next((one for one in faults if finding.scenario in one.scenarios), None)
+    fault = next(
+        (candidate for candidate in faults if finding.scenario in candidate.scenarios), None
+    )
     by_adapter = fault is not None and fault.kind == "adapter"
     return verdict.RuleVerdict(
         rule,

@@ -22,6 +22,7 @@ class Profile(NamedTuple):
         shrink_runs: further runs that Hypothesis may take to shrink one failure.
         shrink_attempts: replays that our own shrinking may take after that.
         corpus_steps: a built-in scenario longer than this many steps is left out.
+        workloads: runs of each shape of workload.
         steps: a scale is searched no further after so many steps, shrinking not counted: a target
             that answers in a millisecond takes as many milliseconds.
     """
@@ -31,10 +32,11 @@ class Profile(NamedTuple):
     shrink_attempts: int
     corpus_steps: int
     steps: int = 10**9
+    workloads: int = 0
 
 
 PROFILES: dict[str, Profile] = {
-    "quick": Profile(60, 60, 60, corpus_steps=2_000, steps=30_000),
-    "ci": Profile(400, 250, 250, corpus_steps=60_000, steps=300_000),
-    "nightly": Profile(2_000, 1_000, 1_000, corpus_steps=10**9, steps=3_000_000),
+    "quick": Profile(60, 60, 60, corpus_steps=2_000, steps=30_000, workloads=1),
+    "ci": Profile(400, 250, 250, corpus_steps=60_000, steps=300_000, workloads=8),
+    "nightly": Profile(2_000, 1_000, 1_000, corpus_steps=10**9, steps=3_000_000, workloads=60),
 }

@@ -28,28 +28,30 @@ def judged_by(
     words: Sequence[str] | None,
     revision: str,
     target: TargetSpec,
-    lockstep: str | None = None,
+    compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
     """The rules that --rule means (`A,B` as A and B, ALL-* as each that it matches and that can be
     checked here), else all of the system's catalogue; without those that are excluded.
 
-    `lockstep`: the revision whose model decides beside the target, or "none"; by default that of
-    `revision`, where lockstep applies to it.
+    `compare_with`: the revision whose model decides beside the target, or "none"; by default that
+    of `revision`, where lockstep applies to it.
 
     Raises:
         InputError, CatalogueError: one that cannot be checked here at all.
     """
     catalogue = load(system, revision)
     named = (
-        picked(catalogue, words) if words else dict.fromkeys([one.id for one in catalogue], False)
+        picked(catalogue, words)
+        if words
+        else dict.fromkeys([known.id for known in catalogue], False)
     )
     left_out = excluded(catalogue, exclude)
     chosen: Sequence[Rule] = [rule for rule in catalogue if rule.id in named]
-    if lockstep == NO_LOCKSTEP and named.get(LOCKSTEP):
-        raise InputError("--rule", f"{LOCKSTEP} contradicts --lockstep {NO_LOCKSTEP}")
-    if lockstep is not None:
-        chosen = _compared_with(lockstep, system, chosen)
+    if compare_with == NO_LOCKSTEP and named.get(LOCKSTEP):
+        raise InputError("--rule", f"{LOCKSTEP} contradicts --compare-with {NO_LOCKSTEP}")
+    if compare_with is not None:
+        chosen = _compared_with(compare_with, system, chosen)
     for rule in chosen:
         if not named[rule.id]:
             continue
@@ -106,22 +108,22 @@ def _is_itself(rule: Rule, target: TargetSpec) -> bool:
     return rule.id == LOCKSTEP and target.is_plain_model and not rule.beside
 
 
-def _compared_with(lockstep: str, system: str, rules: Sequence[Rule]) -> Sequence[Rule]:
-    if lockstep == NO_LOCKSTEP:
+def _compared_with(compare_with: str, system: str, rules: Sequence[Rule]) -> Sequence[Rule]:
+    if compare_with == NO_LOCKSTEP:
         return [rule for rule in rules if rule.id != LOCKSTEP]
-    with option("--lockstep"):
+    with option("--compare-with"):
         if all(rule.id != LOCKSTEP for rule in load(system)):
             raise InputError(
-                "--lockstep",
-                f"{lockstep!r:.60}; system {system} has no model to compare with; "
+                "--compare-with",
+                f"{compare_with!r:.60}; system {system} has no model to compare with; "
                 f"valid: {NO_LOCKSTEP}",
             )
-        if lockstep not in revisions_of(system):
+        if compare_with not in revisions_of(system):
             valid = ", ".join((*revisions_of(system), NO_LOCKSTEP))
-            raise InputError("--lockstep", f"{lockstep!r:.60}; valid: {valid}")
-        make_model(system, lockstep, {})
+            raise InputError("--compare-with", f"{compare_with!r:.60}; valid: {valid}")
+        make_model(system, compare_with, {})
     return [
-        replace(rule, revisions=("*",), beside=lockstep) if rule.id == LOCKSTEP else rule
+        replace(rule, revisions=("*",), beside=compare_with) if rule.id == LOCKSTEP else rule
         for rule in rules
     ]
 

@@ -18,7 +18,7 @@ from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gat
 from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
-from .initial_replays import replay_builtin, replay_seeds
+from .initial_replays import replay_builtin, replay_seeds, replay_workloads
 from .own_rules import use_rules
 from .profiles import set_hypothesis_home
 
@@ -30,18 +30,20 @@ class Stage:
     Attributes:
         fixed: keys of the configuration that have one value only.
         choices: by key that the target declares, its values.
-        known: of a search, the rules that are known to break at its scale.
+        known: the rules that are known to break: of a search, at its scale.
         avoid: kinds of configuration that the target refuses.
         shrunk: how many of these were shrunk, and count for --max-failures.
+        within: of workloads, the scale whose configuration they begin with.
     """
 
-    kind: Literal["seeds", "builtin", "search"]
+    kind: Literal["seeds", "builtin", "search", "workloads"]
     scale: str
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     known: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     shrunk: int = 0
     avoid: frozenset[str] = frozenset()
+    within: str = ""
 
     def run(self, gate: GateContext) -> frozenset[str]:
         """Run it; the rules that a seed corpus breaks."""
@@ -49,6 +51,8 @@ class Stage:
             return replay_seeds(gate, self.scale, self.fixed)
         if self.kind == "builtin":
             replay_builtin(gate)
+        elif self.kind == "workloads":
+            replay_workloads(gate, self.scale, self.within, self.fixed, self.known)
         else:
             options = self.fixed, self.known, self.choices, self.shrunk, self.avoid
             search_scale(gate, self.scale, *options)
@@ -192,7 +196,7 @@ def _counted_apart(options: GateOptions) -> GateOptions:
 def _run_stage(pipe: Connection, packed: bytes) -> None:
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
-    use_rules(task.options.own_rules)
+    use_rules(task.options.extra_rules)
     options, results = _counted_apart(task.options), GateResults()
     broken: frozenset[str] = frozenset()
     with opened_gate(options, offline=True) as there:
@@ -214,5 +218,5 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return
-        results.deviation_status = dict(task.deviations.met)
+        results.deviation_status = dict(task.deviations.status)
     pipe.send(_Ended(results, broken))

@@ -124,11 +124,11 @@ def gate_options(
     memory_limit: int = MEMORY_LIMIT,
     offline: bool = False,
     jobs: int = 1,
-    lockstep: str | None = None,
+    compare_with: str | None = None,
     changes: Sequence[str] = (),
     exclude: Sequence[str] = (),
     by_design: Mapping[str, str] = MappingProxyType({}),
-    own_rules: Path | None = None,
+    extra_rules: Path | None = None,
 ) -> GateOptions:
     """The options of a gate, checked; None means what the target implies. `by_design`: by rule, why
     it is not judged.
@@ -157,21 +157,21 @@ def gate_options(
         spec=spec,
         system=system,
         revision=resolved,
-        rules=judged_by(system, rules, resolved, spec, lockstep, tuple(left_out)),
+        rules=judged_by(system, rules, resolved, spec, compare_with, tuple(left_out)),
         chosen=bool(rules),
         named=frozenset(rule for rule, in_full in named.items() if in_full),
-        own_rules=own_rules,
+        extra_rules=extra_rules,
         excluded=left_out,
         profile_name=profile,
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[one for one in corpus if one.system == system],
+        corpus=[scenario for scenario in corpus if scenario.system == system],
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
-        lockstep=lockstep,
+        compare_with=compare_with,
         fixed=read_changes(system, resolved, changes, {}),
     )
 
@@ -187,9 +187,9 @@ def judge(
     out: Path | str = "schedproof-out",
     corpus: Sequence[Scenario] = (),
     jobs: int = 1,
-    lockstep: str | None = None,
+    compare_with: str | None = None,
     exclude: Sequence[str] = (),
-    own_rules: Path | str | None = None,
+    extra_rules: Path | str | None = None,
     report: Callable[[Event], None] = lambda _: None,
 ) -> Verdict:
     """Judge a scheduler as `schedproof gate` does; the verdict has one entry per rule.
@@ -203,10 +203,10 @@ def judge(
         out: folder for the scenarios of broken rules.
         corpus: scenarios that are replayed first.
         jobs: processes; 1 for a target that is an object.
-        lockstep: the revision whose model decides beside the target, or "none"; None: as the
+        compare_with: the revision whose model decides beside the target, or "none"; None: as the
             rule says.
         exclude: ids or patterns of rules that the target breaks on purpose.
-        own_rules: a Python file with RULES, a list of OwnRule, which are judged, too.
+        extra_rules: a Python file with RULES, a list of OwnRule, which are judged, too.
         report: receives every event while the gate runs.
 
     Raises:
@@ -214,7 +214,7 @@ def judge(
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     spec = spec_of(target)
-    file = None if own_rules is None else Path(own_rules)
+    file = None if extra_rules is None else Path(extra_rules)
     use_rules(file)
     with _arguments():
         options = gate_options(
@@ -227,9 +227,9 @@ def judge(
             out=Path(out),
             corpus=corpus,
             jobs=jobs,
-            lockstep=lockstep,
+            compare_with=compare_with,
             exclude=exclude,
-            own_rules=file,
+            extra_rules=file,
         )
     if isinstance(target, str | TargetSpec):
         return run_gate(options, Deviations(), report)[0]
@@ -256,7 +256,7 @@ def replay(
     target: AnyTarget = "model",
     *,
     rules: Sequence[str] | None = None,
-    own_rules: Path | str | None = None,
+    extra_rules: Path | str | None = None,
 ) -> Outcome:
     """Run one scenario on a target, judged step by step to its end or to its first broken rule.
 
@@ -264,13 +264,13 @@ def replay(
         scenario: from `read_scenario`, or made in Python.
         target: as for `open_target`.
         rules: ids of the rules to check; None: all.
-        own_rules: as for `judge`.
+        extra_rules: as for `judge`.
 
     Raises:
         InputError, CatalogueError, ConfigRefused: the scenario or a rule means nothing here.
         TargetFault: a reply of the target breaks the protocol.
     """
-    use_rules(None if own_rules is None else Path(own_rules))
+    use_rules(None if extra_rules is None else Path(extra_rules))
     revision = resolve_revision(scenario.system, scenario.revision)
     chosen = judged_by(scenario.system, rules, revision, spec_of(target))
     with open_target(target) as there:

@@ -142,7 +142,7 @@ def judge(cell: Cell) -> GateRun:
     words = [
         word
         for key, value in cell.configuration.changes.items()
-        for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+        for word in ("--config", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
     ]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -12,7 +12,16 @@ from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
-from ..judging.verdict import NOT_SHOWN, EngineRun, Fault, Refusal, RuleVerdict, Verdict
+from ..judging.reach import in_words
+from ..judging.verdict import (
+    NOT_SHOWN,
+    WORKLOADS,
+    EngineRun,
+    Fault,
+    Refusal,
+    RuleVerdict,
+    Verdict,
+)
 from .outcome import because, explained, how_many, in_short, out_of_date, result
 
 MARKS = {
@@ -148,7 +157,7 @@ class Terminal:
             self._console.print()
 
     def _print_failure(self, event: Found, rule_id: str, fault: Fault | None = None) -> None:
-        rule = next(one for one in self._rules if one.id == rule_id)
+        rule = next(judged for judged in self._rules if judged.id == rule_id)
         word = "ADAPTER" if fault is not None and fault.kind == "adapter" else "BROKEN"
         show_failure(self._console, rule, explained(event, rule, fault), word)
         print_details(event.run.details or event.stderr, self._console)
@@ -171,10 +180,12 @@ def print_verdict(
             where = entry.scenario or entry.version
             line = f"deviation of {entry.rule} ({where}): {entry.says}"
             console.print(f"[yellow]{'not met':<14}[/yellow] {escape(one_line(line))}")
-    for engine in verdict.engines:
+    for engine in in_one_line(verdict.engines):
         console.print(engine_line(engine))
     for refusal in verdict.refusals:
         console.print(one_line(refusal_line(refusal)), markup=False)
+    if verdict.reach is not None:
+        console.print(one_line(f"{'reached':<14} {in_words(verdict.reach)}"), markup=False)
     print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
@@ -209,7 +220,9 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
     if idle := ", ".join(entry.id for entry in there if entry.status == "not_exercised"):
         console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")
     if hidden := [entry.message or "" for entry in there if entry.status == "not_observable"]:
-        fields = sorted({one for why in hidden for one in why.removeprefix(NOT_SHOWN).split(", ")})
+        fields = sorted(
+            {field for why in hidden for field in why.removeprefix(NOT_SHOWN).split(", ")}
+        )
         line = f"{len(hidden)} rules: {NOT_SHOWN}{', '.join(fields)}"
         console.print(f"[yellow]{'not observable':<14}[/yellow] {escape(one_line(line))}")
 
@@ -241,6 +254,27 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
         console.print(
             f"[dim]{len(planned)} more rules are planned (schedproof rules shows them)[/dim]"
         )
+
+
+def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
+    """The engines, all shapes of workload as one of them."""
+    shapes = [engine for engine in engines if engine.name == WORKLOADS]
+    others = [engine for engine in engines if engine.name != WORKLOADS]
+    if not shapes:
+        return others
+    return [
+        *others,
+        EngineRun(
+            WORKLOADS,
+            " ".join(engine.scale for engine in shapes),
+            sum(engine.runs for engine in shapes),
+            sum(engine.steps for engine in shapes),
+            sum(engine.seconds for engine in shapes),
+            sum(engine.refused_configs for engine in shapes),
+            sum(engine.rejected_requests for engine in shapes),
+            all(engine.complete for engine in shapes),
+        ),
+    ]
 
 
 def engine_line(engine: EngineRun) -> str:

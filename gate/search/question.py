@@ -52,7 +52,7 @@ class OwnQuestions:
     Attributes:
         rules: rules that Z3 decides by a question of the system.
         objectives: worst cases that `--maximize` asks for.
-        read_formula: checks the name in `--set formula=NAME`, or raises InputError.
+        read_formula: checks the name in `--param formula=NAME`, or raises InputError.
         answer: asks Z3, prints the answer and returns the exit code.
         vectorized_rules: rules that the vectorized model can judge.
         answer_vectorized: the same with the vectorized model.
@@ -169,7 +169,9 @@ def _check_proof_options(question: Question) -> None:
             raise InputError(option, f"{given!r}; valid with {question.rule}: without this option")
     for change in question.changes:
         if not change.startswith("block_size="):
-            raise InputError("--set", f"{change!r}; valid with {question.rule}: block_size=TOKENS")
+            raise InputError(
+                "--param", f"{change!r}; valid with {question.rule}: block_size=TOKENS"
+            )
 
 
 def _solved(console: Console, question: Question, system: str, own: OwnQuestions | None) -> int:
@@ -179,7 +181,7 @@ def _solved(console: Console, question: Question, system: str, own: OwnQuestions
         return own.answer(console, question)
     if proof.block is not None and question.changes not in ([], [f"block_size={proof.block}"]):
         valid = f"block_size={proof.block}, the lemmas of {question.rule} are about that alone"
-        raise InputError("--set", f"{question.changes[-1]!r}; valid: {valid}")
+        raise InputError("--param", f"{question.changes[-1]!r}; valid: {valid}")
     sizes = [change for change in question.changes if change != "block_size=any"]
     any_block = len(sizes) < len(question.changes) or not sizes
     block = proof.block if any_block else read_block(sizes[-1])
@@ -214,7 +216,7 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
 
 
 def _formula(question: Question, system: str) -> str | None:
-    """Return the formula that `--set formula=NAME` asks for.
+    """Return the formula that `--param formula=NAME` asks for.
 
     Raises:
         InputError: something else is set.
@@ -223,9 +225,9 @@ def _formula(question: Question, system: str) -> str | None:
     for change in question.changes:
         key, _, value = change.partition("=")
         if own is None:
-            raise InputError("--set", f"{change!r}: not with this engine; valid: nothing")
+            raise InputError("--param", f"{change!r}: not with this engine; valid: nothing")
         if key != "formula":
-            raise InputError("--set", f"{change!r}: not with this engine; valid: formula=NAME")
+            raise InputError("--param", f"{change!r}: not with this engine; valid: formula=NAME")
         formula = own.read_formula(value)
     return formula
 

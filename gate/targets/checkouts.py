@@ -72,8 +72,8 @@ class Checkout:
         name: what users call it.
         system: whose scheduler it is.
         variable: where the checkout is, unless the command line names its folder.
-        needs: files that every supported checkout has.
-        newer: a file, and words that only newer code has in it.
+        needs: files that every supported checkout has; of A|B, one of the two.
+        newer: a file, and words that only newer code has in it; older code may lack the file.
         revisions: what newer code is compared with, and older code; None if no adapter drives it.
         supported: the supported code, in words.
         package: whose next release it is, and in whose environment it runs; None if it needs none.
@@ -137,8 +137,9 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
     if not Path(path).is_dir():
         raise InputError(where, f"{path}: no such folder; {valid}")
     for file in checkout.needs:
-        if not (Path(path) / file).is_file():
-            raise InputError(where, f"{path} has no {file}; {valid}")
+        if not any((Path(path) / choice).is_file() for choice in file.split("|")):
+            missing = file.replace("|", " and no ")
+            raise InputError(where, f"{path} has no {missing}; {valid}")
     return Path(path).absolute()
 
 
@@ -149,8 +150,9 @@ def revision_of(checkout: Checkout, folder: str) -> str:
         InputError: there is no checkout, or no adapter drives its code.
     """
     path = folder_of(checkout, folder)
-    file, words = checkout.newer
-    code = (path / file).read_text(encoding="utf-8", errors="replace")
+    name, words = checkout.newer
+    file = path / name
+    code = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     newer, older = checkout.revisions
     if words in code:
         if checkout.package is not None and checkout.by_version:

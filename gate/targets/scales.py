@@ -58,7 +58,7 @@ def scales_of(system: str) -> GateScales:
 def read_changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what `--set KEY=VALUE` fixes; a value is JSON, or a word.
+    """Return what `--config KEY=VALUE` fixes; a value is JSON, or a word.
 
     A key in `fixed` can have no other value.
 
@@ -70,17 +70,18 @@ def read_changes(
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals or key not in keys:
-            raise InputError("--set", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
+            raise InputError("--config", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
         try:
             value = json.loads(text)
         except ValueError:
             value = text
         if key in fixed and value != fixed[key]:
             raise InputError(
-                "--set", f"{change!r:.80}; valid: {key}={json.dumps(fixed[key])}, for both to take"
+                "--config",
+                f"{change!r:.80}; valid: {key}={json.dumps(fixed[key])}, for both to take",
             )
         if key in read and value != read[key]:
-            raise InputError("--set", f"{change!r:.80}: {key} is given twice")
+            raise InputError("--config", f"{change!r:.80}: {key} is given twice")
         read[key] = value
     problem = None
     for values in scales_of(system).scales.values():
@@ -91,4 +92,4 @@ def read_changes(
         else:
             return read
     assert problem is not None
-    raise InputError("--set", str(problem))
+    raise InputError("--config", str(problem))

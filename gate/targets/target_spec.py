@@ -124,20 +124,24 @@ def model_spec(formula: str | None) -> TargetSpec:
 
 
 def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, list[str]]:
-    """The model that admits by the formula of `--set formula=NAME`, and the other changes.
+    """The model that admits by the formula of `--config formula=NAME`, and the other changes.
 
     Raises:
         InputError: no formula has this name, or the target is not the model.
     """
-    formulas = [one.partition("=")[2] for one in changes if one.startswith("formula=")]
+    formulas = [change.partition("=")[2] for change in changes if change.startswith("formula=")]
     if not formulas:
         return spec, [*changes]
     if not spec.is_plain_model:
-        raise InputError("--set", f"formula={formulas[-1]} of {spec}; valid: of the target model")
+        raise InputError(
+            "--config", f"formula={formulas[-1]} of {spec}; valid: of the target model"
+        )
     if not knows_formula(formulas[-1]):
         problem = f"formula {formulas[-1]!r} is unknown; valid: {valid_formulas()}"
-        raise InputError("--set", problem)
-    return model_spec(formulas[-1]), [one for one in changes if not one.startswith("formula=")]
+        raise InputError("--config", problem)
+    return model_spec(formulas[-1]), [
+        change for change in changes if not change.startswith("formula=")
+    ]
 
 
 def parse_target(
@@ -218,9 +222,9 @@ def replay_options(
     rules: Sequence[str] | None,
     step_limit: float = STEP_LIMIT,
     memory_limit: int = MEMORY_LIMIT,
-    lockstep: str | None = None,
+    compare_with: str | None = None,
     exclude: Sequence[str] = (),
-    own_rules: Path | None = None,
+    extra_rules: Path | None = None,
 ) -> str:
     """The options of `schedproof replay` that repeat a run, quoted for a shell, after a space."""
     words = ["--target", target.text]
@@ -229,8 +233,8 @@ def replay_options(
     words += ["--beyond-start-up"] if target.beyond_start_up else []
     words += ["--rule", ",".join(rules)] if rules else []
     words += ["--exclude", ",".join(exclude)] if exclude and not rules else []
-    words += ["--rules", str(own_rules)] if own_rules is not None else []
-    words += ["--lockstep", lockstep] if lockstep is not None else []
+    words += ["--extra-rules", str(extra_rules)] if extra_rules is not None else []
+    words += ["--compare-with", compare_with] if compare_with is not None else []
     words += ["--step-limit", f"{step_limit:g}"] if step_limit != STEP_LIMIT else []
     words += ["--memory-limit", f"{memory_limit}"] if memory_limit != MEMORY_LIMIT else []
     return "".join(f" {shlex.quote(word)}" for word in words)

@@ -19,7 +19,10 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
     running = plan.running
     if counted:
         running = tuple(
-            [one._replace(computed=one.computed + plan.scheduled.get(one.id, 0)) for one in running]
+            [
+                sequence._replace(computed=sequence.computed + plan.scheduled.get(sequence.id, 0))
+                for sequence in running
+            ]
         )
     state = state._replace(waiting=plan.waiting, running=running, pool=plan.pool)
     if not plan.scheduled:
@@ -48,31 +51,31 @@ def add_done(
     """The batch of this number is through: requests that have caught up emit a token (LSS-R32), the
     finished leave with their last one (ALL-R04). A number that is not on its way changes nothing
     (LSS-R22)."""
-    batch = next((one for one in state.inflight if one.number == number), None)
+    batch = next((flight for flight in state.inflight if flight.number == number), None)
     if batch is None:
         return state, Done()
-    there = {one.id: one for one in state.running + state.waiting}
+    sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
     computed: dict[str, Sequence] = {}
     emitted, finished, prompt = [], [], 0
     for name, tokens in batch.scheduled:
         # A request that has finished, or was aborted, since the batch was built is in neither
         # queue.
-        one = there.get(name)
-        if one is None:
+        sequence = sequences.get(name)
+        if sequence is None:
             continue
         if not revision.counts_early:
-            one = one._replace(computed=one.computed + tokens)
-        prompt += revision.prompt_tokens(one, tokens)
-        if one.num_uncomputed_tokens <= 0:
-            one = one._replace(generated=one.generated + 1)
+            sequence = sequence._replace(computed=sequence.computed + tokens)
+        prompt += revision.prompt_tokens(sequence, tokens)
+        if sequence.num_uncomputed_tokens <= 0:
+            sequence = sequence._replace(generated=sequence.generated + 1)
             emitted.append(name)
-        if one.generated == one.output_len:
+        if sequence.generated == sequence.output_len:
             finished.append(name)
-        computed[name] = one
+        computed[name] = sequence
     state = state._replace(
         waiting=changed(state.waiting, computed),
         running=changed(state.running, computed),
-        inflight=tuple([one for one in state.inflight if one.number != number]),
+        inflight=tuple([flight for flight in state.inflight if flight.number != number]),
     )
     for name in finished:
         state = leave(config, state, name)
@@ -82,11 +85,11 @@ def add_done(
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
     """The state without a request, whose blocks keep what they hold until they are used again."""
-    one = find(state.running + state.waiting, name)
-    if one is None:
+    sequence = find(state.running + state.waiting, name)
+    if sequence is None:
         return state
     return state._replace(
         waiting=without(state.waiting, name),
         running=without(state.running, name),
-        pool=kv_cache.free(config, state.pool, one, state.running),
+        pool=kv_cache.free(config, state.pool, sequence, state.running),
     )

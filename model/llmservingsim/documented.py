@@ -22,11 +22,11 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
-    for one in queue(config, state):
+    for sequence in queue(config, state):
         # With nothing left there is nothing for any request: their lengths do not matter.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
-        plan = served(config, plan, one)
+        plan = served(config, plan, sequence)
     return built(state, plan)
 
 
@@ -38,60 +38,60 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
     not known before.
     """
     away = {name for batch in state.inflight for name, _ in batch.scheduled}
-    there = [one for one in (*state.running, *state.waiting) if one.id not in away]
+    present = [sequence for sequence in (*state.running, *state.waiting) if sequence.id not in away]
     if config.prioritize_prefill:
-        return sorted(there, key=lambda one: (one.generated > 0, one.arrival))
-    return sorted(there, key=lambda one: one.arrival)
+        return sorted(present, key=lambda sequence: (sequence.generated > 0, sequence.arrival))
+    return sorted(present, key=lambda sequence: sequence.arrival)
 
 
-def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
+def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
     """The plan with the tokens that a request gets; the same plan if it gets none (LSS-R09)."""
-    if find(plan.running, one.id):
-        tokens = cap(config, plan.budget, need(one))
-        return going_on(config, plan, one, tokens) if tokens else plan
+    if find(plan.running, sequence.id):
+        tokens = cap(config, plan.budget, need(sequence))
+        return going_on(config, plan, sequence, tokens) if tokens else plan
     if plan.short:
         return plan
-    return starting(config, plan, one)
+    return starting(config, plan, sequence)
 
 
-def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
+def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
     """A request gets its first tokens, unless blocks are missing: then no request starts before it
     (LSS-P01, LSS-P02, ALL-R05). Once it runs it waits no more (ALL-R03)."""
-    hit = kv_cache.prefix_hit(config, plan.pool, one)
-    tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)  # LSS-R11
+    hit = kv_cache.prefix_hit(config, plan.pool, sequence)
+    tokens = cap(config, plan.budget, need(sequence) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:
         return plan
     promised = kv_cache.promised(config, plan.running)
-    longest = one.prompt + one.max_tokens - 1
-    admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, longest, promised)
+    longest = sequence.prompt + sequence.max_tokens - 1
+    admitted = kv_cache.admit(config, plan.pool, sequence, hit, tokens, longest, promised)
     if admitted is None:
         return plan._replace(short=True)
     joined, pool = admitted
     return plan._replace(
         running=tuple(sorted((*plan.running, joined), key=lambda other: other.arrival)),
-        waiting=without(plan.waiting, one.id),
+        waiting=without(plan.waiting, sequence.id),
         pool=pool,
         budget=plan.budget - tokens,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
-def going_on(config: LlmServingSimConfig, plan: Plan, one: Sequence, tokens: int) -> Plan:
+def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
     """A request that has started gets tokens; the blocks for them were promised to it, so that it
     ends (ALL-R06, ALL-R10)."""
-    grown, pool = kv_cache.hold(config, plan.pool, one, tokens)
+    grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
-        running=tuple([grown if other.id == one.id else other for other in plan.running]),
+        running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
         pool=pool,
         budget=plan.budget - tokens,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
-def need(one: Sequence) -> int:
+def need(sequence: Sequence) -> int:
     """Tokens that a request wants: one to decode, or what is left of its prompt (LSS-R11,
     LSS-R12, LSS-R13)."""
-    return 1 if one.generated else one.prompt - one.computed
+    return 1 if sequence.generated else sequence.prompt - sequence.computed
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
@@ -105,7 +105,7 @@ def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
 def is_over(decisions: Listed[Decision], pending: bool, deferred: bool) -> bool:
     """No scheduler has a batch, no request will arrive, and no session waits for a tool
     (LSS-R20)."""
-    return not pending and not deferred and all(one.batch is None for one in decisions)
+    return not pending and not deferred and all(decision.batch is None for decision in decisions)
 
 
 def next_time(
@@ -113,18 +113,18 @@ def next_time(
 ) -> int:
     """Return the clock for the next round, in the simulator's unit: if sessions that wait for a
     tool are all that is left, the time at which the first of them is due (LSS-R21)."""
-    busy = pending or any(one.batch is not None for one in decisions)
+    busy = pending or any(decision.batch is not None for decision in decisions)
     return now if busy or not deferred else max(now, min(deferred))
 
 
-def prompt_tokens(one: Sequence, tokens: int) -> int:
+def prompt_tokens(sequence: Sequence, tokens: int) -> int:
     """Return what a request of a batch adds to the prompt throughput: all tokens of its prompt,
     each once (LSS-R23). What was cached counts with the batch that completes the prompt."""
-    if one.generated:
+    if sequence.generated:
         return 0
-    return tokens + one.prefix_hit * completes(one)
+    return tokens + sequence.prefix_hit * completes(sequence)
 
 
-def completes(one: Sequence) -> bool:
+def completes(sequence: Sequence) -> bool:
     """Its whole prompt is computed."""
-    return one.computed >= one.prompt
+    return sequence.computed >= sequence.prompt

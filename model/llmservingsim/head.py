@@ -30,17 +30,17 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
     always does (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
-        one = plan.running[place]
-        tokens = clamp(config, one.num_uncomputed_tokens, plan.budget)
+        sequence = plan.running[place]
+        tokens = clamp(config, sequence.num_uncomputed_tokens, plan.budget)
         # All it knows is in a batch on its way.
         if tokens > 0:
-            grown = kv_cache.grow(config, plan.pool, one, tokens)
+            grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             while grown is None:
                 last = victim(plan)
                 plan = preempt(config, plan, last)
-                if last is one:
+                if last is sequence:
                     return plan
-                grown = kv_cache.grow(config, plan.pool, one, tokens)
+                grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             plan = scheduled(plan, place, *grown, tokens)
         place += 1
     return plan
@@ -49,16 +49,16 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
 def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
     """Waiting requests join in their order; the first that cannot ends it (LSS-R31, ALL-R05)."""
     while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
-        one = plan.waiting[0]
-        hit = kv_cache.prefix_hit(config, plan.pool, one)
-        uncomputed = one.num_tokens - len(hit) * config.block_size  # LSS-R11
+        sequence = plan.waiting[0]
+        hit = kv_cache.prefix_hit(config, plan.pool, sequence)
+        uncomputed = sequence.num_tokens - len(hit) * config.block_size  # LSS-R11
         if not config.enable_chunked_prefill and config.capped(uncomputed) > plan.budget:
             return plan
         tokens = clamp(config, uncomputed, plan.budget)
-        admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, one.num_tokens)
+        admitted = kv_cache.admit(config, plan.pool, sequence, hit, tokens, sequence.num_tokens)
         if admitted is None:
             return plan
-        plan = plan._replace(running=(*plan.running, one), waiting=plan.waiting[1:])
+        plan = plan._replace(running=(*plan.running, sequence), waiting=plan.waiting[1:])
         plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens)
     return plan
 
@@ -68,13 +68,13 @@ def clamp(config: LlmServingSimConfig, uncomputed: int, budget: int) -> int:
     return min(config.capped(uncomputed), budget)
 
 
-def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) -> Plan:
+def scheduled(plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
     """The plan in which the request at this place of the running ones computes `tokens`."""
     return plan._replace(
-        running=(*plan.running[:place], one, *plan.running[place + 1 :]),
+        running=(*plan.running[:place], sequence, *plan.running[place + 1 :]),
         pool=pool,
         budget=plan.budget - tokens,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
@@ -94,10 +94,10 @@ def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
     )
 
 
-def prompt_tokens(one: Sequence, tokens: int) -> int:
+def prompt_tokens(sequence: Sequence, tokens: int) -> int:
     """Return what a request of a batch adds to the prompt throughput. A chunk of a single token
     counts only if it is the last one, and what is computed again after a preemption counts again.
     """
-    if not one.generated and completes(one):
-        return tokens + one.prefix_hit
+    if not sequence.generated and completes(sequence):
+        return tokens + sequence.prefix_hit
     return tokens if tokens > 1 else 0

@@ -45,10 +45,10 @@ def step(
     done = Done()
     finished = dict.fromkeys(state.aborted, "aborted")
     if batch is not None:
-        asked = {one.id: one for one in state.running}
+        running = {sequence.id: sequence for sequence in state.running}
         state, done = add_done(revision, config, state, batch.number)
         for name in done.finished:
-            early = asked[name].output_len < asked[name].max_tokens
+            early = running[name].output_len < running[name].max_tokens
             finished[name] = "eos" if early else "length"
     state = state._replace(aborted=())
     seen = observe(config, state, decision, revision.promises)
@@ -64,12 +64,12 @@ def kind_of(revision: Revision, decision: Decision) -> str:
     """Whether requests that compute decode, prefill, or some the one and some the other."""
     if decision.batch is None:
         return "idle"
-    decided = {one.id: one for one in decision.state.running}
+    decided = {sequence.id: sequence for sequence in decision.state.running}
     decodes = set()
     for name, tokens in decision.batch.scheduled:
-        one = decided[name]
-        behind = one.num_uncomputed_tokens + (tokens if revision.counts_early else 0)
-        decodes.add(one.generated > 0 and behind == 1)
+        sequence = decided[name]
+        behind = sequence.num_uncomputed_tokens + (tokens if revision.counts_early else 0)
+        decodes.add(sequence.generated > 0 and behind == 1)
     if len(decodes) == 2:
         return "mixed"
     return "decode" if True in decodes else "prefill"
@@ -80,18 +80,22 @@ def observe(
 ) -> dict[str, Any]:
     """What is seen of the state after a step, and of the decision (ALL-R13)."""
     scheduled = () if decision.batch is None else decision.batch.scheduled
-    holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
+    holders = [
+        sequence
+        for sequence in (*state.running, *state.waiting)
+        if sequence.computed or sequence.blocks
+    ]
     seen: dict[str, Any] = {
         "scheduled": dict(scheduled),
-        "waiting": [one.id for one in state.waiting],
-        "running": [one.id for one in state.running],
-        "prefilling": [one.id for one in state.running if not one.decodes],
+        "waiting": [sequence.id for sequence in state.waiting],
+        "running": [sequence.id for sequence in state.running],
+        "prefilling": [sequence.id for sequence in state.running if not sequence.decodes],
         "preempted": [*decision.preempted],
-        "computed": {one.id: one.computed for one in holders},
-        "blocks": {one.id: [*one.blocks] for one in holders},
+        "computed": {sequence.id: sequence.computed for sequence in holders},
+        "blocks": {sequence.id: [*sequence.blocks] for sequence in holders},
     }
     if config.enable_prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
+        seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
     if config.num_blocks is not None and promises:

@@ -24,28 +24,28 @@ def prefill(config: NanoConfig, state: State) -> Plan:
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.running) < config.max_num_seqs:
-        one = plan.waiting[0]
-        hit = block_manager.prefix_hit(config, plan.pool, one)
+        sequence = plan.waiting[0]
+        hit = block_manager.prefix_hit(config, plan.pool, sequence)
         # What is cached is skipped and costs no budget (NAN-R08).
-        tokens = one.num_tokens - len(hit) * config.block_size
+        tokens = sequence.num_tokens - len(hit) * config.block_size
         # The gate counts whole sequences, blocks that could be shared included (NAN-R09).
-        needed = blocks_for(one.num_tokens, config.block_size)
+        needed = blocks_for(sequence.num_tokens, config.block_size)
         if tokens > budget or not fits(plan.pool, needed):
             break
-        one, pool = block_manager.allocate(config, plan.pool, one, hit)
-        plan = admitted(plan, one, pool, tokens)
+        sequence, pool = block_manager.allocate(config, plan.pool, sequence, hit)
+        plan = admitted(plan, sequence, pool, tokens)
         budget -= tokens
     return plan
 
 
-def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
+def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
     """The plan in which the head of the queue runs, behind all others (NAN-R15), waits no more
     (ALL-R03), and computes `tokens`."""
     return plan._replace(
-        running=(*plan.running, one),
+        running=(*plan.running, sequence),
         waiting=plan.waiting[1:],
         pool=pool,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
@@ -56,14 +56,14 @@ def decode(config: NanoConfig, state: State) -> Plan:
     ready: tuple[Sequence, ...] = ()
     plan = Plan(state.running, state.waiting, state.pool, {}, False)
     while plan.running and len(ready) < config.max_num_seqs:
-        one = plan.running[0]
-        if not block_manager.can_append(config, plan.pool, one):
+        sequence = plan.running[0]
+        if not block_manager.can_append(config, plan.pool, sequence):
             plan = preempt(config, plan, plan.running[-1], ready)
             continue
-        one, pool = block_manager.may_append(config, plan.pool, one)
-        ready = (*ready, one)
+        sequence, pool = block_manager.may_append(config, plan.pool, sequence)
+        ready = (*ready, sequence)
         plan = plan._replace(
-            running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, one.id: 1}
+            running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, sequence.id: 1}
         )
     return plan._replace(running=ready + plan.running)
 

@@ -35,7 +35,7 @@ def largest_volume(
     offsets of requests that are active: about n log n for n members. A request that is asked about
     too early, with members missing, only counts less than is there.
     """
-    all_requests = [(one.remaining, one.computed) for one in decoding]
+    all_requests = [(member.remaining, member.computed) for member in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
     longest, peak = 0, 0
     offsets: list[int] = []

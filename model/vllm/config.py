@@ -147,12 +147,12 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.
     """
-    asked = {
+    given = {
         key: value
         for key, value in values.items()
         if value is not UNSET and not _says_nothing(key, value)
     }
-    config = convert(asked, VllmConfig)
+    config = convert(given, VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InputError(
             "$.config.max_num_batched_tokens",
@@ -177,7 +177,6 @@ def _says_nothing(key: str, value: Any) -> bool:
 
 
 def _check_speculation(config: VllmConfig) -> None:
-    """Raise InputError for a drafter that is not modelled."""
     path = "$.config.num_lookahead_tokens"
     if config.lookahead not in (0, config.drafts):
         valid = f"0, or num_speculative_tokens ({config.drafts})"
@@ -197,7 +196,6 @@ def _check_speculation(config: VllmConfig) -> None:
 
 
 def _check_in_flight(config: VllmConfig) -> None:
-    """Raise InputError for a combination that is not modelled."""
     stages = config.pipeline_parallel_size or 1
     if config.early and config.depth == 1:
         raise InputError(
@@ -220,13 +218,12 @@ def _check_in_flight(config: VllmConfig) -> None:
 
 
 def _check_encoder(config: VllmConfig) -> None:
-    """Raise InputError for half of an encoder, and for a combination that is not modelled."""
     if bool(config.encoder_budget) != bool(config.encoder_room):
-        one, other = "encoder_cache_size", "max_num_encoder_input_tokens"
+        first, other = "encoder_cache_size", "max_num_encoder_input_tokens"
         if config.encoder_room:
-            one, other = other, one
+            first, other = other, first
         raise InputError(
-            f"$.config.{one}",
+            f"$.config.{first}",
             f"0 with {other} {getattr(config, other)}: an encoder needs both; valid: at least 1, "
             f"or no {other}",
         )

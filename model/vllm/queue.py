@@ -36,9 +36,9 @@ class Plan(Record, frozen=True):
         return (*self.running, *self.parked, *self.leaving)
 
 
-def importance(one: Sequence) -> tuple[int, int]:
+def importance(sequence: Sequence) -> tuple[int, int]:
     """Lower comes first: the priority, then the earlier arrival."""
-    return one.priority, one.arrival
+    return sequence.priority, sequence.arrival
 
 
 def enqueued(
@@ -57,20 +57,24 @@ def put_back(
     arrival put it."""
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
-    front = sum(one.aside for one in waiting)
+    front = sum(sequence.aside for sequence in waiting)
     return (*waiting[:front], preempted, *waiting[front:])
 
 
-def set_aside(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
+def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
     """The queue in which a request waits for a reason of its own, and others may go (V1-R10)."""
-    return tuple([one._replace(aside=True) if other is one else other for other in waiting])
+    return tuple(
+        [sequence._replace(aside=True) if other is sequence else other for other in waiting]
+    )
 
 
-def parked(config: VllmConfig, parked: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
+def parked(
+    config: VllmConfig, parked: tuple[Sequence, ...], sequence: Sequence
+) -> tuple[Sequence, ...]:
     """The requests that hold blocks and wait, with one more, in the order in which they go."""
     if config.policy == "priority":
-        return tuple(sorted((*parked, one), key=importance))
-    return (*parked, one)
+        return tuple(sorted((*parked, sequence), key=importance))
+    return (*parked, sequence)
 
 
 def victim(config: VllmConfig, running: tuple[Sequence, ...]) -> Sequence:

@@ -9,10 +9,13 @@ from .config import VllmConfig
 from .state import Coming, Sequence
 
 
-def wanted(config: VllmConfig, one: Sequence) -> int:
+def wanted(config: VllmConfig, sequence: Sequence) -> int:
     """Tokens of a running request that could be computed now: the known ones and its drafts, none
     beyond the last position that max_model_len leaves (V1-R02)."""
-    return min(one.num_uncomputed_tokens + one.drafted, config.max_model_len - 1 - one.computed)
+    return min(
+        sequence.num_uncomputed_tokens + sequence.drafted,
+        config.max_model_len - 1 - sequence.computed,
+    )
 
 
 def most_slots(config: VllmConfig, longest: int) -> int:
@@ -28,21 +31,21 @@ def proposed(coming: Coming) -> int:
     return min(coming.drafts, coming.proposed)
 
 
-def right(one: Sequence, drafts: int) -> int:
+def right(sequence: Sequence, drafts: int) -> int:
     """How many of the drafts that were computed with its last token are what the model says
     (V1CP-R35)."""
-    if not drafts or not one.accepted:
+    if not drafts or not sequence.accepted:
         return 0
-    return min(drafts, one.accepted[one.verified % len(one.accepted)])
+    return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])
 
 
-def verified(config: VllmConfig, one: Sequence, drafts: int, emitted: int) -> Sequence:
+def verified(config: VllmConfig, sequence: Sequence, drafts: int, emitted: int) -> Sequence:
     """The request after it emitted so many tokens: drafts that were wrong do not count as computed
     (V1CP-R05), and the drafter proposes others, unless it has before."""
-    known = one.num_tokens + emitted + one.promised + one.hoped
-    return one._replace(
-        generated=one.generated + emitted,
-        computed=min(one.computed, known - 1),
-        drafted=one.drafted if config.depth > 1 else config.drafts,
-        verified=one.verified + (drafts > 0),
+    known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
+    return sequence._replace(
+        generated=sequence.generated + emitted,
+        computed=min(sequence.computed, known - 1),
+        drafted=sequence.drafted if config.depth > 1 else config.drafts,
+        verified=sequence.verified + (drafts > 0),
     )

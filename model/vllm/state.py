@@ -79,13 +79,18 @@ class Sequence(sequence.Sequence, frozen=True):
 
 
 class State(Record, frozen=True):
-    """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported.
-    `in_flight` are decisions that are computed still, the oldest first. `early`
-    counts the steps in a row in which the oldest has completed before as many were on their way as
-    can be. `told` is what a record says of the next step: whether a decision completes. `parked`
-    requests wait, and hold blocks that are loaded; those `leaving` have ended while a load, or a
-    decision on its way, wrote their blocks. `outputs` of the encoder are kept, in the order of
-    their last use."""
+    """The scheduler between two steps; every queue is in order.
+
+    Attributes:
+        arrived: requests so far.
+        aborted: requests whose end the next step reports.
+        in_flight: decisions that the worker still computes, the oldest first.
+        early: steps in a row in which the oldest decision completed before the pipeline was full.
+        completes_next: whether a decision completes in the next step, if a recording says so.
+        parked: requests that wait and hold blocks which a connector fills.
+        leaving: requests that have ended while a load, or a decision in flight, wrote their blocks.
+        outputs: encoder outputs that are kept, in the order of their last use.
+    """
 
     waiting: tuple[Sequence, ...] = ()
     running: tuple[Sequence, ...] = ()
@@ -94,7 +99,7 @@ class State(Record, frozen=True):
     aborted: tuple[str, ...] = ()
     in_flight: tuple[Flight, ...] = ()
     early: int = 0
-    told: bool | None = None
+    completes_next: bool | None = None
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()

@@ -1,4 +1,4 @@
-"""The judge of one run: asks every rule after every step."""
+"""Judge one run: evaluate every rule after every step."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -63,9 +63,9 @@ class Monitor:
 
     def _must_be_accepted(self, request: Request) -> bool:
         can_run = bounds_of(self.history.system).can_run
-        asked = AT_THE_DOOR in self._rules and not self.history.live
+        checked = AT_THE_DOOR in self._rules and not self.history.live
         config = self.history.config
-        if not asked or self.history.features.can_never_run(config, request):
+        if not checked or self.history.features.can_never_run(config, request):
             return False
         return can_run(config, request.prompt_len, request.max_tokens)
 

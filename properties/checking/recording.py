@@ -132,18 +132,18 @@ class Recorded:
         return reply
 
     def _next(self, op: str) -> Reply:
-        """The next answer, past aborts that are not asked for now.
+        """Return the next answer, past aborts that this run does not make.
 
         Raises:
-            ConfigRefused: one of those had an effect then: the run is not the same.
+            ConfigRefused: one of these aborts had an effect, so the run would differ.
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:
                 raise ConfigRefused("the recorded target could abort, this one cannot")
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
-            there = self._answers[self._place][0] if self._left() else "nothing"
-            raise RecordError(f"$.answers[{self._place}]: {there!r:.40}; the scenario asks {op!r}")
+            method = self._answers[self._place][0] if self._left() else "nothing"
+            raise RecordError(f"$.answers[{self._place}]: {method!r:.40}; the scenario asks {op!r}")
         self._place += 1
         return self._answers[self._place - 1][1]
 

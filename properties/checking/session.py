@@ -107,7 +107,7 @@ class Session:
         self.monitor.accept(request)
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
-            if not reply["ok"] and self.monitor.history.live[request.id].beyond:
+            if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
                 self._lockstep = None  # what it does with a request that can never run is its own
             elif not reply["ok"]:
                 message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
@@ -167,8 +167,8 @@ class Session:
         return lockstep.shown(whole, self.started.observes)
 
     def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
-        """How the target's step differs from the model's; nearly always they are equal at sight,
-        which saves the translation."""
+        """Compare the target's step with the model's. Steps are nearly always equal, so compare
+        first and translate only if they are not."""
         assert self._model_reply is not None
         if lockstep.equal_at_sight(seen, self._model_reply["step"]):
             return []
@@ -206,11 +206,13 @@ class Session:
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
-        asked = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
-        if asked is None or (type(self._target) is ModelTarget and not asked.beside):
+        lockstep_rule = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
+        if lockstep_rule is None or (
+            type(self._target) is ModelTarget and not lockstep_rule.beside
+        ):
             return None
         model = ModelTarget()
-        started = model.start(system, asked.beside or revision, config)
+        started = model.start(system, lockstep_rule.beside or revision, config)
         return model if started["ok"] else None
 
 

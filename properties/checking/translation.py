@@ -36,12 +36,12 @@ def fixed_for(system: str, revision: str, other: str, other_revision: str) -> di
         InputError: a key of either cannot be without effect: they have no configuration in common.
     """
     keys, others = _keys(system, revision), _keys(other, other_revision)
-    for one, own, against in ((system, keys, others), (other, others, keys)):
+    for name, own, against in ((system, keys, others), (other, others, keys)):
         for key in own - against - {LENGTH}:
-            if key not in _neutral(one):
+            if key not in _neutral(name):
                 raise InputError(
                     "TARGET_B",
-                    f"{system} and {other} have no configuration in common: {key} of {one} cannot "
+                    f"{system} and {other} have no configuration in common: {key} of {name} cannot "
                     "be without effect; valid: two targets of one system, or vllm, nano-vllm and "
                     "llmservingsim",
                 )

@@ -103,7 +103,7 @@ class Match:
             self.branches = distinct(matching)
             self.matched += 1
         else:
-            self._depart(*min(departures, key=lambda one: len(one[1])))
+            self._depart(*min(departures, key=lambda branch: len(branch[1])))
 
     def _depart(self, branch: Branch, differences: Sequence[str]) -> None:
         ahead = []
@@ -139,7 +139,7 @@ class Explainer:
         self.unfit: dict[str, str] = {}
         self._open: set[str] = set()
         self._live: set[str] | None = set() if "finished" in observes else None
-        for name in sorted(revisions_of(system), key=lambda one: one != revision):
+        for name in sorted(revisions_of(system), key=lambda candidate: candidate != revision):
             try:
                 model = make_model(system, name, config)
             except InputError as error:
@@ -150,14 +150,14 @@ class Explainer:
     @property
     def best(self) -> Match | None:
         """The match of the most steps, of equal ones the first; None where no model fits."""
-        return max(self.matches, key=lambda one: one.matched, default=None)
+        return max(self.matches, key=lambda match: match.matched, default=None)
 
     @property
     def over(self) -> bool:
-        return all(one.departed is not None for one in self.matches)
+        return all(match.departed is not None for match in self.matches)
 
     def match_of(self, revision: str) -> Match | None:
-        return next((one for one in self.matches if one.revision == revision), None)
+        return next((match for match in self.matches if match.revision == revision), None)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         """The target took a request; `open_ended`: how much it generates is not known yet."""
@@ -203,8 +203,8 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
-    """The model's step with the target's word for the end of requests of which it is not said how
-    much they generate: the last token that is allowed may be an EOS as well."""
+    """Give the model's step the target's reason for an end where the output length is unknown: the
+    last allowed token may be an EOS, too."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected
     words = {

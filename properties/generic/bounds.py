@@ -12,9 +12,9 @@ from ..history.request_history import RequestHistory
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: RequestHistory) -> int:
+def alone(config: Config, request: RequestHistory) -> int:
     """One token a step at worst: how a scheduler cuts a prompt is left to it."""
-    return one.prompt + one.max_tokens
+    return request.prompt + request.max_tokens
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
@@ -22,7 +22,7 @@ def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistor
     begin anew once for each of the others, and have every other step only."""
     if config["order"] != "fcfs":
         return None
-    ahead = sum(alone(config, one) for one in started)
+    ahead = sum(alone(config, request) for request in started)
     return 2 * (len(started) + 1) * ahead + 2 * len(started) + 2
 
 

@@ -18,6 +18,25 @@ from ..vllm.strategies import Scale, Shape
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
+_PUBLISHED: Mapping[str, Sequence[Any]] = {
+    **{"max_num_seqs": (128, 32), "max_num_batched_tokens": (2048, 512)},
+    "enable_prefix_caching": (True, False),
+}
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
+    "long": {
+        **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
+        "num_blocks": (None, 24),
+    },
+    "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
+    "deep": {**_PUBLISHED, "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+    "loose": {**_PUBLISHED, "max_model_len": (8192,)},
+    "scarce": {
+        **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
+        **{"num_blocks": (16, 40), "enable_prefix_caching": (True,)},
+    },
+}
 KEYS = (
     *("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),
     *("enable_chunked_prefill", "enable_prefix_caching"),
@@ -29,7 +48,9 @@ SLOTS = 4  # where the number of requests is not
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
     """Configurations in which pool, budget or slots bind before anything else."""
     drawn = vllm.configs(scale, "documented")
-    return drawn.map(lambda one: {**{key: one[key] for key in KEYS}, "order": "fcfs", "own": {}})
+    return drawn.map(
+        lambda config: {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
+    )
 
 
 def in_its_terms(config: Config) -> dict[str, Any]:

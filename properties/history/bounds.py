@@ -81,5 +81,5 @@ def one_after_the_other(config: Config, work: int, requests: int) -> int:
 
 
 def bounds_of(system: str) -> Bounds:
-    found: Bounds = part(system, "bounds")
-    return found
+    bounds: Bounds = part(system, "bounds")
+    return bounds

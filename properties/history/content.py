@@ -6,10 +6,10 @@ from ...model.scenario import Segment
 from .request_history import RequestHistory
 
 
-def common_prefix_len(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
+def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
     """Tokens at the start that two contents share: as far as their segments agree."""
     shared = 0
-    for (stream, length), (other_stream, other_length) in zip(one, other, strict=False):
+    for (stream, length), (other_stream, other_length) in zip(first, other, strict=False):
         if stream != other_stream:
             break
         shared += min(length, other_length)
@@ -33,12 +33,16 @@ def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]
     return known_tokens(account, in_flight + more)
 
 
-def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
+def held_by_others(request: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
     """Tokens in full blocks at the start of a request, its last one apart, that one of the others
     has computed."""
     return max(
         (
-            min(in_common(one, other), other.computed - other.tokens_in_flight, one.num_tokens - 1)
+            min(
+                in_common(request, other),
+                other.computed - other.tokens_in_flight,
+                request.num_tokens - 1,
+            )
             // block
             * block
             for other in others
@@ -47,13 +51,13 @@ def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block:
     )
 
 
-def in_common(one: RequestHistory, other: RequestHistory) -> int:
+def in_common(request: RequestHistory, other: RequestHistory) -> int:
     """Tokens at the start that two requests share."""
-    return common_prefix_len(known_tokens(one), known_tokens(other))
+    return common_prefix_len(known_tokens(request), known_tokens(other))
 
 
 def surely_found(
-    one: RequestHistory,
+    request: RequestHistory,
     running: Iterable[RequestHistory],
     requests: Iterable[RequestHistory],
     block: int,
@@ -61,42 +65,42 @@ def surely_found(
     """The same for those that run, in a cache that finds of two blocks with the same content only
     the one filled last, which may be gone: since the one that holds it began, no request that does
     not run any more, nor this one before, may have filled such a block."""
-    if one.started or one.preemptions:
+    if request.started or request.preemptions:
         return 0
-    there, found = list(running), 0
-    for holder in there:
-        held = held_by_others(one, [holder], block)
-        if held > found and not any(
-            other.over is None or other.over >= holder.began
+    holders, tokens = list(running), 0
+    for holder in holders:
+        held = held_by_others(request, [holder], block)
+        if held > tokens and not any(
+            other.ended_at is None or other.ended_at >= holder.began
             for other in requests
-            if other is not one
-            and not any(other is account for account in there)
-            and _has_filled(other, one, block)
+            if other is not request
+            and not any(other is account for account in holders)
+            and _has_filled(other, request, block)
         ):
-            found = held
-    return found
+            tokens = held
+    return tokens
 
 
 def surely_shared(
-    one: RequestHistory,
+    request: RequestHistory,
     running: Iterable[RequestHistory],
     requests: Iterable[RequestHistory],
     block: int,
 ) -> int:
     """The same in a cache that finds the one filled first: those that run must be the only ones
     that ever filled such a block, and none of them for a second time."""
-    there = [other for other in running if not other.preemptions]
-    if one.started or one.preemptions:
+    holders = [other for other in running if not other.preemptions]
+    if request.started or request.preemptions:
         return 0
     for other in requests:
-        is_there = other is one or any(other is holder for holder in there)
-        if not is_there and _has_filled(other, one, block):
+        is_there = other is request or any(other is holder for holder in holders)
+        if not is_there and _has_filled(other, request, block):
             return 0
-    return held_by_others(one, there, block)
+    return held_by_others(request, holders, block)
 
 
-def _has_filled(other: RequestHistory, one: RequestHistory, block: int) -> bool:
-    """A request may have filled a block that `one` could find, and not found it cached."""
-    could = min(in_common(one, other), one.num_tokens - 1)
+def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
+    """`other` may have filled a block that `request` could find, without finding it cached."""
+    could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

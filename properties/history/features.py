@@ -69,7 +69,7 @@ class Features:
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
         """Return the tokens that a request finds when it starts in this step, None if unknown."""
         aborted = account.id in history.aborts_inside
-        return prefix_hits.found(history.config, step, account, aborted)
+        return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
         """Return how many tokens of a request that this step leaves out were ever computed."""
@@ -133,7 +133,7 @@ class Features:
         """Return the tokens that this step emits, where the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
-        return {one.id: 1 for one in accounts if one.computed >= one.num_tokens}
+        return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
 
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
         """Book that tokens came out; `account.emitted` includes them."""

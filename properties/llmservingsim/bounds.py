@@ -24,7 +24,7 @@ def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistor
     it."""
     if not config["enable_chunked_prefill"] and config["num_blocks"] is not None:
         return None
-    return sum(in_chunks(config, one) for one in started) + len(started) + 2
+    return sum(in_chunks(config, request) for request in started) + len(started) + 2
 
 
 def limits(config: Config) -> list[int]:

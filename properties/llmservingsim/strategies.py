@@ -17,10 +17,32 @@ from ..vllm.strategies import Scale, Shape
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
+# The published sizes; 0 seats are no cap.
+_PUBLISHED: Mapping[str, Sequence[Any]] = {
+    **{"max_num_seqs": (128, 0), "max_num_batched_tokens": (2048, 8192)},
+    "enable_prefix_caching": (True, False),
+}
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {**_PUBLISHED, "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 90)},
+    "long": {
+        **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512)},
+        "num_blocks": (None, 24),
+    },
+    "idle": {**_PUBLISHED, "num_blocks": (None, 48)},
+    "deep": {**_PUBLISHED, "num_blocks": (1100,)},
+    "loose": _PUBLISHED,
+    "scarce": {
+        **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512)},
+        **{"num_blocks": (24, 40), "enable_prefix_caching": (True,)},
+        "long_prefill_token_threshold": (0, 24),
+    },
+}
 # One request alone waits for no request; 0 is no cap.
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
 LONGEST_IN_BLOCKS = 8  # of a request, so that several find room in a larger pool
+ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks of the largest pool that a scale has
 
 
 @st.composite
@@ -41,7 +63,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     few = st.integers(1, crowd) if chunks else st.integers(2 * block, 6 * block)
     # Blocks that are promised keep others out: beside tight pools, room for several.
     pools = vllm.pools(blocks, crowd)
-    roomy = st.integers(2 * LONGEST_IN_BLOCKS, 4 * LONGEST_IN_BLOCKS)
+    roomy = st.integers(2 * LONGEST_IN_BLOCKS, ROOMY)
     return {
         "block_size": block,
         "num_blocks": draw(st.one_of(pools, roomy) if revision == "documented" else pools),
@@ -57,7 +79,8 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
 
 def as_vllm(config: Config) -> dict[str, Any]:
     block = config["block_size"]
-    blocks = min(config["num_blocks"] or LONGEST_IN_BLOCKS, LONGEST_IN_BLOCKS)
+    pool = config["num_blocks"] or LONGEST_IN_BLOCKS
+    blocks = pool if pool > ROOMY else min(pool, LONGEST_IN_BLOCKS)
     return {
         **config,
         "max_num_seqs": config["max_num_seqs"] or SEATS_WITHOUT_A_CAP,

@@ -12,14 +12,14 @@ from ..history.request_history import RequestHistory
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: RequestHistory) -> int:
+def alone(config: Config, request: RequestHistory) -> int:
     """Its prefill, chunk by chunk, and its tokens one by one."""
-    chunks = -(-(one.prompt + one.max_tokens) // config["max_num_batched_tokens"])
-    return int(chunks + one.max_tokens)
+    chunks = -(-(request.prompt + request.max_tokens) // config["max_num_batched_tokens"])
+    return int(chunks + request.max_tokens)
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    return together(config, sum(alone(config, one) for one in started), len(started))
+    return together(config, sum(alone(config, request) for request in started), len(started))
 
 
 def together(config: Config, work: int, requests: int) -> int:

@@ -26,6 +26,25 @@ BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
 }
 FEWEST_BLOCKS, MAX_BLOCKS = 2, 14
 LATE_STEPS = 8
+# Blocks of a usual size or small ones, beside the published seats and budget.
+_PUBLISHED: Mapping[str, Sequence[Any]] = {
+    **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
+}
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {**_PUBLISHED, "num_blocks": (2000,)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 300)},
+    "long": {
+        **{"block_size": (16,), "max_num_seqs": (3, 24), "max_num_batched_tokens": (2048,)},
+        "num_blocks": (90,),
+    },
+    "idle": {**_PUBLISHED, "num_blocks": (48,)},
+    "deep": {**_PUBLISHED, "block_size": (4,), "num_blocks": (2000,)},
+    "loose": {**_PUBLISHED, "num_blocks": (2000,)},
+    "scarce": {
+        **{"block_size": (16, 4), "max_num_seqs": (4, 16), "max_num_batched_tokens": (512,)},
+        "num_blocks": (9, 16, 40),
+    },
+}
 MAX_RUNNING = (4, 3, 6, 2, 5, 1)
 # Tokens that a request at the published block may generate: a run must end within seconds.
 LONGEST_ANSWER: Mapping[Scale, int] = {"small": 10**6, "short": 64, "tight": 40}
@@ -120,7 +139,11 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
     block in the same step as one of requests that run."""
     block, running = config["block_size"], history.decoding()
     free = free_blocks(config, history)
-    aims = [free * block, (free - 1) * block, *(one.computed % block + 1 for one in running)]
+    aims = [
+        free * block,
+        (free - 1) * block,
+        *(request.computed % block + 1 for request in running),
+    ]
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
     longest = longest_request(config)
     return with_tokens(config, prompt, draw(st.one_of(st.just(longest), st.integers(1, 4))))
@@ -137,10 +160,10 @@ def contents(
 ) -> Content:
     """What a prompt of about `length` tokens says: often what an earlier request said."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before")))
-    if not earlier or said == "own":
+    origin = draw(st.sampled_from(("own", "same", "before")))
+    if not earlier or origin == "own":
         return own
-    if said == "same":
+    if origin == "same":
         # Running together, both need their next block in the same step.
         return earlier[-1].prompt
     if draw(st.booleans()):
@@ -174,12 +197,14 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 def steps_to_border(config: Config, history: RunHistory) -> int:
     """Decode steps until some running sequence crosses a block border."""
-    return min((-one.computed % config["block_size"] for one in history.decoding()), default=0)
+    return min(
+        (-request.computed % config["block_size"] for request in history.decoding()), default=0
+    )
 
 
 def free_blocks(config: Config, history: RunHistory) -> int:
     """Blocks that no request holds: as the target says, or as the tokens computed let expect."""
     if history.last is not None and history.last.free_blocks is not None:
         return history.last.free_blocks
-    held = sum(blocks_for(history, one.computed) for one in history.running())
+    held = sum(blocks_for(history, request.computed) for request in history.running())
     return max(int(config["num_blocks"]) - held, 0)

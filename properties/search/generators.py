@@ -1,6 +1,6 @@
 """What each system gives to the state machine: configurations and requests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
@@ -26,14 +26,14 @@ def said_before(
     another of the `units`, of the earlier prompt, or of what it generated. A prompt may come again
     as it was, as its whole blocks, or with the answer to it. The rest is stream `name`.
     """
-    gone = [one for one in earlier if one.abort_at is not None]
+    gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
-    said = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
+    content = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
     whole = other.prompt_len // block * block
     answered = min(other.prompt_len + other.tokens_to_emit, longest)
     again = draw(st.sampled_from((0, 0, other.prompt_len, whole, answered, answered)))
     if again > 0:
-        return prefix(said, again)
+        return prefix(content, again)
     unit = draw(st.sampled_from(units))
     common = draw(
         st.one_of(
@@ -42,7 +42,7 @@ def said_before(
             st.integers(1, max(length // unit, 1)).map(lambda count: count * unit),
         )
     )
-    shared = prefix(said, min(common, length))
+    shared = prefix(content, min(common, length))
     rest = length - sum(tokens for _, tokens in shared)
     return (*shared, (name, rest)) if rest else shared
 
@@ -51,9 +51,11 @@ class Generators(Protocol):
     """A system's strategies module.
 
     `LATE_STEPS`: how many steps a late request lets pass at most before it comes.
+    `WORKLOADS`: by shape of workload, the values from which keys of its configuration are drawn.
     """
 
     LATE_STEPS: int
+    WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]]
 
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
@@ -88,8 +90,8 @@ class Generators(Protocol):
 
 
 def generators_of(system: str) -> Generators:
-    found: Generators = part(system, "generators")
-    return found
+    generators: Generators = part(system, "generators")
+    return generators
 
 
 class RequestFeatures(Protocol):
@@ -107,5 +109,5 @@ class RequestFeatures(Protocol):
 
 def request_features_of(system: str) -> RequestFeatures | None:
     """Return what requests of a registered system have beyond a prompt, None for nothing."""
-    found: RequestFeatures | None = part(system, "request_features")
-    return found
+    features: RequestFeatures | None = part(system, "request_features")
+    return features

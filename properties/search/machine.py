@@ -24,35 +24,38 @@ from .state import Search, SearchOptions
 
 
 def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
-    asked = search.options
-    if asked.config is not None:
-        return st.just(full_config(asked.system, asked.revision, asked.config))
-    meant = optional_in_effect(asked.system, asked.revision, asked.fixed)
-    chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
+    options = search.options
+    if options.config is not None:
+        return st.just(full_config(options.system, options.revision, options.config))
+    meant = optional_in_effect(options.system, options.revision, options.fixed)
+    chosen = {key: st.sampled_from(values) for key, values in options.choices.items()}
 
     def configured(drawn: dict[str, Any]) -> dict[str, Any]:
-        values = with_fixed(asked.system, asked.revision, drawn, asked.fixed)
+        values = with_fixed(options.system, options.revision, drawn, options.fixed)
         try:
-            config = full_config(asked.system, asked.revision, values)
+            config = full_config(options.system, options.revision, values)
             if meant:
-                _check_smallest(asked, config)
+                _check_smallest(options, config)
         except InputError as error:  # what is drawn does not go with what is fixed
             search.refused[str(error)] += 1
             reject()
         return config
 
-    avoid = (asked.avoid,) if asked.avoid else ()  # a system without kinds takes none
-    drawn = generators_of(asked.system).configs(asked.scale, asked.revision, *avoid)
-    if chosen and "own" not in asked.fixed:
+    avoid = (options.avoid,) if options.avoid else ()  # a system without kinds takes none
+    drawn = generators_of(options.system).configs(options.scale, options.revision, *avoid)
+    if chosen and "own" not in options.fixed:
         return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
     return drawn.map(configured)
 
 
-def _check_smallest(asked: SearchOptions, config: dict[str, Any]) -> None:
-    """Raise InputError where the model refuses even the smallest request: a pool that was drawn has
-    no room for the drafts that are fixed, say, and a target need not refuse it."""
+def _check_smallest(options: SearchOptions, config: dict[str, Any]) -> None:
+    """Raise InputError if the model refuses even the smallest request.
+
+    For example, a drawn pool may have no room for the fixed number of drafts, which a target need
+    not refuse.
+    """
     smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
-    why = make_model(asked.system, asked.revision, config).refusal(smallest)
+    why = make_model(options.system, options.revision, config).refusal(smallest)
     if why is not None:
         raise InputError("$.config", why)
 
@@ -133,16 +136,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         Now and then a request comes first that can never run.
         """
         self.search.begin_run()
-        asked = self.search.options
+        options = self.search.options
         try:
             self.session = Session(
-                asked.target,
-                asked.system,
-                asked.revision,
+                options.target,
+                options.system,
+                options.revision,
                 config,
-                asked.rules,
+                options.rules,
                 self.exercised,
-                asked.predicates,
+                options.predicates,
             )
         except ConfigRefused as refusal:
             self.search.refused[str(refusal)] += 1
@@ -150,7 +153,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.config = config
         self.over = False
         if knocks:
-            self.knock(data.draw(too_large(asked.system, config)))
+            self.knock(data.draw(too_large(options.system, config)))
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS)
     @rule(data=st.data(), count=st.integers(1, 3))
@@ -166,8 +169,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
         # Of a target that hides what it emits more may seem to be emitted than was asked for.
-        left = max([0, *(one.max_tokens - one.emitted for one in self.history.decoding())])
-        self.some_steps(steps % (left + 4), to_border)
+        longest = max(
+            [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
+        )
+        self.some_steps(steps % (longest + 4), to_border)
         if not self.over and self.history.decoding():
             shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
             # A prompt that repeats an earlier one has its own length, which would miss the aim.
@@ -205,7 +210,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
     def abort(self, which: int, inside: bool) -> None:
         """Any client may abort; every other time one whose prompt is being computed, if any."""
-        live = [one.id for one in self.history.ongoing() if which % 2] or list(self.history.live)
+        live = [request.id for request in self.history.ongoing() if which % 2] or list(
+            self.history.live
+        )
         self.abort_request(live[which % len(live)], inside)
 
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
@@ -227,7 +234,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.search.hooks.ended(whole)
 
     def abort_request(self, name: str, inside: bool) -> None:
-        index = next(i for i, one in enumerate(self.requests) if one.id == name)
+        index = next(i for i, request in enumerate(self.requests) if request.id == name)
         before = self.requests[index]
         if before.abort_at is None:
             self.requests[index] = msgspec.structs.replace(
@@ -288,11 +295,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def some_chunks(self, name: str, chunks: int) -> None:
         """Steps until the request has started, then so many of its further chunks."""
         for _ in range(PATIENCE):
-            if self.over or name not in [one.id for one in self.history.unstarted()]:
+            if self.over or name not in [request.id for request in self.history.unstarted()]:
                 break
             self.one_step()
         for _ in range(chunks):
-            if not self.over and name in [one.id for one in self.history.ongoing()]:
+            if not self.over and name in [request.id for request in self.history.ongoing()]:
                 self.one_step()
 
     def until_none_waits(self) -> None:
@@ -352,7 +359,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def scenario(self) -> Scenario:
         """The run so far. A request that was refused at the door is left out unless all were."""
-        accepted = tuple(one for one in self.requests if one.id not in self.session.rejected)
+        accepted = tuple(
+            request for request in self.requests if request.id not in self.session.rejected
+        )
         return Scenario(
             system=self.search.options.system,
             revision=self.search.options.revision,

@@ -75,8 +75,8 @@ class Search:
     Attributes:
         runs, steps: how much ran, shrinking included.
         exercised: per rule, the steps in which its witness occurred.
-        uncut: rules whose witness occurred in a run that no broken rule ended.
-        cut: by rule, the runs that it ended.
+        exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
+        runs_cut_short: by rule, the runs that it ended.
         refused: configurations that the target refused, by its message.
         rejected: requests that the target refused.
         failure: the smallest scenario so far that broke a rule, and what it broke.
@@ -89,8 +89,8 @@ class Search:
     runs: int = 0
     steps: int = 0
     exercised: Counter[str] = field(default_factory=Counter)
-    uncut: set[str] = field(default_factory=set)
-    cut: Counter[str] = field(default_factory=Counter)
+    exercised_cleanly: set[str] = field(default_factory=set)
+    runs_cut_short: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     rejected: int = 0
     failure: tuple[Scenario, list[Broken]] | None = None
@@ -125,9 +125,9 @@ class Search:
         """Add what a run exercised; `cut_by`: the broken rule that ended it."""
         self.exercised.update(exercised)
         if cut_by is None:
-            self.uncut |= (+exercised).keys()
+            self.exercised_cleanly |= (+exercised).keys()
         else:
-            self.cut[cut_by] += 1
+            self.runs_cut_short[cut_by] += 1
 
     @property
     def exhausted(self) -> bool:
@@ -154,5 +154,7 @@ class Search:
 
 def size(scenario: Scenario) -> tuple[int, int]:
     """The size of a scenario: requests, then tokens and steps before arrivals."""
-    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in scenario.requests)
+    tokens = sum(
+        request.prompt_len + request.max_tokens + request.arrival for request in scenario.requests
+    )
     return len(scenario.requests), tokens

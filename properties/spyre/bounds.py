@@ -12,14 +12,16 @@ from ..history.request_history import RequestHistory
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: RequestHistory) -> int:
+def alone(config: Config, request: RequestHistory) -> int:
     """Its chunks, twice for interleaving, and its tokens."""
-    chunks = -(-(one.prompt - min(one.computed, one.prompt)) // int(config["chunk_size"]))
-    return 2 * chunks + one.max_tokens - one.emitted
+    chunks = -(
+        -(request.prompt - min(request.computed, request.prompt)) // int(config["chunk_size"])
+    )
+    return 2 * chunks + request.max_tokens - request.emitted
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    ahead = sum(alone(config, one) for one in started)
+    ahead = sum(alone(config, request) for request in started)
     own = 2 * -(-first.prompt // int(config["chunk_size"]))
     # Faults that cost a step each have rules of their own: leave them room here.
     return ahead + own + len(started) + 2

@@ -32,6 +32,39 @@ MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
     "tight": (8, 8, 16),
 }
 LATE_STEPS = 60
+# The published sizes; limits that bind 4 to 32 members at once, and limits that hardly bind.
+_BOTH = (True, False)
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
+        **{"max_batch_tkv": (131_072,), "prefix_caching": (False, True)},
+    },
+    "packed": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
+        "max_batch_tkv": (10 * 192 + 1, 32 * 192, 18 * 192 + 1, 6 * 192 - 5),
+        "prefix_caching": (False, True),
+    },
+    "long": {
+        **{"chunk_size": (512,), "max_num_seqs": (2, 4), "max_model_len": (256,)},
+        **{"max_batch_tkv": (768,), "prefix_caching": _BOTH, "num_blocks": (None, 16)},
+    },
+    "idle": {
+        **{"chunk_size": (512,), "max_num_seqs": (4,), "max_model_len": (512,)},
+        **{"max_batch_tkv": (1024,), "prefix_caching": _BOTH, "num_blocks": (None, 32)},
+    },
+    "deep": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (131_072,)},
+        **{"max_batch_tkv": (131_072,), "prefix_caching": _BOTH},
+    },
+    "loose": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (32_768,)},
+        **{"max_batch_tkv": (131_072,), "prefix_caching": _BOTH},
+    },
+    "scarce": {
+        **{"chunk_size": (128, 512), "max_num_seqs": (4, 32), "max_model_len": (512,)},
+        **{"max_batch_tkv": (4096,), "prefix_caching": (True,), "num_blocks": (9, 16, 40)},
+    },
+}
 
 
 class Shape(NamedTuple):
@@ -148,7 +181,7 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     ends around `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
-    lengths = [one.computed for one in history.decoding()] or [0]
+    lengths = [request.computed for request in history.decoding()] or [0]
     row = min(config["max_batch_tkv"] // (len(lengths) + 1), length)
     offset = draw(st.sampled_from((1, 2, 1, block // 2, block)))
     blocks = draw(st.integers(0, min(max(lengths), length - 2 * block) // block))
@@ -173,9 +206,9 @@ def fewest_too_many(
     """The least max_tokens with which a newcomer that joins after so many decode steps can exceed
     the limit; None if no length can."""
     batch = [
-        Member(one.computed + waits, one.max_tokens - one.emitted - waits)
-        for one in history.decoding()
-        if one.max_tokens - one.emitted > waits
+        Member(request.computed + waits, request.max_tokens - request.emitted - waits)
+        for request in history.decoding()
+        if request.max_tokens - request.emitted > waits
     ]
     block, limit = config["block_size"], config["max_batch_tkv"]
     numbers = range(2, config["max_model_len"] + 1)
@@ -220,4 +253,4 @@ def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> 
 def steps_to_border(config: Mapping[str, Any], history: RunHistory) -> int:
     """Decode steps until some decoding request fills its block."""
     block = config["block_size"]
-    return min((-one.computed % block for one in history.decoding()), default=0)
+    return min((-request.computed % block for request in history.decoding()), default=0)

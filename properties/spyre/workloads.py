@@ -11,7 +11,16 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre.lanes import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Array, LaneResult, Rules
+from ...model.spyre.lanes import (
+    ARRIVAL,
+    END,
+    MAX_TOKENS,
+    PROMPT,
+    REQUEST_ROWS,
+    Array,
+    LaneResult,
+    Rules,
+)
 from ...model.systems import full_config
 
 SLOTS = (2, 8)
@@ -69,11 +78,11 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     tokens = tokens.clip(1, np.maximum(room, 1))
     early = draw.random(shape) < 0.2
     output = np.where(early, draw.integers(1, tokens, endpoint=True), tokens)
-    asked = np.zeros((ASKED, *shape), np.int64)
-    asked[PROMPT], asked[MAX_TOKENS], asked[ARRIVAL] = prompt, tokens, arrival
-    asked[END] = prompt + output - 1
-    there = np.arange(requests)[:, None] < draw.integers(2, requests, lanes, endpoint=True)
-    return asked * there
+    requested = np.zeros((REQUEST_ROWS, *shape), np.int64)
+    requested[PROMPT], requested[MAX_TOKENS], requested[ARRIVAL] = prompt, tokens, arrival
+    requested[END] = prompt + output - 1
+    present = np.arange(requests)[:, None] < draw.integers(2, requests, lanes, endpoint=True)
+    return requested * present
 
 
 def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
@@ -83,30 +92,32 @@ def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
     return broken
 
 
-def smallest(asked: Array, hits: NDArray[np.bool_]) -> int:
+def smallest(requested: Array, hits: NDArray[np.bool_]) -> int:
     """The lane among `hits` with the fewest requests, and of those the fewest tokens."""
     places = np.flatnonzero(hits)
-    requests = np.count_nonzero(asked[PROMPT][:, places], axis=0)
-    tokens = asked[PROMPT][:, places].sum(axis=0) + asked[MAX_TOKENS][:, places].sum(axis=0)
+    requests = np.count_nonzero(requested[PROMPT][:, places], axis=0)
+    tokens = requested[PROMPT][:, places].sum(axis=0) + requested[MAX_TOKENS][:, places].sum(axis=0)
     return int(places[np.lexsort((tokens, requests))[0]])
 
 
-def scenario_of(asked: Array, place: int, revision: str, config: dict[str, Any]) -> Scenario:
-    there = [number for number in range(asked.shape[1]) if asked[PROMPT, number, place]]
+def scenario_of(requested: Array, place: int, revision: str, config: dict[str, Any]) -> Scenario:
+    numbers = [number for number in range(requested.shape[1]) if requested[PROMPT, number, place]]
     return Scenario(
         system="spyre",
         revision=revision,
         config=full_config("spyre", revision, config),
-        requests=tuple(_request(asked[:, number, place].tolist(), number) for number in there),
+        requests=tuple(
+            _request(requested[:, number, place].tolist(), number) for number in numbers
+        ),
     )
 
 
-def _request(asked: list[int], number: int) -> Request:
-    name, output = f"r{number}", asked[END] - asked[PROMPT] + 1
+def _request(row: list[int], number: int) -> Request:
+    name, output = f"r{number}", row[END] - row[PROMPT] + 1
     return Request(
         id=name,
-        arrival=asked[ARRIVAL],
-        prompt=((name, asked[PROMPT]),),
-        max_tokens=asked[MAX_TOKENS],
-        output_len=None if output == asked[MAX_TOKENS] else output,
+        arrival=row[ARRIVAL],
+        prompt=((name, row[PROMPT]),),
+        max_tokens=row[MAX_TOKENS],
+        output_len=None if output == row[MAX_TOKENS] else output,
     )

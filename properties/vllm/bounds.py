@@ -14,13 +14,13 @@ from .history.speculation import lookahead, most_ahead
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: VllmRequestHistory) -> int:
+def alone(config: Config, request: VllmRequestHistory) -> int:
     """All its tokens in chunks, and one by one those that it generates, each of which passes every
     decision on its way: a request that is preempted begins anew, so what it has computed does not
     count."""
     # A chunk ends before an input that has no room in a step, and starts again behind it.
-    steps = in_chunks(config, one) + 2 * len(one.inputs)
-    return steps * in_flight.depth(config) + one.deferrals
+    steps = in_chunks(config, request) + 2 * len(request.inputs)
+    return steps * in_flight.depth(config) + request.deferrals
 
 
 def waits(
@@ -34,7 +34,7 @@ def waits(
     overtaken = loads.are_made(config) or encoder.encodes(config)
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None
-    return sum(alone(config, one) for one in started) + (len(started) + 2) * depth
+    return sum(alone(config, request) for request in started) + (len(started) + 2) * depth
 
 
 def together(config: Config, work: int, requests: int) -> int:

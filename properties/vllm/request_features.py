@@ -48,7 +48,6 @@ def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 @st.composite
 def _split(draw: st.DrawFn, name: str, length: int, sizes: list[int]) -> Content:
-    """Text and pictures; or an album: large pictures in a row, with different titles."""
     album = draw(st.sampled_from((True, False, False)))
     first = draw(st.integers(0, len(TITLES) - 1))
     parts: list[Segment] = []

@@ -104,6 +104,27 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
 }
 MODEL_LENGTH = 1 << 17  # tokens, more than any scale has
 LATE_STEPS = 8
+# The published sizes; pools that bind, and pools that do not.
+_PUBLISHED: Mapping[str, Sequence[Any]] = {
+    **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
+    **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
+}
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
+    "long": {
+        **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
+        **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},
+    },
+    "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
+    "deep": {**_PUBLISHED, "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+    "loose": {**_PUBLISHED, "max_model_len": (8192,)},
+    "scarce": {
+        **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
+        **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
+        **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
+    },
+}
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
 
@@ -282,17 +303,17 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     """
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
-    aims = [one.computed % block + 1 for one in running]
+    aims = [request.computed % block + 1 for request in running]
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
-        left = free - sum(new_blocks(config, one, 1) for one in running)
+        room = free - sum(new_blocks(config, request, 1) for request in running)
         reserve = watermark_blocks(config)
         # With room for an answer that needs a block more.
-        fills = [min(blocks * block, longest - block) for blocks in (left, left, left - reserve)]
+        fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
         aims = draw(st.sampled_from((fills, aims)))
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
     max_tokens = draw(st.one_of(st.just(longest), st.integers(1, 4)))
-    first = min((one.priority for one in running), default=0) - 1
+    first = min((request.priority for request in running), default=0) - 1
     return with_tokens(
         config, prompt, max_tokens, priority=draw(st.one_of(PRIORITIES, st.just(first)))
     )
@@ -307,7 +328,7 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     """
     whole_pool = [blocks for blocks in range(1, 9) if meets(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))
-    first = min(one.priority for one in history.live.values()) - 1
+    first = min(request.priority for request in history.live.values()) - 1
     priority = draw(st.sampled_from((first, first, first + 1)))
     return with_tokens(
         config, blocks * config["block_size"], draw(st.integers(2, 4)), priority=priority
@@ -317,12 +338,14 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 def meets(config: Config, history: VllmRun, blocks: int) -> bool:
     """A newcomer of so many blocks and the request that prefills have taken the whole pool when
     the newcomer's prompt is computed and another chunk of the other is scheduled."""
-    block, free, one = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
+    block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1
-    before = one.computed + (steps - 1) * chunk
-    taken = blocks_for(min(before + chunk, one.prompt), block) - blocks_for(one.computed, block)
-    return before < one.prompt and free == blocks + taken
+    before = request.computed + (steps - 1) * chunk
+    taken = blocks_for(min(before + chunk, request.prompt), block) - blocks_for(
+        request.computed, block
+    )
+    return before < request.prompt and free == blocks + taken
 
 
 @st.composite
@@ -331,10 +354,10 @@ def contents(
 ) -> Content:
     """What a prompt of about `length` tokens says: often what an earlier request said."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before")))
-    if not caches(config) or not earlier or said == "own":
+    origin = draw(st.sampled_from(("own", "same", "before")))
+    if not caches(config) or not earlier or origin == "own":
         return own
-    if said == "same":
+    if origin == "same":
         # Running together, both need their next block in the same step; come again when others
         # have been served, some of its blocks are left in the cache, and some copies of them.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
@@ -361,16 +384,16 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
     running, free = history.decoding(), free_blocks(config, history)
     if free is not None:
         for steps in range(config["block_size"]):
-            if sum(new_blocks(config, one, steps + 1) for one in running) > free:
+            if sum(new_blocks(config, request, steps + 1) for request in running) > free:
                 return steps
-    return min((-one.computed % config["block_size"] for one in running), default=0)
+    return min((-request.computed % config["block_size"] for request in running), default=0)
 
 
-def new_blocks(config: Config, one: VllmRequestHistory, steps: int) -> int:
+def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
     """Blocks more that a decoding request holds after so many steps."""
     block = config["block_size"]
-    tokens = one.computed + min(steps, one.max_tokens - one.emitted)
-    return blocks_for(tokens, block) - blocks_for(one.computed, block)
+    tokens = request.computed + min(steps, request.max_tokens - request.emitted)
+    return blocks_for(tokens, block) - blocks_for(request.computed, block)
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:
@@ -381,5 +404,5 @@ def free_blocks(config: Config, history: VllmRun) -> int | None:
         return None
     if history.last is not None and history.last.free_blocks is not None:
         return history.last.free_blocks
-    held = sum(blocks_for(one.computed, config["block_size"]) for one in history.running())
+    held = sum(blocks_for(request.computed, config["block_size"]) for request in history.running())
     return max(int(size) - held, 0)

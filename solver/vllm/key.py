@@ -115,7 +115,7 @@ def _leaving(one: Any, history: BranchingHistory) -> tuple[Any, ...]:
     """Of a request that has left, what keeps its blocks; and how long it has, as far as a rule
     counts."""
     account = history.requests[one.id]
-    since = history.step - (account.over or 0)
+    since = history.step - (account.ended_at or 0)
     counted = min(since, 2 * in_flight.depth(history.config) + 1)
     return len(one.blocks), one.loading, one.written_by, account.load_left, counted
 

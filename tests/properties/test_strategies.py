@@ -20,7 +20,7 @@ from schedproof.properties.spyre import strategies as spyre
 from schedproof.properties.vllm import strategies as vllm
 from schedproof.spec.systems import SYSTEMS
 
-from .drawn import SCALES, found, history, request_of
+from .drawn import SCALES, find_example, history, request_of
 
 
 def accepted(system, revision, config, shape):
@@ -115,16 +115,16 @@ def test_every_configuration_can_be_modelled_and_names_every_key(system, scale, 
 @given(data=st.data())
 def test_requests_fit(system, scale, data):
     revision, config = drawn(system, scale, data)
-    one, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
-    shape = data.draw(one.shapes(config))
+    strategies, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
+    shape = data.draw(strategies.shapes(config))
     fits(system, revision, config, shape)
     assert system == "vllm" or not getattr(shape, "priority", 0)
-    long = data.draw(one.long_prompts(config))
+    long = data.draw(strategies.long_prompts(config))
     fits(system, revision, config, long)
     book = RunHistory(config, revision, system)
     book.accept(request_of("long", (("long", max(long.prompt, 2)),), long))
     book.observe(Step(kind="prefill", scheduled={"long": 1}))
-    fits(system, revision, config, data.draw(one.beside_a_prefill(config, book)))
+    fits(system, revision, config, data.draw(strategies.beside_a_prefill(config, book)))
 
 
 @pytest.mark.slow
@@ -138,10 +138,10 @@ def test_late_requests_fit(system, scale, data):
     computed = data.draw(st.lists(st.integers(1, longest), min_size=1, max_size=4))
     free = data.draw(st.none() | st.integers(0, pool))
     book = history(system, config, computed, free, revision)
-    one = SUBJECTS[system].strategies
-    late = data.draw(one.beside_the_batch(config, book))
+    strategies = SUBJECTS[system].strategies
+    late = data.draw(strategies.beside_the_batch(config, book))
     SUBJECTS[system].fits(system, revision, config, late)
-    steps = one.steps_to_border(config, book)
+    steps = strategies.steps_to_border(config, book)
     assert steps >= 0
     assert steps < config["block_size"] or system != "nano_vllm"
 
@@ -152,17 +152,17 @@ def test_late_requests_fit(system, scale, data):
 @given(data=st.data())
 def test_requests_with_prompts_that_came_before_fit_as_well(system, scale, data):
     revision, config = drawn(system, scale, data)
-    one, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
+    strategies, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
     requests = []
     for index in range(data.draw(st.integers(1, 4))):
         name = f"r{index}"
-        shape = data.draw(one.shapes(config))
-        content = data.draw(one.contents(config, requests, name, shape.prompt))
-        fitted = one.fitted(config, content, shape)
+        shape = data.draw(strategies.shapes(config))
+        content = data.draw(strategies.contents(config, requests, name, shape.prompt))
+        fitted = strategies.fitted(config, content, shape)
         assert fitted.prompt == sum(tokens for _, tokens in content)
         assert getattr(fitted, "priority", 0) == getattr(shape, "priority", 0)
         fits(system, revision, config, fitted)
-        fits(system, revision, config, one.fitted(config, content, None))
+        fits(system, revision, config, strategies.fitted(config, content, None))
         abort_at = data.draw(st.none() | st.just(3))
         requests.append(request_of(name, content, fitted, abort_at=abort_at))
     check_requests(tuple(requests))
@@ -185,25 +185,27 @@ def test_without_a_cache_or_somebody_earlier_a_prompt_is_its_own(system, scale, 
     [(system, content) for system in SUBJECTS for content in SUBJECTS[system].contents],
 )
 def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(system, content):
-    one = SUBJECTS[system]
-    drawn = one.strategies.contents(small(system), [earlier(system)], "r1", one.prompt)
-    assert found(drawn, lambda found: found == content) == content
+    subject = SUBJECTS[system]
+    drawn = subject.strategies.contents(small(system), [earlier(system)], "r1", subject.prompt)
+    assert find_example(drawn, lambda example: example == content) == content
 
 
 @each_system
 def test_what_an_aborted_request_said_comes_again(system):
-    one = SUBJECTS[system]
+    subject = SUBJECTS[system]
     gone = earlier(system, id="gone", prompt=(("gone", 9),), output_len=None, abort_at=2)
-    drawn = one.strategies.contents(small(system), [gone, earlier(system)], "r1", one.prompt)
-    found(drawn, lambda content: content[0][0] == "gone")
+    drawn = subject.strategies.contents(
+        small(system), [gone, earlier(system)], "r1", subject.prompt
+    )
+    find_example(drawn, lambda content: content[0][0] == "gone")
 
 
 @each_system
 def test_a_configuration_caches_as_its_option_says(system):
-    one = SUBJECTS[system]
-    assert one.strategies.caches(small(system))
-    if one.cache:
-        assert not one.strategies.caches(small(system, **{one.cache: False}))
+    subject = SUBJECTS[system]
+    assert subject.strategies.caches(small(system))
+    if subject.cache:
+        assert not subject.strategies.caches(small(system, **{subject.cache: False}))
 
 
 TRIED = {
@@ -242,4 +244,4 @@ OF_2_5_2 = ({"pausing": False}, {"long_output_priority": True})
 )
 def test_every_option_that_a_revision_has_is_tried(system, revision, tried, scale):
     configs = SUBJECTS[system].strategies.configs(scale, revision)
-    found(configs, lambda config: tried.items() <= config.items())
+    find_example(configs, lambda config: tried.items() <= config.items())

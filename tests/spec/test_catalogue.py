@@ -158,13 +158,13 @@ def test_both_sides_are_kept_where_document_and_code_disagree(rules, rule_id):
 def test_every_sentence_ends_as_a_sentence(rules):
     for rule in rules:
         sentences = [rule.says, rule.witness or ".", rule.unchecked or "."]
-        assert all(one.endswith(".") for one in sentences), rule.id
+        assert all(sentence.endswith(".") for sentence in sentences), rule.id
         assert all(row.says.endswith(".") for row in rule.divergences), rule.id
 
 
 def test_no_sentence_stands_in_the_catalogue_for_two_rules(rules):
     for words in ([rule.says for rule in rules], [rule.title for rule in rules]):
-        assert [one for one, times in Counter(words).items() if times > 1] == []
+        assert [sentence for sentence, times in Counter(words).items() if times > 1] == []
 
 
 def test_decisions_are_compared_only_with_the_releases_that_have_a_model(rules):
@@ -329,11 +329,11 @@ def test_a_promise_of_progress_has_an_id_of_its_own():
 )
 def test_a_divergence_speaks_of_the_releases_that_it_names(releases, inside, outside):
     row = Divergence(releases, "It does otherwise.")
-    assert [one for one in inside.split() if not row.covers(one)] == []
-    assert [one for one in outside.split() if row.covers(one)] == []
+    assert [version for version in inside.split() if not row.covers(version)] == []
+    assert [version for version in outside.split() if row.covers(version)] == []
     # What is no release is none of them, and does not raise.
     others = ("", "sound", "main", "2.x", "2.1.2.dev3", "v2.1.2", "-", "-rc.1", "2..1", "later")
-    assert [one for one in others if row.covers(one)] == []
+    assert [other for other in others if row.covers(other)] == []
 
 
 def test_the_first_divergence_that_covers_a_release_is_the_one_known_of_it():
@@ -346,20 +346,23 @@ def test_the_first_divergence_that_covers_a_release_is_the_one_known_of_it():
 
 @pytest.mark.parametrize(("system", "first"), [("spyre", "2"), ("vllm", "0"), ("generic", None)])
 def test_a_rule_of_every_system_has_the_divergences_of_its_own_releases(system, first):
-    found = {
+    listed = {
         row.releases[0]
         for rule in catalogue.load(system)
         if rule.id.startswith("ALL-")
         for row in rule.divergences
     }
-    assert found == ({first} if first else set())
+    assert listed == ({first} if first else set())
 
 
 def test_every_divergence_covers_each_release_that_it_names(rules):
     for rule in rules:
         for row in rule.divergences:
             numbers = re.findall(r"\d+(?:\.\d+)+(?:-rc\.\d+)?", row.releases)
-            assert [one for one in numbers if not row.covers(one)] == [], (rule.id, row.releases)
+            assert [number for number in numbers if not row.covers(number)] == [], (
+                rule.id,
+                row.releases,
+            )
 
 
 KNOWN = ", ".join(SYSTEMS)
@@ -373,7 +376,7 @@ def test_a_system_without_a_catalogue_is_refused_with_those_that_have_one(system
 
 def test_every_system_has_a_catalogue_of_more_than_the_common_rules():
     for system in SYSTEMS:
-        common = [one for one in COMMON if one != "ALL-R07" or system != "generic"]
+        common = [rule for rule in COMMON if rule != "ALL-R07" or system != "generic"]
         assert ids(catalogue.load(system))[: len(common)] == common
         assert len(catalogue.load(system)) > len(common)
 

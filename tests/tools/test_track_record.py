@@ -4,7 +4,7 @@ import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.spec.catalogue import load, select
-from schedproof.tools.pages import DOCS, table_in
+from schedproof.tools.pages import table_in
 from schedproof.tools.track_record import (
     BROKEN,
     DETAILS,
@@ -64,7 +64,7 @@ def test_since_and_until_are_the_first_and_the_last_release_that_has_it(states, 
 
 
 def test_no_scenario_is_kept_for_what_is_no_fault():
-    assert {path.name for path in (DOCS / "track-record").iterdir()} == {
+    assert {path.name for path in DETAILS.parent.iterdir()} == {
         "details.md",
         "faults.toml",
         "releases.json",

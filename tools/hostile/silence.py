@@ -36,7 +36,7 @@ COMMANDS = (
     "diff model --system vllm --save base.gz --time-limit 20",
     "search SPY-R07",
     "search SPY-R07 --prove",
-    "search SPY-R07 --maximize volume --set requests=5 --time-limit 20",
+    "search SPY-R07 --maximize volume --param requests=5 --time-limit 20",
     "search SPY-R07 --engine hypothesis --time-limit 20",
     "search V1-R05 --engine explore --time-limit 20",
     "explore --system vllm --time-limit 20",

@@ -1,4 +1,4 @@
-"""What `--revision` and `--set KEY=VALUE` of `schedproof search` mean."""
+"""What `--revision` and `--param KEY=VALUE` of `schedproof search` mean."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """The question that `--revision` and `--set key=value` ask; requests 0 where none are set.
+    """The question that `--revision` and `--param key=value` ask; requests 0 where none are set.
 
     Raises:
         InputError: an unknown revision or key, or an impossible value.
@@ -42,42 +42,42 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         if key == "formula":
             if admitting_by(SOUND, value) is None:
                 valid = ", ".join(REFERENCE.formulas)
-                raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
+                raise InputError("--param", f"formula {value!r} is unknown; valid: {valid}")
             setting = replace(setting, formula=value)
         elif key in SWITCHES:
             if value not in ("true", "false"):
-                raise InputError("--set", f"{change!r}; valid: {key}=true, {key}=false")
+                raise InputError("--param", f"{change!r}; valid: {key}=true, {key}=false")
             if key == "pausing" and not pauses:
-                raise InputError("--set", f"{change!r}; valid: only with --revision 2.5.2")
+                raise InputError("--param", f"{change!r}; valid: only with --revision 2.5.2")
             switched: dict[str, Any] = {key: value == "true"}
             setting = replace(setting, **switched)
         elif key == "requests":
             number = read_number(value)
             if number is None or not 2 <= number <= MAX_REQUESTS:
-                raise InputError("--set", f"{change!r}; valid: 2 to {MAX_REQUESTS} requests")
+                raise InputError("--param", f"{change!r}; valid: 2 to {MAX_REQUESTS} requests")
             setting = replace(setting, requests=number)
         elif key in LENGTHS:
             number = read_number(value)
             if number is None or not 1 <= number <= 10**7:
-                raise InputError("--set", f"{change!r}; valid: a number of tokens, 1 to 10000000")
+                raise InputError("--param", f"{change!r}; valid: a number of tokens, 1 to 10000000")
             length: dict[str, Any] = {LENGTHS[key]: number}
             setting = replace(setting, **length)
         else:
             valid = ", ".join((*LENGTHS, "requests", "formula", *SWITCHES))
-            raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
+            raise InputError("--param", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
     return _checked(setting)
 
 
 def _checked(setting: Setting) -> Setting:
     if setting.chunk % setting.block:
         raise InputError(
-            "--set", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
+            "--param", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
         )
     if setting.max_model_len < 2:
-        raise InputError("--set", "max_model_len 1; valid: at least 2, so that a request decodes")
+        raise InputError("--param", "max_model_len 1; valid: at least 2, so that a request decodes")
     if setting.limit < setting.max_model_len:
         raise InputError(
-            "--set", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"
+            "--param", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"
         )
     return setting
 

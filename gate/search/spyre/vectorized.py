@@ -106,7 +106,7 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the meaning of `--revision` and `--set`; a given length fixes the configuration.
+    """Return the meaning of `--revision` and `--param`; a given length fixes the configuration.
 
     Raises:
         InputError: a revision, formula or key that lanes do not support.
@@ -121,7 +121,7 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     given = [change.partition("=")[0] for change in changes]
     if "early_eos" in given:
         raise InputError(
-            "--set", "early_eos: the vectorized model always has some; valid: without this key"
+            "--param", "early_eos: the vectorized model always has some; valid: without this key"
         )
     setting = read_setting(name, list(changes))
     formula = setting.formula if "formula" in given else None
@@ -129,7 +129,7 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     try:
         read_rules(name, lengths, formula)
     except InputError as error:
-        raise InputError("--set", error.problem) from None
+        raise InputError("--param", error.problem) from None
     fixed = any(key in LENGTHS for key in given)
     return Cast(rule, name, formula, lengths if fixed else None, setting.requests or REQUESTS)
 

@@ -86,7 +86,7 @@ def answer(console: Console, question: Question) -> int:
     if question.target is not None:
         if setting.max_model_len <= setting.block:
             problem = f"max_model_len {setting.max_model_len}; valid with --target: more than "
-            raise InputError("--set", f"{problem}block_size, or a release lets no request in")
+            raise InputError("--param", f"{problem}block_size, or a release lets no request in")
         setting = replace(setting, release_door=True)
     with counterexample.opened_beside(console, question.target, "spyre") as also:
         settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
@@ -121,14 +121,14 @@ def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
 def _check(question: Question, setting: Setting) -> None:
     if setting.pausing and question.rule == JOIN:
         valid = "pausing=false, where the formula is asked"
-        raise InputError("--set", f"pausing=true with {JOIN}; valid: {valid}")
+        raise InputError("--param", f"pausing=true with {JOIN}; valid: {valid}")
     if question.maximize and (setting.pauses or question.rule == JOIN):
         valid = f"{LIMIT}, and a revision that does not pause"
         raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
     if question.maximize == "waste" and setting.stale and not setting.interleave:
         # Of requests that join one right after the other each is asked about by another tkv.
         valid = "interleave=true, or a revision that remembers no tkv"
-        raise InputError("--set", f"interleave=false with --maximize waste; valid: {valid}")
+        raise InputError("--param", f"interleave=false with --maximize waste; valid: {valid}")
 
 
 def run_search(asking: Asking) -> int:
@@ -157,7 +157,7 @@ def run_own(asking: Asking) -> int:
         code = FOUND if FOUND in codes else codes[1]
     if setting.block == 64:  # the size that the question of slack is about
         _say_slack(asking)
-    command = f"schedproof search {asking.rule} --set formula={setting.formula}"
+    command = f"schedproof search {asking.rule} --param formula={setting.formula}"
     for objective, of in (("overshoot", "the worst run"), ("waste", "the worst refusal")):
         asking.say(f"{of}: {command} --maximize {objective}")
     return code
@@ -197,7 +197,7 @@ def _say_slack(asking: Asking) -> None:
     elif tokens == 0:
         asking.say("slack: the lemmas about the terms need none")
     else:
-        with_slack = f"--set formula={formula}+{tokens}"
+        with_slack = f"--param formula={formula}+{tokens}"
         asking.say(
             f"slack: with {tokens} tokens more the lemmas about the terms hold: {with_slack}"
         )
@@ -241,15 +241,15 @@ def _proven_first(asking: Asking) -> bool:
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         group = ""
-        for title, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+        for title, discharged in bounded(asking.time_limit, _discharged, *_asked(asking)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
                 break  # what the formula says is enough; the code takes longer
             group = title
-            lemmas.append(one)
+            lemmas.append(discharged)
     except Unanswered as why:
         asking.say(f"no proof: {why}")
         return False
-    failed = [f"{one.name} {one.status}" for one in lemmas if one.status != "proven"]
+    failed = [f"{lemma.name} {lemma.status}" for lemma in lemmas if lemma.status != "proven"]
     if failed:
         asking.say(f"no proof: {', '.join(failed)}")
         return False
@@ -350,12 +350,12 @@ def run_proof(asking: Asking) -> int:
     lemmas, title, began = list[Discharged](), "", time.monotonic()
     asked = (*_asked(asking), asking.certificate)
     try:
-        for group, one in bounded(asking.time_limit, _discharged, *asked):
+        for group, lemma in bounded(asking.time_limit, _discharged, *asked):
             if group != title:
                 title = group
                 asking.say(f"{title}:")
-            asking.say(lemma_line(one))
-            lemmas.append(one)
+            asking.say(lemma_line(lemma))
+            lemmas.append(lemma)
     except Unanswered as why:
         asking.say(f"inconclusive: {why}")
         return INCONCLUSIVE
@@ -363,7 +363,7 @@ def run_proof(asking: Asking) -> int:
         code = certified(asking.say, lemmas, asking.certificate)
         if code != PROVEN:
             return code
-    failed = sum(one.status != "proven" for one in lemmas)
+    failed = sum(lemma.status != "proven" for lemma in lemmas)
     if failed:
         asking.say(
             f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
@@ -386,8 +386,8 @@ def _discharged(
     rule: str, setting: Setting, block: int | None, certificate: Path | None = None
 ) -> Iterator[tuple[str, Discharged]]:
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas, writing(certificate)):
-            yield group.title, one
+        for lemma in discharge(group.lemmas, writing(certificate)):
+            yield group.title, lemma
 
 
 def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:

@@ -26,8 +26,8 @@ CHECKOUT = Checkout(
     name="llmservingsim",
     system="llmservingsim",
     variable="SCHEDPROOF_LLMSERVINGSIM",
-    needs=("serving/core/scheduler.py", "serving/core/memory_model.py"),
+    needs=("serving/core/scheduler.py|inference_serving/scheduler.py",),
     newer=("serving/core/scheduler.py", "def _schedule_running"),
-    revisions=("head", None),
-    supported="the scheduler over a block pool, after v1.1.0",
+    revisions=("head", "documented"),
+    supported="1.0.0 and later",
 )

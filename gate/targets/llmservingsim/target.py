@@ -1,7 +1,8 @@
-"""Target for LLMServingSim's own scheduler, memory model and block pool, without the simulator.
+"""Target for LLMServingSim's own scheduler and memory model, without the simulator.
 
 Everything that decides, allocates, caches and counts is the checkout's code, and no attribute of
-it is changed: the size of the pool follows from the memory that the accelerator is given.
+it is changed: the size of the pool follows from the memory that the accelerator is given. Here is
+the generation with a block pool; `radix` has the one before, which the page describes.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
 
@@ -15,6 +16,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +25,8 @@ from ..jsonl import Reply, serve
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..release_adapter import Hosted, HostedTarget
 from ..streams import Output
+from .radix import RadixEngine
+from .radix import build as build_radix
 
 VARIABLE = "SCHEDPROOF_LLMSERVINGSIM"
 KEYS = {
@@ -33,9 +37,7 @@ KEYS = {
     "long_prefill_token_threshold": protocol_checks.COUNT,
     "enable_chunked_prefill": protocol_checks.FLAG,
     "enable_prefix_caching": protocol_checks.FLAG,
-    "prioritize_prefill": protocol_checks.Kind(
-        lambda value: value is False, "false: the scheduler has no such option"
-    ),
+    "prioritize_prefill": protocol_checks.FLAG,
     "pp_size": protocol_checks.Kind(
         lambda value: value == 1 and value is not True, "1: a step completes at once"
     ),
@@ -48,42 +50,58 @@ BITS = 16  # of a number in memory
 NPU = 0  # the only accelerator, which starts each batch and ends it
 PROBE = (17, 16)  # GiB that hold the model's weight and a little more; tokens of a block
 PLENTY = 20_000  # blocks of a pool that stands for an unbounded one: 20 ms
+PACKAGES = ("serving.core", "inference_serving")  # the newer one first
+# Only the trace generator reads tables, and fits curves to them.
+NOT_NEEDED = ("pandas", "sklearn", "joblib")
 
 
 class Checkout(NamedTuple):
-    """The scheduler of a checkout, the statuses of its requests, and what it needs of memory.
+    """The scheduler of a checkout, and what it needs of memory.
 
-    `weight` is what the model takes, `token` the cache of a token, in bytes.
+    `weight` is what the model takes, `token` the cache of a token, in bytes; `has_pool`: blocks
+    have numbers, and a pool.
     """
 
     version: str
     scheduler: Any
     weight: int
     token: int
+    has_pool: bool
+
+
+def package_in(folder: str) -> str:
+    """Return the package that has the scheduler; raises RefusedError if there is none."""
+    for package in PACKAGES:
+        if Path(folder, *package.split("."), "scheduler.py").is_file():
+            return package
+    raise RefusedError(f"{folder} is no checkout of LLMServingSim")
 
 
 def load(folder: str) -> Checkout:
     """The scheduler of the checkout in a folder; raises RefusedError if there is none."""
-    place = Path(folder)
-    if not (place / "serving" / "core" / "scheduler.py").is_file():
-        raise RefusedError(f"{folder} is no checkout of LLMServingSim")
-    sys.path.insert(0, str(place))
-    if importlib.util.find_spec("pandas") is None:
-        # Only the trace generator reads tables.
-        sys.modules["pandas"] = types.ModuleType("pandas")
+    package = package_in(folder)
+    sys.path.insert(0, folder)
+    for name in NOT_NEEDED:
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
+            sys.modules[name] = types.ModuleType(name)
     try:
-        scheduler = importlib.import_module("serving.core.scheduler").Scheduler
+        scheduler = importlib.import_module(f"{package}.scheduler").Scheduler
     except ImportError as error:
         raise RefusedError(f"{folder} cannot be imported: {error}") from error
     logging.getLogger("llmservingsim").setLevel(logging.CRITICAL)
     gib, block = PROBE
-    memory = build(scheduler, gib, {**SMALLEST, "block_size": block}).memory
-    return Checkout(version_of(place), scheduler, memory.weight, memory.get_kv(1))
+    config = {**SMALLEST, "block_size": block}
+    has_pool = hasattr(scheduler, "_schedule_running")
+    make = build if has_pool else partial(build_radix, model=MODEL, host=0)
+    memory = make(scheduler, gib, config).memory
+    version = version_of(Path(folder))
+    return Checkout(version, scheduler, memory.weight, memory.get_kv(1), has_pool)
 
 
 SMALLEST = {
     **{"max_num_seqs": 1, "max_num_batched_tokens": 1, "long_prefill_token_threshold": 0},
     **{"enable_chunked_prefill": True, "enable_prefix_caching": False},
+    "prioritize_prefill": False,
 }
 
 
@@ -119,6 +137,8 @@ class Engine:
     """A fresh scheduler of the checkout for one configuration."""
 
     def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
+        if config["prioritize_prefill"]:
+            raise refuse("prioritize_prefill", True, "false: the scheduler has no such option")
         self.config = config
         self.blocks_in_all = config["num_blocks"] or PLENTY
         block = checkout.token * config["block_size"]
@@ -168,6 +188,12 @@ class Engine:
             )
         self._requested_blocks = blocks
 
+    @property
+    def fields(self) -> list[str]:
+        """The fields that its steps show."""
+        hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
+        return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
+
     def schedule(self) -> Any:
         """The next batch, or None."""
         batch = self.scheduler.schedule(self.steps, NPU)
@@ -192,6 +218,39 @@ class Engine:
             if blocks:
                 yield self.outputs[number].id, [block.block_id + 1 for block in blocks]
 
+    def step(self) -> dict[str, Any]:
+        """One decision, and its batch is through the pipeline."""
+        before = {request.id: request.num_preemptions for request in self.scheduler.running}
+        batch = self.schedule()
+        requests = [] if batch is None else batch.requests
+        tokens = {} if batch is None else batch.scheduled_tokens
+        reached = {request.id: request.num_tokens_reached for request in requests}
+        # The tokens of the batch count as computed since it was built.
+        start = {
+            request.id: request.num_computed_tokens - tokens[request.id] for request in requests
+        }
+        decodes = {decodes_at(request, start[request.id]) for request in requests}
+        preempted = [
+            self.name(request)
+            for request in self.scheduler.waiting
+            if request.num_preemptions > before.get(request.id, request.num_preemptions)
+        ]
+        prompts, generated, finished = (0, 0, []) if batch is None else self.complete(batch)
+        return {
+            "kind": kind_of(decodes),
+            "scheduled": {self.name(request): tokens[request.id] for request in requests},
+            "emitted": {
+                self.name(request): request.num_tokens_reached - reached[request.id]
+                for request in requests
+                if request.num_tokens_reached > reached[request.id]
+            },
+            "preempted": preempted,
+            "finished": {self.name(request): reason(self, request) for request in finished},
+            "prompt_throughput": prompts,
+            "decode_throughput": generated,
+            **seen_after(self),
+        }
+
 
 class LlmServingSimTarget(HostedTarget):
     """The five operations on one checkout, which is imported by the first start."""
@@ -208,13 +267,15 @@ class LlmServingSimTarget(HostedTarget):
             if not folder:
                 raise RefusedError(f"{VARIABLE} is not set; valid is a checkout's folder")
             self._checkout = load(folder)
-        fields = [*FIELDS]
-        fields += ["prefix_hit"] if config["enable_prefix_caching"] else []
-        fields += ["free_blocks"] if config["num_blocks"] is not None else []
-        engine = Engine(self._checkout, config)
-        return Hosted(engine, "llmservingsim", self._checkout.version, fields)
+        engine = self._engine_for(self._checkout, config)
+        return Hosted(engine, "llmservingsim", self._checkout.version, engine.fields)
 
-    def admit(self, engine: Engine, request: CheckedRequest) -> None:
+    def _engine_for(self, checkout: Checkout, config: dict[str, Any]) -> Engine | RadixEngine:
+        if checkout.has_pool:
+            return Engine(checkout, config)
+        return RadixEngine(checkout.scheduler, MODEL, checkout.weight, checkout.token, config)
+
+    def admit(self, engine: Engine | RadixEngine, request: CheckedRequest) -> None:
         """Queue a request; the simulator refuses none."""
         engine.add(request)
 
@@ -224,38 +285,9 @@ class LlmServingSimTarget(HostedTarget):
         message = "LLMServingSim has no aborts"
         return {"ok": False, "error": "unsupported", "message": message}
 
-    def advance(self, engine: Engine) -> dict[str, Any]:
+    def advance(self, engine: Engine | RadixEngine) -> dict[str, Any]:
         """One decision, and its batch is through the pipeline."""
-        before = {request.id: request.num_preemptions for request in engine.scheduler.running}
-        batch = engine.schedule()
-        requests = [] if batch is None else batch.requests
-        tokens = {} if batch is None else batch.scheduled_tokens
-        reached = {request.id: request.num_tokens_reached for request in requests}
-        # The tokens of the batch count as computed since it was built.
-        start = {
-            request.id: request.num_computed_tokens - tokens[request.id] for request in requests
-        }
-        decodes = {decodes_at(request, start[request.id]) for request in requests}
-        preempted = [
-            engine.name(request)
-            for request in engine.scheduler.waiting
-            if request.num_preemptions > before.get(request.id, request.num_preemptions)
-        ]
-        prompts, generated, finished = (0, 0, []) if batch is None else engine.complete(batch)
-        return {
-            "kind": kind_of(decodes),
-            "scheduled": {engine.name(request): tokens[request.id] for request in requests},
-            "emitted": {
-                engine.name(request): request.num_tokens_reached - reached[request.id]
-                for request in requests
-                if request.num_tokens_reached > reached[request.id]
-            },
-            "preempted": preempted,
-            "finished": {engine.name(request): reason(engine, request) for request in finished},
-            "prompt_throughput": prompts,
-            "decode_throughput": generated,
-            **seen_after(engine),
-        }
+        return engine.step()
 
 
 def seen_after(engine: Engine) -> dict[str, Any]:
@@ -304,5 +336,5 @@ def reason(engine: Engine, request: Any) -> str:
 
 
 def main() -> None:
-    coverage.count_packages("serving.core")
+    coverage.count_packages(*PACKAGES)
     serve(LlmServingSimTarget())

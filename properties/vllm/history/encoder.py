@@ -52,7 +52,7 @@ def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
     """One of them can never be computed."""
     if not inputs or not encodes(config):
         return bool(inputs)
-    return max(one.tokens for one in inputs) > longest(config)
+    return max(image.tokens for image in inputs) > longest(config)
 
 
 def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[str, int]:
@@ -60,8 +60,8 @@ def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[
     their tokens."""
     dropped = set(step.encoder_dropped or ())
     kept = {name: tokens for name, tokens in outputs.items() if name not in dropped}
-    return kept | {one.name: one.tokens for one in new}
+    return kept | {image.name: image.tokens for image in new}
 
 
 def at(inputs: tuple[Input, ...], token: int) -> Input | None:
-    return next((one for one in inputs if one.start <= token < one.end), None)
+    return next((image for image in inputs if image.start <= token < image.end), None)

@@ -55,12 +55,12 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     return _with_a_token(complete)
 
 
-def _coming(config: Config, one: VllmRequestHistory | None) -> Coming | None:
-    """What comes of a request that has just computed all that is known of it; None of another."""
-    if one is None or one.computed < one.num_tokens:
+def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
+    """Return what a request emits once all its known tokens are computed; None for others."""
+    if request is None or request.computed < request.num_tokens:
         return None
-    drafts = speculation.drafts_computed(one, 0) if speculation.drafts(config) else 0
-    return Coming(drafts, min(drafts, one.drafted))
+    drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0
+    return Coming(drafts, min(drafts, request.drafted))
 
 
 def _with_a_token(flight: Flight) -> dict[str, Coming]:
@@ -88,29 +88,29 @@ def due(history: VllmRun, step: Step) -> Flight:
     return flights[0] if flights and reports(history, step) else {}
 
 
-def passed_over(config: Config, one: VllmRequestHistory) -> bool:
+def passed_over(config: Config, request: VllmRequestHistory) -> bool:
     """A running request has nothing to compute until a token comes that is on its way: its last
     one, or any where the next is not decided ahead; or what is on its way takes all positions, if
     every draft is right."""
-    if not one.tokens_in_flight:
+    if not request.tokens_in_flight:
         return False
     if (
         not speculation.decides_ahead(config)
-        or one.emitted + one.tokens_in_flight >= one.max_tokens
+        or request.emitted + request.tokens_in_flight >= request.max_tokens
     ):
         return True
-    return one.num_tokens + speculation.drafts_to_compute(config, one) <= one.computed
+    return request.num_tokens + speculation.drafts_to_compute(config, request) <= request.computed
 
 
-def computed_still(history: VllmRun, one: VllmRequestHistory) -> bool:
+def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
     """A request that does not run is part of a decision in flight."""
-    return any(one.id in flight for flight in state_of(history).flights)
+    return any(request.id in flight for flight in state_of(history).flights)
 
 
-def deliver(one: VllmRequestHistory, tokens: int, coming: Coming) -> None:
+def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
     """Book that tokens came which were promised, unless it was preempted meanwhile: then they are
     to be computed again with all others."""
-    one.tokens_in_flight = max(one.tokens_in_flight - min(tokens, 1), 0)
-    one.drafts_in_flight = max(one.drafts_in_flight - coming.drafts, 0)
-    if not one.started:
-        one.regenerated += tokens
+    request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
+    request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
+    if not request.started:
+        request.regenerated += tokens

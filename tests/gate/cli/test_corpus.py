@@ -24,7 +24,7 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     assert entry.origin.found == "2026-01-31"
     assert entry.origin.found_on.version == "0.2.0"
     assert len(entry.scenario.requests) == 3
-    assert sum(one.prompt_len for one in entry.scenario.requests) < 27
+    assert sum(request.prompt_len for request in entry.scenario.requests) < 27
     assert entry.scenario.expect is not None
     assert entry.scenario.expect.holds
     assert f"added {entry.path}" in first.out
@@ -40,7 +40,7 @@ def test_a_file_that_does_not_fit_does_not_keep_the_others_out(run, tmp_path):
     good = written(tmp_path / "good.json", crowd())
     corpus = tmp_path / "corpus"
     files = [str(file) for file in (bad, good, worse)]
-    reported = run("corpus", "add", *files, "--corpus", str(corpus), "--as-it-is")
+    reported = run("corpus", "add", *files, "--corpus", str(corpus), "--no-shrink")
     assert reported.code == 2
     assert [entry.rule for entry in entries(corpus)] == ["NAN-R40"]
     assert f"2 of 3 files left out: {bad}, {worse}" in reported.err
@@ -67,7 +67,7 @@ class Shut(ModelTarget):
 
 
 def test_a_larger_one_of_the_same_failure_gives_way(run, tmp_path):
-    corpus = ("--corpus", str(tmp_path / "corpus"), "--as-it-is")
+    corpus = ("--corpus", str(tmp_path / "corpus"), "--no-shrink")
     large = written(tmp_path / "large.json", crowd(prompt=9))
     small = written(tmp_path / "small.json", crowd(prompt=2))
     run("corpus", "add", str(large), *corpus)
@@ -102,7 +102,7 @@ def test_steps_that_are_expected_are_kept_or_nothing_is(run, tmp_path):
     file = written(tmp_path / "steps.json", replace(crowd(), expect=expect))
     corpus = ("--corpus", str(tmp_path / "corpus"))
     assert "$.expect.steps" in run("corpus", "add", str(file), *corpus).err
-    assert run("corpus", "add", str(file), *corpus, "--as-it-is").code == 0
+    assert run("corpus", "add", str(file), *corpus, "--no-shrink").code == 0
     [entry] = entries(tmp_path / "corpus")
     assert entry.scenario.expect is not None
     assert entry.scenario.expect.steps == steps

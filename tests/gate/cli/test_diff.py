@@ -117,7 +117,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(diff, monkeypatch)
     scenario = read_scenario(Path(found["scenario"]))
     assert f"replay A: schedproof replay {found['scenario']}\n" in result.out
     assert f"replay B: schedproof replay {found['scenario']} --target model:2.1.0" in result.out
-    assert {one.arrival <= found["step"] for one in scenario.requests} == {True}
+    assert {request.arrival <= found["step"] for request in scenario.requests} == {True}
     assert "looked no further after 1 (--max-differences)" in result.out
 
 
@@ -193,7 +193,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
     monkeypatch.setattr(TargetSpec, "default_revision", lambda spec: revisions.get(spec.text))
     monkeypatch.setitem(PROFILES, "quick", Profile(60, 30, 60, 0))
     result = diff(
-        *("model", "toys:Sim", "--set", "enable_prefix_caching=true"),
+        *("model", "toys:Sim", "--config", "enable_prefix_caching=true"),
         *("--max-differences", "1", "--json", "d.json"),
     )
     assert result.code == 1, result
@@ -218,7 +218,9 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
 
 @pytest.mark.slow
 def test_set_is_in_every_configuration(diff):
-    result = diff("model", "model", "--set", "prefix_caching=true", "--set", "num_blocks=null")
+    result = diff(
+        "model", "model", "--config", "prefix_caching=true", "--config", "num_blocks=null"
+    )
     assert result.code == 0
     assert "every configuration has prefix_caching true, num_blocks null" in result.out
     assert "pause 0" in result.out
@@ -331,11 +333,11 @@ def test_a_baseline_that_cannot_be_finished_leaves_the_old_one_alone(diff):
 
 @pytest.mark.slow
 def test_ids_in_a_baseline_are_hostile(diff):
-    assert diff("model", "--save", "base.gz", "--set", "max_num_seqs=2").code == 0
+    assert diff("model", "--save", "base.gz", "--config", "max_num_seqs=2").code == 0
     lines = lines_of("base.gz")
     evil = json.dumps("[red]\x1b[31m/../x").encode()[1:-1]
     Path("e.gz").write_bytes(gzip.compress(b"".join(lines).replace(b'"r0"', b'"' + evil + b'"')))
-    result = diff("toys:Order", "--since", "e.gz", "--set", "max_num_seqs=2")
+    result = diff("toys:Order", "--since", "e.gz", "--config", "max_num_seqs=2")
     assert result.code == 2  # the file says what is set
     result = diff("toys:Order", "--since", "e.gz")
     assert result.code == 1, result
@@ -355,9 +357,12 @@ def test_ids_in_a_baseline_are_hostile(diff):
         (["model", "--since", "f", "--seed", "-1"], "--seed: -1: not with --since"),
         (["model", "--since", "f"], "f: cannot be read (No such file or directory)"),
         (["model", "--since", "f", "--system", "vllm"], "--system: vllm: not with --since"),
-        (["model", "model", "--set", "x=1"], "--set: 'x=1'; valid: KEY=VALUE with block_size"),
-        (["model", "model", "--set", "block_size"], "--set: 'block_size'; valid: KEY=VALUE"),
-        (["model", "model", "--set", "block_size=a"], "--set: $.config.block_size: 'a': "),
+        (
+            ["model", "model", "--config", "x=1"],
+            "--config: 'x=1'; valid: KEY=VALUE with block_size",
+        ),
+        (["model", "model", "--config", "block_size"], "--config: 'block_size'; valid: KEY=VALUE"),
+        (["model", "model", "--config", "block_size=a"], "--config: $.config.block_size: 'a': "),
         (["model", "model", "--system", "x"], "--system: 'x' is not a system"),
         (["model", "model", "--revision", "x"], "--revision: 'x' is not a revision of spyre"),
         (["model", "vllm==0.28.0", "--system", "spyre"], "TARGET_B: spyre and vllm have no "),

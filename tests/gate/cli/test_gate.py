@@ -155,7 +155,9 @@ def test_a_hang_gives_the_same_verdict_in_two_processes_which_leave_none(run, to
     for jobs in ("1", "2"):
         _, data = gate_json(run, toy("Hang"), "--step-limit", "0.5", "--jobs", jobs)
         assert is_gone(int(Path("toy.pid").read_text()))
-        verdicts.append([(one["id"], one["status"], one.get("message")) for one in data["rules"]])
+        verdicts.append(
+            [(rule["id"], rule["status"], rule.get("message")) for rule in data["rules"]]
+        )
     assert verdicts[0] == verdicts[1]
 
 
@@ -311,7 +313,7 @@ def test_all_reports_are_of_one_gate(run, folder):
     ]
     assert json.loads(lines[-1])["verdict"] == data
     results = json.loads((folder / "s.sarif").read_bytes())["runs"][0]["results"]
-    where = [one["locations"][0]["physicalLocation"]["artifactLocation"] for one in results]
+    where = [other["locations"][0]["physicalLocation"]["artifactLocation"] for other in results]
     assert where == [{"uri": path} for path in paths]
     assert re.findall("^::error file=([^,]*),", result.out, re.MULTILINE) == paths
     assert b"replay:   schedproof replay schedproof-out/SPY-R07-" in (folder / "j.xml").read_bytes()
@@ -384,7 +386,7 @@ def test_the_sound_model_conforms(run):
 
 @pytest.mark.slow
 def test_a_key_that_is_set_has_its_value_in_every_run(run):
-    asked = ("--set", "kv_connector=true", "--set", "async_scheduling=true")
+    asked = ("--config", "kv_connector=true", "--config", "async_scheduling=true")
     result, data = gate_json(run, "model", "--system", "vllm", "--profile", "quick", *asked)
     assert result.code == 0
     assert data["config"] == {"kv_connector": True, "async_scheduling": True}
@@ -396,7 +398,7 @@ def test_a_key_that_is_set_has_its_value_in_every_run(run):
 @pytest.mark.slow
 def test_what_does_not_go_with_what_is_set_is_not_run(run):
     """Chunks of 2 tokens are drawn for blocks of 2."""
-    result, data = gate_json(run, "model", "--profile", "quick", "--set", "block_size=4")
+    result, data = gate_json(run, "model", "--profile", "quick", "--config", "block_size=4")
     assert result.code == 0
     assert sum(engine["refused_configs"] for engine in data["engines"]) > 0
 
@@ -404,18 +406,18 @@ def test_what_does_not_go_with_what_is_set_is_not_run(run):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (["nothing"], "--set: 'nothing'; valid: KEY=VALUE with block_size, "),
-        (["block=4"], "--set: 'block=4'; valid: KEY=VALUE with block_size, "),
+        (["nothing"], "--config: 'nothing'; valid: KEY=VALUE with block_size, "),
+        (["block=4"], "--config: 'block=4'; valid: KEY=VALUE with block_size, "),
         (["policy=lifo"], "policy"),
         (["pipeline_parallel_size=2", "num_speculative_tokens=2"], "2 with drafts is not modelled"),
     ],
 )
 def test_a_key_that_cannot_be_set_is_one_line(run, changes, says):
-    options = [word for change in changes for word in ("--set", change)]
+    options = [word for change in changes for word in ("--config", change)]
     result = run("gate", "model", "--system", "vllm", *options)
     assert result.code == 2
     [line] = result.err.splitlines()
-    assert line.startswith("schedproof: --set: ")
+    assert line.startswith("schedproof: --config: ")
     assert says in line
 
 
@@ -450,10 +452,17 @@ def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
     page = Path("schedproof-out/coverage.html")
     line = f"never entered  1 of 2 functions: Mine.never ({page} lists them)"
     assert line in result.out.splitlines()
-    assert [one["entered"] for one in data["coverage"]["files"][0]["functions"]] == [1, 0]
+    assert [function["entered"] for function in data["coverage"]["files"][0]["functions"]] == [1, 0]
     assert "Mine.never" in page.read_text(encoding="utf-8")
     page.unlink()
     result, data = gate_json(run, "mine:Mine", "--rule", "ALL-R01", "--no-coverage")
     assert "never entered" not in result.out
     assert data["coverage"] is None
     assert not page.exists()
+
+
+def test_without_a_target_it_says_whose_scheduler_is_judged(run, monkeypatch):
+    monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
+    words = ("--profile", "quick", "--rule", "SPY-R19")
+    assert run("gate", *words).out.startswith("no target is named, so this judges schedproof's own")
+    assert run("gate", "model", *words).out.startswith("target schedproof model of spyre")

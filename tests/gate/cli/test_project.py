@@ -33,7 +33,7 @@ def test_a_gate_needs_no_word(run, said):
     result = run("gate")
     assert result.code == 0, result
     assert "schedproof model of vllm documented" in result.out
-    assert "excluded       V1-R09   head of the line: --exclude" in result.out
+    assert "excluded       V1-R09   head-of-line blocking: --exclude" in result.out
 
 
 def test_the_command_line_goes_before(run, said):
@@ -69,7 +69,7 @@ def test_rules_of_another_system_are_no_part_of_a_replay(run, said):
 def test_the_corpus_is_that_of_the_project(run, said, tmp_path):
     (tmp_path / "cases").mkdir()
     said('corpus = "cases"\n')
-    run("corpus", "add", "late-arrivals-before-961", "--as-it-is")
+    run("corpus", "add", "late-arrivals-before-961", "--no-shrink")
     assert len([*(tmp_path / "cases").glob("*.json")]) == 1
     assert "late-arrivals-before-961" not in run("corpus", "list").err
 

@@ -45,11 +45,14 @@ def test_it_says_where_it_is_and_ctrl_c_ends_it():
     ("words", "message"),
     [
         (["--scale", "huge"], "--scale: 'huge'; valid: small, short, tight, production"),
-        (["--set", "x"], "--set: 'x'; valid: KEY=VALUE with KEY one of block_size, "),
-        (["--set", "=3"], "--set: '=3'; valid: KEY=VALUE with KEY one of block_size, "),
-        (["--set", "x=3"], "--set: x: unknown key; valid: block_size, "),
-        (["--set", "chunk_size=3"], "--set: chunk_size: 3 is not a multiple of block_size (4)"),
-        (["--set", "chunk_size=a"], "--set: chunk_size: 'a': Expected `int`, got `str`"),
+        (["--config", "x"], "--config: 'x'; valid: KEY=VALUE with KEY one of block_size, "),
+        (["--config", "=3"], "--config: '=3'; valid: KEY=VALUE with KEY one of block_size, "),
+        (["--config", "x=3"], "--config: x: unknown key; valid: block_size, "),
+        (
+            ["--config", "chunk_size=3"],
+            "--config: chunk_size: 3 is not a multiple of block_size (4)",
+        ),
+        (["--config", "chunk_size=a"], "--config: chunk_size: 'a': Expected `int`, got `str`"),
         (["--port", "65536"], "--port: 65536; valid: 0 to 65,535"),
         (["--port", "-1"], "--port: -1; valid: 0 to 65,535"),
         (["--system", "x"], "--system: 'x' is not a system; valid: spyre, "),
@@ -77,5 +80,5 @@ def test_values_are_numbers_truths_nulls_or_words():
     assert config["num_blocks"] is None
     assert config["enable_chunked_prefill"] is False
     assert config["watermark"] == 0.5
-    with pytest.raises(InputError, match="--set: policy: "):
+    with pytest.raises(InputError, match="--config: policy: "):
         configured("vllm", "documented", "small", ["policy=x"])

@@ -1,5 +1,6 @@
 """Findings of one engine: shrunk where that is cheap, confirmed on the target, known or new."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.engines import search_scale
+from schedproof.gate.judging.findings import _divergence
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import simpler
 
@@ -30,7 +32,7 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
         return broken[0].rule if broken else None
 
     assert first_broken(scenario) == finding.rule
-    assert [one for one in simpler(scenario) if first_broken(one) == finding.rule] == []
+    assert [smaller for smaller in simpler(scenario) if first_broken(smaller) == finding.rule] == []
 
 
 def test_what_the_model_of_the_release_does_not_break_is_shrunk_on_the_release(gate):
@@ -62,9 +64,9 @@ def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(ga
         False,
         None,
     )
-    for one in scenario.requests:
-        assert (one.abort_at, one.abort_inside) == (None, False)
-        assert [stream for stream, _ in one.prompt] == [one.id]
+    for request in scenario.requests:
+        assert (request.abort_at, request.abort_inside) == (None, False)
+        assert [stream for stream, _ in request.prompt] == [request.id]
 
 
 @pytest.mark.slow
@@ -105,6 +107,23 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
     else:
         assert finding.divergence is not None
         assert finding.divergence.startswith(known)
+
+
+@pytest.mark.parametrize(
+    ("revision", "version", "known"),
+    [
+        ("documented", "after 1.1.0", True),
+        ("documented", "1.1.0", True),
+        ("documented", "llmservingsim 1.1.0", True),  # a class
+        ("head", "after 1.1.0", False),
+        ("documented", "my own 1.1.0", False),
+    ],
+)
+def test_a_version_of_two_words_is_no_class_of_a_scheduler(gate, revision, version, known):
+    judged = gate(Toy(), "ALL-R01")
+    options = replace(judged.options, system="llmservingsim", revision=revision)
+    judged = replace(judged, options=options)
+    assert (_divergence(judged, "LSS-P03", "llmservingsim", version) is not None) == known
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`--lockstep`: any target may ask for the model of a revision beside it, or refuse it."""
+"""`--compare-with`: any target may ask for the model of a revision beside it, or refuse it."""
 
 import pytest
 
@@ -35,15 +35,15 @@ class DecidesAs(ModelTarget):
 
 
 def statuses(verdict):
-    return {one.id: one.status for one in verdict.rules}
+    return {rule.id: rule.status for rule in verdict.rules}
 
 
 @pytest.mark.slow
 def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp_path):
     asked = {"revision": "sound", "out": tmp_path, "rules": [LOCKSTEP]}
-    same = judge(DecidesAs("2.1.2"), lockstep="2.1.2", **asked)
+    same = judge(DecidesAs("2.1.2"), compare_with="2.1.2", **asked)
     assert statuses(same)[LOCKSTEP] == "held"
-    other = judge(DecidesAs("2.1.2"), lockstep="2.5.2", **asked)
+    other = judge(DecidesAs("2.1.2"), compare_with="2.5.2", **asked)
     assert statuses(other)[LOCKSTEP] == "violated"
 
 
@@ -54,13 +54,13 @@ def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_onl
     rules = ["SPY-R30", "SPY-R53", "SPY-R22"]
     compared = judge(DecidesAs("sound"), rules=[*rules, LOCKSTEP], **asked)
     assert statuses(compared)[LOCKSTEP] == "violated"
-    alone = judge(DecidesAs("sound"), lockstep="none", rules=rules, **asked)
+    alone = judge(DecidesAs("sound"), compare_with="none", rules=rules, **asked)
     assert set(statuses(alone).values()) == {"held"}
 
 
 def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
-    one = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
-    scenario = Scenario(system="spyre", revision="sound", config={}, requests=(one,))
+    alone = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
+    scenario = Scenario(system="spyre", revision="sound", config={}, requests=(alone,))
     rules = judged_by("spyre", None, "sound", parse_target("model"), "2.5.2")
     outcome = replay_steps(ModelTarget(), scenario, rules)
     assert outcome.exercised[LOCKSTEP] == outcome.steps
@@ -68,12 +68,12 @@ def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
 
 
 @pytest.mark.parametrize(
-    ("lockstep", "rules", "says"),
+    ("compare_with", "rules", "says"),
     [
-        ("9.9", None, "--lockstep: '9.9'; valid: sound, documented, 2.1.2"),
-        ("none", [LOCKSTEP], f"--rule: {LOCKSTEP} contradicts --lockstep none"),
+        ("9.9", None, "--compare-with: '9.9'; valid: sound, documented, 2.1.2"),
+        ("none", [LOCKSTEP], f"--rule: {LOCKSTEP} contradicts --compare-with none"),
     ],
 )
-def test_what_means_nothing_is_one_error(lockstep, rules, says):
+def test_what_means_nothing_is_one_error(compare_with, rules, says):
     with pytest.raises(InputError, match=says):
-        judged_by("spyre", rules, "sound", parse_target("model"), lockstep)
+        judged_by("spyre", rules, "sound", parse_target("model"), compare_with)

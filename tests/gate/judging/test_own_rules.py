@@ -32,7 +32,16 @@ RULES = [
     )
 ]
 """
-ALONE = ("--system", "generic", "--rule", "OUR-R01", "--rules", "ours.py", "--profile", "quick")
+ALONE = (
+    "--system",
+    "generic",
+    "--rule",
+    "OUR-R01",
+    "--extra-rules",
+    "ours.py",
+    "--profile",
+    "quick",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +79,7 @@ def test_a_gate_finds_what_breaks_one_and_the_command_it_prints_does_so_again(ru
 @pytest.mark.slow
 def test_one_that_holds_is_in_the_verdict_beside_the_others():
     file = ours(RULE.format(more="").replace("> 2", "> 99"))
-    verdict = schedproof.judge("model", system="generic", own_rules=file)
+    verdict = schedproof.judge("model", system="generic", extra_rules=file)
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert (statuses["OUR-R01"], statuses["GEN-R01"]) == ("held", "held")
     assert verdict.exit_code == 0

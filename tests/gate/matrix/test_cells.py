@@ -64,7 +64,7 @@ def test_a_cell_is_judged_once(tmp_path):
     reported = list[tuple[Judged, float]]()
     for _ in range(2):
         [judged] = run_cells(
-            [CELL], tmp_path, lambda one, took: reported.append((one, took)), work=conforms
+            [CELL], tmp_path, lambda entry, took: reported.append((entry, took)), work=conforms
         )
         assert judged.verdict is not None
         assert judged.verdict.config == {"num_blocks": 64}
@@ -95,15 +95,15 @@ def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
         "verdicts/model-bounded-small.json": b"{}",
     }
     words = " ".join(commands[0])
-    assert " gate model --set num_blocks=64 --set async_scheduling=true --set " in words
-    assert " --set kv_load_failure_policy=fail --profile quick --seed 0 " in words
+    assert " gate model --config num_blocks=64 --config async_scheduling=true --config " in words
+    assert " --config kv_load_failure_policy=fail --profile quick --seed 0 " in words
 
 
 @pytest.mark.slow
 def test_a_gate_that_gives_no_verdict_says_why(tmp_path):
     [judged] = run_cells([WRONG], tmp_path, ignored)
     assert judged.verdict is None
-    assert judged.problem.startswith("--set: 'block=4'; valid: KEY=VALUE with ")
+    assert judged.problem.startswith("--config: 'block=4'; valid: KEY=VALUE with ")
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
@@ -240,7 +240,7 @@ def test_a_row_has_the_smallest_scenario_and_where_it_broke():
 def test_each_release_is_counted_and_one_without_a_verdict_says_why():
     without = Judged(Cell("vllm==0.21.0", LOADS, *GATE), None, "the index | has none")
     matrix = matrix_of([judged("0.19.1", 4), without, judged("0.33.0")], *GATE)
-    counts = [(one.version, one.held, one.broken, one.problem) for one in matrix.entries]
+    counts = [(entry.version, entry.held, entry.broken, entry.problem) for entry in matrix.entries]
     assert counts == [
         ("0.19.1", 1, 1, ""),
         ("0.21.0", 0, 0, "the index | has none"),

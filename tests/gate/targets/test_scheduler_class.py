@@ -242,7 +242,7 @@ def run(monkeypatch, capfd, tmp_path):
 )
 def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
     words = ["--rule", rule, "--profile", "quick", "--offline"]
-    words += [word for change in changes for word in ("--set", change)]
+    words += [word for change in changes for word in ("--config", change)]
     own = run("gate", RELEASE, *words, "--json", "own.json")
     assert (own.code, verdict_of("own.json", rule)) == (0, "held"), own
     derived = run("gate", RELEASE, *words, "--scheduler-cls", f"{FILE}:{name}", "--json", "d.json")
@@ -250,25 +250,25 @@ def test_what_a_class_forgets_is_named_by_the_rule(run, name, rule, changes):
     assert f"{name} vllm 0.24.0 against documented: does not conform" in derived.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_class_is_judged_against_its_base_in_one_command(run):
     result = run(
         *("gate", RELEASE, "--path", str(FILE.parent), "--against-base", "--profile", "quick"),
         *("--scheduler-cls", "forgetful.ForgetsThatNothingRuns", "--offline", "--json", "d.json"),
-        *("--set", "async_scheduling=false", "--set", "kv_connector=false"),
+        *("--config", "async_scheduling=false", "--config", "kv_connector=false"),
         *("--rule", "V1-R07", "--no-coverage"),
     )
     assert result.code == 1, result
     verdict = json.loads(Path("d.json").read_text(encoding="utf-8"))
     assert verdict["base"] == {"spec": RELEASE, "name": "vllm", "version": "0.24.0"}
     assert verdict["target"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
-    assert [one["rule"] for one in verdict["faults"]] == ["V1-R07"]
+    assert [fault["rule"] for fault in verdict["faults"]] == ["V1-R07"]
     assert verdict["decisions"]
 
 
 def verdict_of(file, rule):
     rules = json.loads(Path(file).read_text(encoding="utf-8"))["rules"]
-    [status] = [one["status"] for one in rules if one["id"] == rule]
+    [status] = [rule_id["status"] for rule_id in rules if rule_id["id"] == rule]
     return str(status)
 
 

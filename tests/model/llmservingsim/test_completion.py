@@ -112,7 +112,7 @@ def test_at_head_a_request_with_all_it_knows_on_its_way_is_passed_over():
     assert run.schedule() == {"b": 3}
     assert run.schedule() is None
     # Nothing counts as computed of who was passed over.
-    assert [one.computed for one in run.state.running] == [3, 3]
+    assert [sequence.computed for sequence in run.state.running] == [3, 3]
 
 
 def test_both_throughputs_and_the_finished_are_handed_back():

@@ -170,7 +170,7 @@ def test_the_clock_does_not_jump_past_work():
 
 @pytest.mark.parametrize("tokens", [1, 2, 3])
 def test_a_chunk_of_any_length_counts(tokens):
-    one = waiting(9, computed=8, prefix_hit=4)
-    assert prompt_tokens(one, tokens) == tokens
-    assert prompt_tokens(one._replace(computed=9), tokens) == tokens + 4
-    assert prompt_tokens(one._replace(computed=9, generated=1), tokens) == 0
+    sequence = waiting(9, computed=8, prefix_hit=4)
+    assert prompt_tokens(sequence, tokens) == tokens
+    assert prompt_tokens(sequence._replace(computed=9), tokens) == tokens + 4
+    assert prompt_tokens(sequence._replace(computed=9, generated=1), tokens) == 0

@@ -116,7 +116,7 @@ def test_a_content_has_one_block_in_the_index_the_one_filled_last():
 
 @pytest.mark.parametrize(("tokens", "counted"), [(1, 0), (2, 2), (3, 3)])
 def test_a_chunk_counts_from_two_tokens_on(tokens, counted):
-    one = waiting(9, computed=8, prefix_hit=4)
-    assert prompt_tokens(one, tokens) == counted
+    sequence = waiting(9, computed=8, prefix_hit=4)
+    assert prompt_tokens(sequence, tokens) == counted
     # The last one counts whatever its length, with what was cached.
-    assert prompt_tokens(one._replace(computed=9), tokens) == tokens + 4
+    assert prompt_tokens(sequence._replace(computed=9), tokens) == tokens + 4

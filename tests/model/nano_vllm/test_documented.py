@@ -75,8 +75,8 @@ def sharers(free):
 def test_what_is_cached_costs_no_budget(revision):
     plan = decided(sharers(9), revision, max_num_batched_tokens=5)
     assert plan.scheduled == {"a": 5}
-    [_, one] = plan.running
-    assert (one.computed, one.prefix_hit, one.blocks) == (8, 8, (1, 2, 3, 4))
+    [_, sequence] = plan.running
+    assert (sequence.computed, sequence.prefix_hit, sequence.blocks) == (8, 8, (1, 2, 3, 4))
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,9 @@ def test_no_token_comes_out_of_a_part_of_a_prompt():
 
 @pytest.mark.parametrize(("output_len", "reason"), [(2, "eos"), (9, "length")])
 def test_a_sequence_ends_at_eos_or_at_its_last_allowed_token(output_len, reason):
-    one = waiting(5, 9, "a", blocks=(1, 2, 3, 4), output_len=output_len)
-    one = one._replace(generated=output_len - 1, computed=output_len + 3)
-    state, emitted, finished = closed((one,), {"a": 1})
+    sequence = waiting(5, 9, "a", blocks=(1, 2, 3, 4), output_len=output_len)
+    sequence = sequence._replace(generated=output_len - 1, computed=output_len + 3)
+    state, emitted, finished = closed((sequence,), {"a": 1})
     assert (emitted, finished, state.running) == ({"a": 1}, {"a": reason}, ())
     assert {block for block, _ in state.pool.tail} == {1, 2, 3, 4}
 
@@ -133,9 +133,9 @@ def test_the_prefill_of_a_request_for_one_token_is_all_of_it():
 
 
 def test_of_a_resumed_sequence_only_the_blocks_are_written_that_were_not_found():
-    one = waiting(10, name="a", blocks=(1, 2, 3), computed=4)
-    plan = Plan((one,), (), pool(9, 3), {"a": 6}, True)
-    assert scheduler.slot_blocks(config(), State(running=(one,)), plan) == {"a": [2, 3]}
+    sequence = waiting(10, name="a", blocks=(1, 2, 3), computed=4)
+    plan = Plan((sequence,), (), pool(9, 3), {"a": 6}, True)
+    assert scheduler.slot_blocks(config(), State(running=(sequence,)), plan) == {"a": [2, 3]}
 
 
 def test_who_is_not_scheduled_writes_nowhere():

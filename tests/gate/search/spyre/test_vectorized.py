@@ -19,13 +19,13 @@ def _few_lanes(tmp_path, monkeypatch):
 
 
 TIGHT = [
-    *("--set", "block_size=4", "--set", "chunk_size=4"),
-    *("--set", "max_model_len=32", "--set", "max_batch_tkv=66"),
+    *("--param", "block_size=4", "--param", "chunk_size=4"),
+    *("--param", "max_model_len=32", "--param", "max_batch_tkv=66"),
 ]
 
 
 def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run):
-    result = run("search", "SPY-R07", "--engine", "vectorized", "--set", "formula=1.10.0", *TIGHT)
+    result = run("search", "SPY-R07", "--engine", "vectorized", "--param", "formula=1.10.0", *TIGHT)
     assert result.code == 1, result
     lines = result.out.splitlines()
     assert lines[0] == "search SPY-R07 by the vectorized model, formula 1.10.0"
@@ -89,12 +89,15 @@ def test_the_same_net_catches_the_same():
             ["SPY-R07", "--revision", "2.5.2"],
             "--revision: '2.5.2' has no vectorized model; valid: sound, ",
         ),
-        (["SPY-R07", "--set", "formula=exact"], "--set: 'exact' is no projection; valid: document"),
         (
-            ["SPY-R07", "--set", "early_eos=true"],
-            "--set: early_eos: the vectorized model always has some; valid",
+            ["SPY-R07", "--param", "formula=exact"],
+            "--param: 'exact' is no projection; valid: document",
         ),
-        (["SPY-R07", "--set", "requests=1"], "--set: 'requests=1'; valid: 2 to 32 requests"),
+        (
+            ["SPY-R07", "--param", "early_eos=true"],
+            "--param: early_eos: the vectorized model always has some; valid",
+        ),
+        (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),
         (["SPY-R07", "--prove"], "--engine: vectorized proves nothing; valid with --prove: z3"),
         (["SPY-R07", "--target", "nonsense"], "nonsense"),
     ],

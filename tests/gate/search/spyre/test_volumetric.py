@@ -15,8 +15,8 @@ from schedproof.solver.spyre.length_lemmas import Scale, idle, needless
 from schedproof.solver.spyre.proofs_by_rule import PROOFS
 
 SMALLEST = [
-    *("--set", "block_size=2", "--set", "chunk_size=2"),
-    *("--set", "max_model_len=8", "--set", "max_batch_tkv=8"),
+    *("--param", "block_size=2", "--param", "chunk_size=2"),
+    *("--param", "max_model_len=8", "--param", "max_batch_tkv=8"),
 ]
 
 
@@ -59,7 +59,7 @@ def without_proof(in_this_process, monkeypatch):
 
 @pytest.mark.slow
 def test_a_counterexample_is_replayed_explained_and_written(run):
-    result = run("search", "SPY-R07", "--set", "formula=2.1.0", *SMALLEST)
+    result = run("search", "SPY-R07", "--param", "formula=2.1.0", *SMALLEST)
     assert result.code == 1, result
     lines = result.out.splitlines()
     assert lines[0] == (
@@ -92,7 +92,7 @@ def test_the_documented_revision_is_broken_and_replays_on_itself(run):
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_proof")
 def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run):
-    result = run("search", "SPY-R07", "--set", "max_model_len=4096", "--set", "formula=2.1.0")
+    result = run("search", "SPY-R07", "--param", "max_model_len=4096", "--param", "formula=2.1.0")
     assert result.code == 0, result
     assert "up to 32 requests: 32 x 4096 <= 131072, whichever requests are admitted\n" in result.out
     assert result.out.endswith(
@@ -101,7 +101,7 @@ def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run):
 
 
 def test_the_worst_volume_is_bisected_replayed_and_told(run):
-    words = ["--maximize", "overshoot", "--set", "formula=2.1.0", "--set", "requests=2"]
+    words = ["--maximize", "overshoot", "--param", "formula=2.1.0", "--param", "requests=2"]
     result = run("search", "SPY-R07", *words, *SMALLEST)
     assert result.code == 1, result
     lines = result.out.splitlines()
@@ -113,14 +113,14 @@ def test_the_worst_volume_is_bisected_replayed_and_told(run):
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_a_sound_formula_is_never_beyond_the_limit(run):
-    words = ["--maximize", "overshoot", "--set", "requests=2", *SMALLEST]
+    words = ["--maximize", "overshoot", "--param", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
     assert result.out.endswith("proven: 8 is never exceeded\n")
 
 
 def test_requests_that_always_fit_are_never_beyond_the_limit(run):
-    result = run("search", "SPY-R07", "--maximize", "overshoot", "--set", "requests=4")
+    result = run("search", "SPY-R07", "--maximize", "overshoot", "--param", "requests=4")
     assert result.code == 0, result
     assert result.out.endswith("proven: they fit whichever requests are admitted\n")
 
@@ -128,7 +128,7 @@ def test_requests_that_always_fit_are_never_beyond_the_limit(run):
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run):
-    words = ["--maximize", "volume", "--set", "requests=2", *SMALLEST]
+    words = ["--maximize", "volume", "--param", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
     assert "\n8 at most, within the limit of 8\n" in result.out
@@ -141,7 +141,7 @@ def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run):
 @pytest.mark.usefixtures("in_this_process")
 def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run):
     larger = ["block_size=2", "chunk_size=2", "max_model_len=12", "max_batch_tkv=24"]
-    words = [word for value in ["requests=3", *larger] for word in ("--set", value)]
+    words = [word for value in ["requests=3", *larger] for word in ("--param", value)]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
     reported = next(line for line in result.out.splitlines() if line.startswith("r2 could join"))
@@ -152,10 +152,10 @@ def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run):
         assert run(*line.split()[2:], "--quiet").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run):
-    words = ["--maximize", "waste", "--revision", "2.1.2", "--set", "requests=5"]
+    words = ["--maximize", "waste", "--revision", "2.1.2", "--param", "requests=5"]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
     assert "131052 is reached, 131052 never exceeded, after " in result.out
@@ -166,7 +166,7 @@ def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run)
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_the_exact_check_refuses_nobody_in_vain(run):
-    words = ["--set", "formula=exact", "--set", "requests=2", *SMALLEST]
+    words = ["--param", "formula=exact", "--param", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
     assert result.out.endswith("proven: no safe request is refused\n")
@@ -197,10 +197,10 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     [
         (
             "SPY-R07",
-            ["--revision", "2.1.2", "--set", "interleave=false"],
+            ["--revision", "2.1.2", "--param", "interleave=false"],
             ", where the pool has room for every prompt",
         ),
-        ("SPY-R47", ["--revision", "2.5.2", "--set", "pausing=false"], ""),
+        ("SPY-R47", ["--revision", "2.5.2", "--param", "pausing=false"], ""),
     ],
 )
 def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
@@ -210,18 +210,18 @@ def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     assert f"\nproven for every number of steps, {beside}" in result.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run):
-    result = run("search", "SPY-R07", "--revision", "2.5.2", "--set", "interleave=false")
+    result = run("search", "SPY-R07", "--revision", "2.5.2", "--param", "interleave=false")
     assert result.code == 0, result
     assert "\nproven     decoding_requests_were_kept_2_1 " in result.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run):
-    words = ["--set", "pausing=false", "--set", "interleave=false"]
+    words = ["--param", "pausing=false", "--param", "interleave=false"]
     result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
     assert result.code == 1, result
     assert "\nno proof: remembered_tkv_covers_every_member_1 refuted, " in result.out
@@ -230,10 +230,10 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
     assert run("replay", str(file), "--rule", "SPY-R47").code == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_this_process")
 def test_a_proof_can_be_for_blocks_of_any_size(run):
-    any_block = ["--set", "block_size=any", "--set", "formula=rounded"]
+    any_block = ["--param", "block_size=any", "--param", "formula=rounded"]
     result = run("search", "SPY-R07", "--prove", *any_block)
     assert result.code == 0, result
     assert result.out.splitlines()[0].endswith("formula rounded, blocks of any size")
@@ -254,12 +254,12 @@ def whole_blocks(request, tkv, prompt, block_size):
 def test_a_formula_of_ones_own_is_refuted_by_a_small_run_and_told_its_slack(run, tmp_path):
     (tmp_path / "my.py").write_text(OWN)
     # All five fit at this limit: the production scale is on the page that shows this command.
-    result = run("search", "SPY-R07", "--set", "formula=my.py:last_token", "--set", SCALE)
+    result = run("search", "SPY-R07", "--param", "formula=my.py:last_token", "--param", SCALE)
     assert result.code == 1, result
     lines = result.out.splitlines()
     assert "no proof: covers_decoding refuted, covers_newcomer refuted" in lines
     assert "  step 3:  2 requests x tkv 4 = 8 > 6 (by 2 tokens)" in result.out
-    slack = "slack: with 63 tokens more the lemmas about the terms hold: --set formula=my.py:last"
+    slack = "slack: with 63 tokens more the lemmas about the terms hold: --param formula=my.py:last"
     assert any(line.startswith(slack) for line in lines)
     assert "--target model:my.py:last_token --rule SPY-R07" in result.out
 
@@ -271,7 +271,7 @@ SCALE = "max_batch_tkv=2000000"
 @pytest.mark.usefixtures("in_this_process")
 def test_a_formula_of_ones_own_that_is_sound_is_proven(run, tmp_path):
     (tmp_path / "my.py").write_text(OWN)
-    result = run("search", "SPY-R07", "--set", "formula=my.py:whole_blocks")
+    result = run("search", "SPY-R07", "--param", "formula=my.py:whole_blocks")
     assert result.code == 0, result
     lines = result.out.splitlines()
     assert lines[1].startswith(
@@ -285,15 +285,15 @@ def test_a_formula_of_ones_own_that_is_sound_is_proven(run, tmp_path):
 
 def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
     (tmp_path / "my.py").write_text("def f(batch):\n    return 1\n")
-    for words in (["search", "SPY-R07"], ["gate", "model"]):
+    for words in (["search", "SPY-R07", "--param"], ["gate", "model", "--config"]):
         for name, message in (("no.py", "no such file; valid: FILE"), ("my.py", "f takes 'batch'")):
-            result = run(*words, "--set", f"formula={name}:f")
+            result = run(*words, f"formula={name}:f")
             result.refused(f"formula: {name}: {message}")
-    run("gate", "model", "--set", "formula=what").refused(
-        "--set: formula 'what' is unknown; valid: document_own"
+    run("gate", "model", "--config", "formula=what").refused(
+        "--config: formula 'what' is unknown; valid: document_own"
     )
-    run("gate", "model:2.1.0", "--set", "formula=2.1.2").refused(
-        "--set: formula=2.1.2 of model:2.1.0; valid: of the target model"
+    run("gate", "model:2.1.0", "--config", "formula=2.1.2").refused(
+        "--config: formula=2.1.2 of model:2.1.0; valid: of the target model"
     )
 
 
@@ -310,7 +310,7 @@ def test_a_release_with_a_formula_of_its_own_is_searched_by_its_name(run):
 def test_what_the_model_lets_in_is_searched_and_what_a_release_does_where_it_is_the_target(run):
     sizes = ("block_size=4", "chunk_size=8", "max_model_len=6", "max_batch_tkv=6", "requests=2")
     words = ["search", "SPY-R07", "--revision", "documented"]
-    words += [word for size in sizes for word in ("--set", size)]
+    words += [word for size in sizes for word in ("--param", size)]
     result = run(*words)
     assert result.code == 1, result
     assert "2 requests x tkv 4 = 8 > 6" in result.out
@@ -326,7 +326,7 @@ def test_what_the_model_lets_in_is_searched_and_what_a_release_does_where_it_is_
 @pytest.mark.usefixtures("in_this_process")
 def test_a_proof_of_pausing_is_for_one_block_whatever_is_set(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.limit_lemmas", lambda *_: [])
-    words = ["--prove", "--revision", "2.5.2", "--set", "block_size=any"]
+    words = ["--prove", "--revision", "2.5.2", "--param", "block_size=any"]
     result = run("search", "SPY-R07", *words)
     assert result.out.splitlines()[0].endswith("blocks of 64")
 
@@ -334,7 +334,7 @@ def test_a_proof_of_pausing_is_for_one_block_whatever_is_set(run, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run):
-    result = run("search", "SPY-R07", "--prove", "--set", "formula=2.1.0")
+    result = run("search", "SPY-R07", "--prove", "--param", "formula=2.1.0")
     assert result.code == 3
     assert "\nrefuted    covers_newcomer " in result.out
     assert "inconclusive: 4 of the lemmas fail" in result.out
@@ -384,32 +384,52 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--maximize", "cost"], "--maximize: 'cost'; valid: volume, overshoot, waste"),
         (["SPY-R07", "--prove", "--target", "model"], "--target: replays a counterexample of Z3"),
         (
-            ["SPY-R07", "--engine", "hypothesis", "--set", "block_size=2"],
-            "--set: 'block_size=2': not with this engine; valid: formula=NAME",
+            ["SPY-R07", "--engine", "hypothesis", "--param", "block_size=2"],
+            "--param: 'block_size=2': not with this engine; valid: formula=NAME",
         ),
         (
             ["SPY-R41", "--revision", "2.1.2"],
             "--revision: '2.1.2'; valid with SPY-R41: without this option",
         ),
         (
-            ["SPY-R07", "--maximize", "waste", "--revision", "2.1.2", "--set", "interleave=false"],
-            "--set: interleave=false with --maximize waste; valid: interleave=true, or a revision",
+            [
+                "SPY-R07",
+                "--maximize",
+                "waste",
+                "--revision",
+                "2.1.2",
+                "--param",
+                "interleave=false",
+            ],
+            "--param: interleave=false with --maximize waste; valid: interleave=true, or a rev",
         ),
         (["SPY-R50", "--maximize", "waste"], "--maximize: 'waste'; valid with SPY-R50: without"),
         (["SPY-R50", "--target", "model"], "--target: 'model'; valid with SPY-R50: without"),
-        (["SPY-R50", "--set", "formula=2.1.2"], "--set: 'formula=2.1.2'; valid with SPY-R50: blo"),
-        (["SPY-R50", "--set", "block_size=0"], "--set: 'block_size=0'; valid: a number of tokens"),
-        (["SPY-R07", "--set", "block_size=any"], "--set: 'block_size=any'; valid: a number of"),
+        (
+            ["SPY-R50", "--param", "formula=2.1.2"],
+            "--param: 'formula=2.1.2'; valid with SPY-R50: blo",
+        ),
+        (
+            ["SPY-R50", "--param", "block_size=0"],
+            "--param: 'block_size=0'; valid: a number of tokens",
+        ),
+        (["SPY-R07", "--param", "block_size=any"], "--param: 'block_size=any'; valid: a number of"),
         (["SPY-R07", "--time-limit", "inf"], "--time-limit: inf; valid: at least 1"),
         (
             ["SPY-R07", "--revision", "2.6.3"],
             "--revision: '2.6.3' has no encoding of SPY-R07; valid: sound, documented, 2.1.2, 2.5",
         ),
-        (["SPY-R07", "--set", "pausing=true"], "--set: 'pausing=true'; valid: only with --revi"),
-        (["SPY-R07", "--set", "interleave=0"], "--set: 'interleave=0'; valid: interleave=true,"),
+        (
+            ["SPY-R07", "--param", "pausing=true"],
+            "--param: 'pausing=true'; valid: only with --revi",
+        ),
+        (
+            ["SPY-R07", "--param", "interleave=0"],
+            "--param: 'interleave=0'; valid: interleave=true,",
+        ),
         (
             ["SPY-R47", "--revision", "2.5.2"],
-            "--set: pausing=true with SPY-R47; valid: pausing=false, where the formula is asked",
+            "--param: pausing=true with SPY-R47; valid: pausing=false, where the formula is asked",
         ),
         (
             ["SPY-R07", "--revision", "2.5.2", "--maximize", "volume"],
@@ -417,19 +437,28 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (["SPY-R07", "--target", "nowhere:make"], "TARGET 'nowhere:make': cannot import 'nowhere'"),
         (["SPY-R07", "--target", "nothing"], "TARGET 'nothing' is not understood; valid: model"),
-        (["SPY-R07", "--set", "formula=9"], "--set: formula '9' is unknown; valid: document_own"),
-        (["SPY-R07", "--set", "blocks=9"], "--set: 'blocks=9'; valid: KEY=VALUE with KEY one of"),
-        (["SPY-R07", "--set", "block_size"], "--set: 'block_size'; valid: a number of tokens"),
-        (["SPY-R07", "--set", "block_size=0"], "--set: 'block_size=0'; valid: a number of tokens"),
-        (["SPY-R07", "--set", "early_eos=1"], "--set: 'early_eos=1'; valid: early_eos=true"),
-        (["SPY-R07", "--set", "chunk_size=100"], "--set: chunk_size 100 is not a multiple of"),
-        (["SPY-R07", "--set", "max_model_len=1"], "--set: max_model_len 1; valid: at least 2"),
         (
-            ["SPY-R07", "--set", "max_model_len=64", "--target", "model"],
-            "--set: max_model_len 64; valid with --target: more than block_size, or a release",
+            ["SPY-R07", "--param", "formula=9"],
+            "--param: formula '9' is unknown; valid: document_own",
         ),
-        (["SPY-R07", "--set", "max_batch_tkv=9"], "--set: max_batch_tkv 9; valid: at least"),
-        (["SPY-R07", "--set", "requests=1"], "--set: 'requests=1'; valid: 2 to 32 requests"),
+        (
+            ["SPY-R07", "--param", "blocks=9"],
+            "--param: 'blocks=9'; valid: KEY=VALUE with KEY one of",
+        ),
+        (["SPY-R07", "--param", "block_size"], "--param: 'block_size'; valid: a number of tokens"),
+        (
+            ["SPY-R07", "--param", "block_size=0"],
+            "--param: 'block_size=0'; valid: a number of tokens",
+        ),
+        (["SPY-R07", "--param", "early_eos=1"], "--param: 'early_eos=1'; valid: early_eos=true"),
+        (["SPY-R07", "--param", "chunk_size=100"], "--param: chunk_size 100 is not a multiple of"),
+        (["SPY-R07", "--param", "max_model_len=1"], "--param: max_model_len 1; valid: at least 2"),
+        (
+            ["SPY-R07", "--param", "max_model_len=64", "--target", "model"],
+            "--param: max_model_len 64; valid with --target: more than block_size, or a release",
+        ),
+        (["SPY-R07", "--param", "max_batch_tkv=9"], "--param: max_batch_tkv 9; valid: at least"),
+        (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),
         (["SPY-R07", "--prove", "--maximize", "volume"], "--maximize: a proof has no worst case"),
         (["SPY-R07", "--time-limit", "0"], "--time-limit: 0.0"),
     ],
@@ -441,7 +470,7 @@ def test_wrong_input_is_one_line_and_exit_2(run, words, message):
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_proof")
 def test_a_counterexample_is_replayed_on_another_target_too(run):
-    words = ["--set", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
+    words = ["--param", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 1, result
     assert "\nmodel:2.0.1 breaks it, too, at step " in result.out
@@ -453,7 +482,7 @@ def test_a_counterexample_is_replayed_on_another_target_too(run):
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_proof")
 def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run):
-    words = ["--set", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
+    words = ["--param", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 3, result
     assert result.out.endswith("keeps the limit in this run: it admits by another formula\n")
@@ -462,7 +491,7 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run):
 @pytest.mark.slow
 def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run):
     words = ["search", "SPY-R07", "--engine", "hypothesis"]
-    found, alone = (run(*words, "--set", "formula=1.10.0", "--jobs", jobs) for jobs in "21")
+    found, alone = (run(*words, "--param", "formula=1.10.0", "--jobs", jobs) for jobs in "21")
     assert found.code == 1, found
     assert found.out.split("found after")[0] == alone.out.split("found after")[0]
     assert "--target model:1.10.0 --rule SPY-R07" in found.out
@@ -479,12 +508,12 @@ def test_hypothesis_samples_rules_that_have_no_encoding(run):
     assert "breaks SPY-R30, which was exercised in " in result.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("without_proof")
 def test_all_engines_are_asked_and_one_counterexample_is_enough(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.search.counterexample.SHRINK_SECONDS", 0.1)
     monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
-    result = run("search", "SPY-R07", "--engine", "all", "--set", "formula=1.10.0")
+    result = run("search", "SPY-R07", "--engine", "all", "--param", "formula=1.10.0")
     assert result.code == 1, result
     assert ": sat after " in result.out
     assert "corpus, production scale: found after " in result.out
@@ -542,7 +571,7 @@ def test_a_rule_that_a_counterexample_breaks_exits_1(run):
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process", "some_lemmas")
 def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run):
-    result = run("search", "SPY-R19", "--prove", "--set", "block_size=64")
+    result = run("search", "SPY-R19", "--prove", "--param", "block_size=64")
     assert result.code == 0, result
     assert "\n4 lemmas proven for blocks of 64, 0 not\nanswer: Yes.\n" in result.out
 
@@ -550,7 +579,7 @@ def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
-    too_small = run("search", "SPY-R41", "--prove", "--set", "block_size=2")
+    too_small = run("search", "SPY-R41", "--prove", "--param", "block_size=2")
     assert too_small.code == 3, too_small
     assert "\nunguarded  " in too_small.out
     assert too_small.out.endswith("no answer: it follows only if every lemma is proven\n")
@@ -580,7 +609,7 @@ def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run):
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_two_runs_that_refute_a_claim_together_are_both_counted_and_written(run):
-    result = run("search", "V1CP-R32", "--set", "block_size=16")
+    result = run("search", "V1CP-R32", "--param", "block_size=16")
     assert result.code == 1, result
     lines = result.out.splitlines()
     shown = lines.index("two runs: max_num_seqs lowered by one: more preemptions")
@@ -599,7 +628,7 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
     )
     monkeypatch.setattr(
         "schedproof.gate.search.question.run_exploration",
-        lambda console, parts, *_: asked.append({one.scope.system for one in parts}) or 3,
+        lambda console, parts, *_: asked.append({part.scope.system for part in parts}) or 3,
     )
     for engine in ("hypothesis", "explore"):
         assert run("search", "V1-R09", "--engine", engine).code == 3
@@ -612,10 +641,13 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
         (["V1-R99"], "no rule 'V1-R99'; did you mean V1-R29"),
         (["V1-R09"], "RULE: V1-R09 has no encoding; valid: V1-I2, "),
         (["V1-I2", "--revision", "documented"], "--revision: 'documented'; valid with V1-I2: "),
-        (["V1-I2", "--set", "policy=fcfs"], "--set: 'policy=fcfs'; valid with V1-I2: block_size"),
         (
-            ["V1-I2", "--engine", "hypothesis", "--set", "formula=2.1.0"],
-            "--set: 'formula=2.1.0': not with this engine",
+            ["V1-I2", "--param", "policy=fcfs"],
+            "--param: 'policy=fcfs'; valid with V1-I2: block_size",
+        ),
+        (
+            ["V1-I2", "--engine", "hypothesis", "--param", "formula=2.1.0"],
+            "--param: 'formula=2.1.0': not with this engine",
         ),
     ],
 )

@@ -102,9 +102,9 @@ def test_at_head_nobody_waits_with_room_for_what_it_knows(free, breaks):
 
 @pytest.mark.parametrize(("says", "free", "breaks"), [("a", 1, True), ("b", 1, False)])
 def test_what_running_requests_share_costs_no_block(says, free, breaks):
-    one = request("b", content=((says, 6),))
+    first = request("b", content=((says, 6),))
     history = book(
-        request("a", 6, 6, 1), one, running="a", revision="head", enable_prefix_caching=True
+        request("a", 6, 6, 1), first, running="a", revision="head", enable_prefix_caching=True
     )
     step = ran({"a": 1}, "a", "b", free_blocks=free)
     assert (queues.needless_wait(history, step) is not None) is breaks
@@ -210,8 +210,8 @@ def test_a_scheduler_that_cuts_prompts_to_the_budget_with_chunking_off_keeps_the
         intact_model=True,
     )
     with planted(cuts) as target:
-        asked = (target, "llmservingsim", "documented", load("llmservingsim"), "small")
-        search = Search(SearchOptions(*asked))
+        arguments = (target, "llmservingsim", "documented", load("llmservingsim"), "small")
+        search = Search(SearchOptions(*arguments))
         assert not run_search(search, 80, 0, 0), search.failure
 
 
@@ -297,7 +297,7 @@ def three(**changes):
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "message"),
     [
         (ran({"a": 1}, "a", "bc", preempted=("b",)), None),
         (ran({"b": 1}, "b", "ac", preempted=("a",)), "a preempted; of a, b the last 1 are b"),
@@ -314,8 +314,8 @@ def three(**changes):
         (ran({"a": 1, "b": 1, "c": 6}, "abc"), None),
     ],
 )
-def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, said):
-    assert tail.not_as_vllm(three(), step) == said
+def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, message):
+    assert tail.not_as_vllm(three(), step) == message
 
 
 def test_nobody_gives_way_while_blocks_are_enough():

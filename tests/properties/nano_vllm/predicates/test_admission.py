@@ -22,7 +22,7 @@ def test_a_step_that_prefills_and_decodes_breaks_the_rule():
 
 def test_a_step_that_calls_itself_mixed_breaks_the_rule():
     reported = admission.phases_mixed(book(request("a")), ran({"a": 6}, "a", kind="mixed"))
-    assert reported == "the step calls itself mixed"
+    assert reported == "the kind of the step is mixed"
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_a_sequence_in_chunks_is_not_accused_and_takes_no_blocks_again():
 def test_what_a_newcomer_shares_costs_no_block_where_the_gate_does_not_count_it(
     revision, free, breaks
 ):
-    one = request("b", content=(("a", 6),))
-    history = book(runs("a"), one, running="a", revision=revision, free=free)
+    newcomer = request("b", content=(("a", 6),))
+    history = book(runs("a"), newcomer, running="a", revision=revision, free=free)
     reported = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
     assert (reported is not None) is breaks
 

@@ -184,7 +184,7 @@ def test_the_first_token_is_at_stake_while_somebody_is_prefilled():
 
 def back(**changes):
     """b was preempted with a prompt of 6 and 3 tokens generated: 9 are to be computed."""
-    values = {"emitted": 3, "regenerated": 3, "lost": 8, "preemptions": 1, **changes}
+    values = {"emitted": 3, "regenerated": 3, "recompute_from": 8, "preemptions": 1, **changes}
     return request("b", 6, **values)
 
 

@@ -86,8 +86,8 @@ def test_the_first_in_line_does_not_wait_in_vain(changes, more, breaks):
     ("says", "free", "breaks"), [("a", 1, True), ("a", 0, False), ("b", 1, False), ("b", 2, True)]
 )
 def test_what_running_requests_share_with_the_first_in_line_costs_no_block(says, free, breaks):
-    one = request("b", content=((says, 6),))
-    history = book(request("a", 6, 6, 1), one, running="a", enable_prefix_caching=True)
+    first = request("b", content=((says, 6),))
+    history = book(request("a", 6, 6, 1), first, running="a", enable_prefix_caching=True)
     reported = queues.needless_wait(history, ran({"a": 1}, "a", "b", free_blocks=free))
     assert (reported is not None) is breaks
 
@@ -367,11 +367,11 @@ def test_what_later_ones_took_was_free_before():
 
 def test_a_hit_on_a_block_that_a_running_request_took_in_the_same_step_costs_no_block():
     """Block 4 is new in the step, and held by `a` when `b` finds it."""
-    one = request("b", 5, content=(("a", 1), ("out:a", 4)))
+    newcomer = request("b", 5, content=(("a", 1), ("out:a", 4)))
     runs = request("a", 1, 2, 2)
     history = book(
         runs,
-        one,
+        newcomer,
         running="a",
         num_blocks=5,
         watermark=0.25,

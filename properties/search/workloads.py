@@ -1,0 +1,183 @@
+"""Workloads: runs at sizes that the state machine does not draw.
+
+The state machine draws at most eight requests, which shrink well. Some faults need more: 32 members
+at once, a thousand requests one after another, a long idle time, an answer of a thousand tokens, a
+pool that wraps around. Each *shape* is a kind of run that reaches some of these. A run is drawn
+whole from a seed, as a scenario, so it is replayed and shrunk like any other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from ...model.errors import InputError
+from ...model.pool import Content, prefix
+from ...model.scenario import Request, Scenario
+from ...model.systems import full_config, make_model
+from ..checking.translation import with_fixed
+from ..history.bounds import bounds_of
+from .generators import Generators, generators_of
+
+Range = tuple[int, int]
+UNBOUNDED = 4096  # tokens of a request, where nothing bounds it
+TRIES = 20  # configurations that are drawn until the model takes one
+
+
+class Shape(NamedTuple):
+    """A kind of run; each pair is the smallest and the largest number.
+
+    Attributes:
+        requests: how many arrive in all.
+        burst: how many arrive before the same step.
+        gap: steps between two bursts.
+        prompt, output: tokens.
+        shared: share of the prompts that begin as an earlier one, in percent.
+        aborted: share of the requests that their clients give up, in percent.
+        long_prompts: every other prompt is longer: a quarter to a half of the longest request.
+    """
+
+    requests: Range
+    burst: Range
+    gap: Range
+    prompt: Range
+    output: Range
+    shared: int = 25
+    aborted: int = 5
+    long_prompts: bool = False
+
+
+SHAPES: Mapping[str, Shape] = {
+    "crowd": Shape((36, 60), (12, 40), (0, 12), (1, 140), (20, 120)),
+    "packed": Shape((30, 60), (8, 40), (0, 12), (1, 140), (20, 120), aborted=10),
+    "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10),
+    "idle": Shape((8, 16), (1, 3), (1, 200), (1, 100), (1, 20), aborted=10),
+    "deep": Shape((3, 6), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=True),
+    "loose": Shape((12, 24), (1, 4), (0, 9), (1, 300), (1, 60), aborted=10),
+    "scarce": Shape((24, 48), (1, 6), (0, 9), (1, 100), (1, 40), shared=75, aborted=15),
+}
+
+
+def workloads(
+    system: str,
+    revision: str,
+    shape: str,
+    scale: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    *,
+    seed: int,
+    number: int,
+) -> Iterator[Scenario]:
+    """Draw runs of a shape: first the smallest, with the first value of each key of the shape, then
+    the largest, then any.
+
+    Args:
+        scale: a configuration that the target takes; the shape's own keys come on top.
+        fixed: keys of the configuration that have one value only.
+        seed: the same seed gives the same runs.
+        number: how many.
+    """
+    generators = generators_of(system)
+    keys = generators.WORKLOADS[shape]
+    for run in range(number):
+        draw = Random(f"{system} {shape} {seed} {run}")
+        first = {key: values[:1] for key, values in keys.items()}
+        config = _config(draw, system, revision, {**scale}, keys if run else first, fixed)
+        if config is not None:
+            made = _Requests(draw, SHAPES[shape], generators, system, revision, config).all(run)
+            yield Scenario(system=system, revision=revision, config=config, requests=made)
+
+
+def _config(
+    draw: Random,
+    system: str,
+    revision: str,
+    scale: dict[str, Any],
+    keys: Mapping[str, Sequence[Any]],
+    fixed: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Draw a configuration that the model accepts; return None if `fixed` rules out all of them."""
+    for _ in range(TRIES):
+        drawn = scale | {key: draw.choice(values) for key, values in keys.items()}
+        try:
+            config = full_config(system, revision, with_fixed(system, revision, drawn, fixed))
+            make_model(system, revision, config)
+        except InputError:
+            continue
+        return config
+    return None
+
+
+class _Requests:
+    """Draws the requests of one run, one after another."""
+
+    def __init__(
+        self,
+        draw: Random,
+        shape: Shape,
+        generators: Generators,
+        system: str,
+        revision: str,
+        config: Mapping[str, Any],
+    ) -> None:
+        self._draw = draw
+        self._shape = shape
+        self._generators = generators
+        self._config = config
+        self._model = make_model(system, revision, config)
+        self._longest = min(bounds_of(system).limits(config), default=UNBOUNDED)
+        self._made: list[Request] = []
+
+    def all(self, run: int) -> tuple[Request, ...]:
+        draw, shape = self._draw, self._shape
+        wanted = shape.requests[run] if run < 2 else draw.randint(*shape.requests)
+        step, left_in_burst = 0, draw.randint(*shape.burst)
+        for number in range(wanted):
+            if left_in_burst == 0:
+                step += draw.randint(*shape.gap)
+                left_in_burst = draw.randint(*shape.burst)
+            left_in_burst -= 1
+            request = self._request(f"r{number}", step)
+            if self._model.refusal(request) is None:
+                self._made.append(request)
+        return tuple(self._made)
+
+    def _request(self, name: str, step: int) -> Request:
+        draw, shape = self._draw, self._shape
+        is_long = shape.long_prompts and len(self._made) % 2 == 1
+        prompt = self._prompt(name, self._long_prompt() if is_long else draw.randint(*shape.prompt))
+        output = 3 if is_long else draw.randint(*shape.output)
+        early = max(output - 1, 1), draw.randint(1, output)
+        stops = draw.choice((output, output, output, *early)) if self._made else output
+        drawn = self._generators.fitted(self._config, prompt, None)
+        drawn = drawn._replace(max_tokens=output, output_len=stops)
+        fitted = self._generators.fitted(self._config, prompt, drawn)
+        waits = draw.choice((0, 1, 2, 5, output // 2, output))
+        gives_up = draw.randrange(100) < shape.aborted
+        return Request(
+            id=name,
+            arrival=step,
+            prompt=prompt,
+            max_tokens=fitted.max_tokens,
+            output_len=fitted.output_len,
+            priority=draw.choice((0, 0, 1, 2, -1)) if "policy" in self._config else 0,
+            abort_at=step + waits if gives_up else None,
+            abort_inside=gives_up and draw.random() < 0.5,
+        )
+
+    def _long_prompt(self) -> int:
+        return self._draw.randint(self._longest // 4, self._longest // 2)
+
+    def _prompt(self, name: str, length: int) -> Content:
+        """Draw a prompt of about `length` tokens: a new one, or the beginning of an earlier one
+        with more tokens behind it."""
+        draw, block = self._draw, self._config["block_size"]
+        length = max(min(length, self._longest - 1), 1)
+        if not self._made or draw.randrange(100) >= self._shape.shared:
+            return ((name, length),)
+        other = draw.choice(self._made[-12:])
+        whole = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
+        cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
+        begin = prefix(whole, min(cut, length))
+        rest = length - sum(tokens for _, tokens in begin)
+        behind = draw.choice((name, draw.choice(self._made).prompt[0][0]))
+        return (*begin, (behind, rest)) if rest > 0 and draw.random() < 0.8 else begin

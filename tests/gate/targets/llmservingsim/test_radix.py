@@ -1,0 +1,145 @@
+"""LLMServingSim's releases before the block pool, 1.0.0 and 1.1.0, as targets.
+
+They run on checkouts that the tests write themselves; `test_releases` gates the real ones.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schedproof.gate.targets import checkouts
+from schedproof.gate.targets.llmservingsim.releases import CHECKOUT
+from schedproof.gate.targets.pipe import PipeTarget
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.spec.catalogue import load
+
+from .stand_in import write_1_0_0, write_1_1_0
+
+SYSTEM = "llmservingsim"
+WRITE = {"1.1.0": write_1_1_0, "1.0.0": write_1_0_0}
+CONFIG = {
+    **{"block_size": 4, "num_blocks": None, "max_num_seqs": 3, "max_num_batched_tokens": 8},
+    **{"long_prefill_token_threshold": 0, "enable_chunked_prefill": False},
+    **{"enable_prefix_caching": True, "prioritize_prefill": False, "pp_size": 1},
+}
+CHUNKED = {**CONFIG, "enable_chunked_prefill": True}
+
+
+def opened(folder):
+    command, env = checkouts.command_of(CHECKOUT, str(folder))
+    return PipeTarget(command, env=env)
+
+
+@pytest.fixture(scope="module", params=sorted(WRITE))
+def pipe(request, tmp_path_factory):
+    folder = WRITE[request.param](tmp_path_factory.mktemp("stand-in"))
+    with opened(folder) as target:
+        yield target
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory):
+    with opened(write_1_1_0(tmp_path_factory.mktemp("stand-in"))) as target:
+        yield target
+
+
+def begin(pipe, config=CONFIG, **changes):
+    reply = pipe.start(SYSTEM, "documented", {**config, **changes})
+    assert reply["ok"], reply
+    return reply
+
+
+def ask(pipe, name, prompt, max_tokens, says=None, **more):
+    request = {"id": name, "prompt": [[says or name, prompt]], "max_tokens": max_tokens, **more}
+    assert pipe.add(request) == {"ok": True}
+
+
+def step(pipe):
+    reply = pipe.step()
+    assert reply["ok"], reply
+    seen: dict[str, Any] = reply["step"]
+    return seen
+
+
+@pytest.mark.parametrize("write", WRITE.values())
+def test_a_release_before_the_block_pool_is_held_to_the_page(tmp_path, write):
+    assert checkouts.revision_of(CHECKOUT, str(write(tmp_path))) == "documented"
+
+
+def test_a_folder_with_neither_layout_is_refused_with_both_names(tmp_path):
+    with pytest.raises(Exception, match=r"no serving/core/scheduler\.py and no inference_serving/"):
+        checkouts.folder_of(CHECKOUT, str(tmp_path))
+
+
+def test_a_step_shows_what_the_scheduler_keeps_of_its_requests(pipe):
+    reply = begin(pipe)
+    assert (reply["name"], reply["version"] in WRITE) == (SYSTEM, True)
+    ask(pipe, "a", 5, 3, output_len=2)
+    ask(pipe, "b", 5, 1)
+    assert step(pipe) == {
+        **{"kind": "prefill", "scheduled": {"a": 5}, "emitted": {"a": 1}, "waiting": ["b"]},
+        **{"running": ["a"], "prefilling": [], "preempted": [], "finished": {}},
+        **{"computed": {"a": 5}, "prefix_hit": {"a": 0}},
+        **{"prompt_throughput": 5, "decode_throughput": 1},
+    }
+    second = step(pipe)
+    assert (second["kind"], second["scheduled"]) == ("mixed", {"a": 1, "b": 5})
+    assert second["finished"] == {"a": "eos", "b": "length"}
+    assert step(pipe)["kind"] == "idle"
+
+
+def test_a_hit_is_what_the_scheduler_found(pipe):
+    begin(pipe, max_num_seqs=1)
+    ask(pipe, "a", 6, 1, says="s")
+    ask(pipe, "b", 6, 2, says="s")
+    step(pipe)
+    seen = step(pipe)
+    assert (seen["scheduled"], seen["prefix_hit"]) == ({"b": 2}, {"b": 4})
+    assert (seen["computed"], seen["prompt_throughput"]) == ({"b": 6}, 6)
+
+
+def test_a_chunk_emits_nothing_and_its_request_is_still_in_its_prompt(newer):
+    begin(newer, CHUNKED, long_prefill_token_threshold=3)
+    ask(newer, "a", 5, 2)
+    seen = step(newer)
+    assert (seen["scheduled"], seen["emitted"]) == ({"a": 3}, {})
+    assert (seen["prefilling"], seen["computed"]) == (["a"], {"a": 3})
+
+
+def test_the_pool_is_the_memory_beside_the_weight(pipe):
+    begin(pipe, num_blocks=7)
+    assert step(pipe)["free_blocks"] == 7
+
+
+def test_the_release_without_chunks_refuses_them_with_their_key(tmp_path):
+    with opened(write_1_0_0(tmp_path)) as pipe:
+        reply = pipe.start(SYSTEM, "documented", CHUNKED)
+        assert reply["message"].startswith(
+            "$.config.enable_chunked_prefill is true; valid is false"
+        )
+        reply = pipe.start(SYSTEM, "documented", {**CONFIG, "long_prefill_token_threshold": 4})
+        assert reply["message"].startswith("$.config.long_prefill_token_threshold is 4; valid is 0")
+
+
+def test_an_abort_is_unsupported_and_an_id_is_used_once(pipe):
+    begin(pipe)
+    ask(pipe, "a", 4, 2)
+    assert pipe.abort("a")["error"] == "unsupported"
+    assert pipe.add({"id": "a", "prompt": [["a", 4]], "max_tokens": 2})["error"] == "rejected"
+
+
+def test_a_scheduler_that_does_as_the_page_says_breaks_no_rule(newer):
+    rules = [rule for rule in load(SYSTEM, "documented") if rule.checked]
+    options = SearchOptions(newer, SYSTEM, "documented", rules, "small")
+    search = Search(replace(options, fixed={"num_blocks": None}))
+    assert not run_search(search, 30, 0, 0), search.failure
+    assert search.exercised["LSS-R08"] > 5
+
+
+@pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "after 1.1.0"])
+def test_what_a_release_does_beside_the_page_is_known_of_it(release):
+    known = {rule.id for rule in load(SYSTEM, "documented") if rule.divergence_of(release)}
+    assert {"LSS-R09", "LSS-P01", "LSS-R33"} <= known
+    assert ("LSS-R08" in known) == (release != "1.0.0")

@@ -1,0 +1,183 @@
+"""Workloads: runs at sizes that the state machine does not draw, on every system's model."""
+
+import pytest
+
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.search.workloads import SHAPES, workloads
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+
+# A configuration that each model takes, as a gate begins with.
+SCALE = {"spyre": {"max_model_len": 1024, "max_batch_tkv": 2048}, "nano_vllm": {"num_blocks": 8}}
+
+
+def runs(system, shape, number=1, seed=0, **fixed):
+    revision = SYSTEMS[system].revisions[0]
+    scale = SCALE.get(system, {})
+    return [*workloads(system, revision, shape, scale, fixed, seed=seed, number=number)]
+
+
+def judged(target, scenario):
+    return replay(target, scenario, [rule for rule in load(scenario.system) if rule.checked])
+
+
+def first_broken(target, system, number=1):
+    """The rule that the first of the runs to break one breaks first, shape by shape."""
+    for shape in SHAPES:
+        for scenario in runs(system, shape, number):
+            if broken := judged(target, scenario).broken:
+                return shape, broken[0].rule
+    return None
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_model_keeps_every_rule_and_ends(system, shape):
+    [scenario] = runs(system, shape)
+    outcome = judged(ModelTarget(), scenario)
+    assert outcome.broken == []
+    assert outcome.finished
+    assert outcome.session.rejected == {}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_seed_gives_the_same_runs_and_another_seed_others(system):
+    first, again, other = (runs(system, "scarce", 2, seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert first[0] != first[1]
+
+
+def test_a_key_that_is_fixed_has_its_value_in_every_run():
+    for shape in SHAPES:
+        for scenario in runs("vllm", shape, 2, max_num_seqs=7):
+            assert scenario.config["max_num_seqs"] == 7
+
+
+def test_where_no_configuration_goes_with_what_is_fixed_there_is_no_run():
+    assert runs("vllm", "crowd", max_num_batched_tokens=1) == []
+
+
+def test_each_shape_has_what_it_is_named_for():
+    [crowd], [long], [deep] = (runs("spyre", shape) for shape in ("crowd", "long", "deep"))
+    most = 0
+
+    def watch(_, step):
+        nonlocal most
+        most = max(most, len(step.scheduled))
+
+    replay(ModelTarget(), crowd, [], watch)
+    assert most >= 20
+    assert len(long.requests) > 251
+    assert max(request.tokens_to_emit for request in deep.requests) > 1024
+    assert max(request.prompt_len for request in deep.requests) > 32_768
+    gaps = [
+        later.arrival - earlier.arrival
+        for scenario in runs("spyre", "idle", 4)
+        for earlier, later in zip(scenario.requests, scenario.requests[1:], strict=False)
+    ]
+    assert max(gaps) > 150
+    [scarce] = runs("vllm", "scarce")
+    assert sum(one.prompt_len for one in scarce.requests) > 16 * 2 * scarce.config["num_blocks"]
+    assert sum(one.abort_at is not None for one in scarce.requests) > 1
+    streams = [stream for one in scarce.requests for stream, _ in one.prompt]
+    assert len(set(streams)) < len(streams)
+
+
+class Losing(ModelTarget):
+    """Loses the 251st request."""
+
+    def __init__(self):
+        super().__init__()
+        self.arrived = 0
+
+    def start(self, *words):
+        self.arrived = 0
+        return super().start(*words)
+
+    def add(self, request):
+        self.arrived += 1
+        return {"ok": True} if self.arrived == 251 else super().add(request)
+
+
+class Sorting(ModelTarget):
+    """Takes requests of one step in the order of their ids: r10 before r2."""
+
+    def __init__(self):
+        super().__init__()
+        self.new = []
+
+    def add(self, request):
+        self.new.append(request)
+        return {"ok": True}
+
+    def step(self):
+        for request in sorted(self.new, key=lambda request: request["id"]):
+            super().add(request)
+        self.new = []
+        return super().step()
+
+
+class Short(ModelTarget):
+    """Ends every answer after 1,024 tokens."""
+
+    def add(self, request):
+        most = min(request["output_len"], 1024)
+        return super().add({**request, "output_len": most})
+
+
+class Narrow(ModelTarget):
+    """Has 16 seats, whatever it is told."""
+
+    def start(self, system, revision, config):
+        seats = min(config["max_num_seqs"] or 16, 16)
+        return super().start(system, revision, {**config, "max_num_seqs": seats})
+
+
+class SixteenBits(ModelTarget):
+    """Keeps the tkv in 16 bits."""
+
+    def step(self):
+        reply = super().step()
+        if reply["step"].get("tkv") is not None:
+            reply["step"]["tkv"] &= 0x7FFF
+        return reply
+
+
+class Sleeping(ModelTarget):
+    """Does nothing in the first step after 20 idle ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.idle = []
+
+    def add(self, request):
+        self.sleeps = len(self.idle) > 20
+        return super().add(request)
+
+    def step(self):
+        if self.sleeps:
+            self.sleeps = False
+            return {"ok": True, "step": self.idle.pop()}
+        step = super().step()["step"]
+        self.idle = [*self.idle, step] if step["kind"] == "idle" else []
+        return {"ok": True, "step": step}
+
+
+@pytest.mark.parametrize(
+    ("target", "system", "expected"),
+    [
+        (Losing, "spyre", ("long", "ALL-R03")),
+        (Losing, "generic", ("long", "ALL-R03")),
+        (Sorting, "spyre", ("crowd", "SPY-R53")),
+        (Short, "spyre", ("deep", "ALL-R04")),
+        (Short, "generic", ("deep", "ALL-R04")),
+        (Narrow, "spyre", ("crowd", "SPY-R42")),
+        (SixteenBits, "spyre", ("deep", "SPY-R26")),
+        (Sleeping, "spyre", ("idle", "ALL-R03")),
+        (Sleeping, "generic", ("idle", "ALL-R03")),
+    ],
+)
+def test_a_fault_of_size_is_named(target, system, expected):
+    assert first_broken(target(), system) == expected
