@@ -29,11 +29,14 @@ def command(
             help=f"NAME==VERSION, or a NAME for all of its releases: {', '.join(packages())}",
         ),
     ],
-    profile: Annotated[str, typer.Option(help="of every gate: quick, ci or nightly")] = "quick",
-    seed: Annotated[int, typer.Option(help="of every gate, from 0 upwards")] = 0,
-    jobs: Annotated[int, typer.Option(help="gates that run at once, at least 1")] = 1,
+    profile: Annotated[
+        str, typer.Option(help="profile of every gate: quick, ci or nightly")
+    ] = "quick",
+    seed: Annotated[int, typer.Option(help="seed of every gate, 0 or more")] = 0,
+    jobs: Annotated[int, typer.Option(help="how many gates run at once, at least 1")] = 1,
     cluster: Annotated[
-        str | None, typer.Option(help="a Dask scheduler instead of --jobs, tcp://HOST:PORT")
+        str | None,
+        typer.Option(help="address of a Dask scheduler to use instead of --jobs, tcp://HOST:PORT"),
     ] = None,
     time_limit: TimeLimit = None,
     scheduler_cls: SchedulerClass = None,
@@ -41,8 +44,8 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            help="folder for matrix.json, matrix.md, verdicts and scenarios; what it has "
-            "is not judged again"
+            help="folder for matrix.json, matrix.md, verdicts and scenarios; gates that it already "
+            "holds are not repeated"
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:

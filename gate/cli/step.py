@@ -52,9 +52,11 @@ def command(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--config", help="KEY=VALUE of the configuration; may be repeated"),
+        typer.Option("--config", help="set KEY of the configuration; repeat it for more keys"),
     ] = None,
-    port: Annotated[int, typer.Option(help="of the page, on 127.0.0.1; 0: any free one")] = 0,
+    port: Annotated[
+        int, typer.Option(help="port of the page on 127.0.0.1; 0 takes any free one")
+    ] = 0,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
