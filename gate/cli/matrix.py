@@ -12,7 +12,7 @@ from ..console.interrupts import why
 from ..console.option_checks import at_least, check_unicode, option
 from ..files.writing import write
 from ..judging.profiles import PROFILES
-from ..matrix.cells import Judged, cells_of, run_cells
+from ..matrix.cells import CellVerdict, cells_of, run_cells
 from ..matrix.table import BROKEN, matrix_of, page_of
 from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
@@ -76,7 +76,7 @@ def command(
     console = output.make_console()
     done = 0
 
-    def report(judged: Judged, seconds: float) -> None:
+    def report(judged: CellVerdict, seconds: float) -> None:
         nonlocal done
         done += 1
         line = f"{done}/{len(cells)}  {judged.cell.title}: {_summary(judged)}"
@@ -100,7 +100,7 @@ def command(
     raise typer.Exit(INCONCLUSIVE if any(result.verdict is None for result in judged) else 0)
 
 
-def _summary(judged: Judged) -> str:
+def _summary(judged: CellVerdict) -> str:
     if judged.verdict is None:
         return f"no verdict: {judged.problem}"
     broken = [rule.id for rule in judged.verdict.rules if rule.status == BROKEN]

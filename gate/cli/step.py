@@ -16,7 +16,7 @@ from ..corpus.builtin_scenarios import scenario_named
 from ..targets.factory import opened
 from ..targets.scales import scales_of
 from ..targets.target_spec import MEMORY_LIMIT, replay_options
-from ..web.step.run import ByHand, NotNow, Setup
+from ..web.step.run import ByHand, NotNow, StepSetup
 from ..web.step.server import Server
 from .options import (
     BeyondStartUp,
@@ -89,7 +89,7 @@ def command(
         offline=offline,
         report=output.notice(console),
     ) as there:
-        run = ByHand(Setup(there.target, system, resolved, config, rules, there.stderr))
+        run = ByHand(StepSetup(there.target, system, resolved, config, rules, there.stderr))
         if begun is not None:
             try:
                 run.load(begun)
