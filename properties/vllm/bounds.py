@@ -45,7 +45,7 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """All of it is within the length, the pool, and, where prompts are not cut, the budget."""
+    """Return whether all of it is within length, pool, and, if prompts are not cut, budget."""
     whole = prompt + max_tokens
     with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
@@ -53,7 +53,8 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole
+    prompts."""
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
     longest = config["max_model_len"]
     ahead = lookahead(config)
