@@ -72,9 +72,9 @@ class Divergence:
     contradicts it.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release ("after 1.1.0"). `change`: the pull request that
-    began or ended it, where it is known. `system`: whose releases these are; "" for the one system
-    that the rule is of.
+    "all releases"; or in words, what is no release ("after 1.1.0", "before 0.2.0"). `change`: the
+    pull request that began or ended it, where it is known. `system`: whose releases these are; ""
+    for the one system that the rule is of.
     """
 
     releases: str
@@ -84,8 +84,8 @@ class Divergence:
 
     def covers(self, version: str) -> bool:
         """Return whether the divergence applies to this release."""
-        if version.startswith("after "):
-            return version in self.releases.split(" and ")
+        if version.startswith(("after ", "before ")):
+            return version in self.releases.split(" and ") or self.releases == "all releases"
         own = _release(version)
         words = self.releases.replace(" and ", " ").split()
         named = [_release(word) for word in words]

@@ -123,7 +123,9 @@ def check_options(system: str | None, revision: str | None) -> None:
         with option("--revision"):
             resolve_revision(system, revision)
     elif all(revision not in known.revisions for known in SYSTEMS.values()):
-        valid = "; ".join(f"{one.name}: {', '.join(one.revisions)}" for one in SYSTEMS.values())
+        valid = "; ".join(
+            f"{known.name}: {', '.join(known.revisions)}" for known in SYSTEMS.values()
+        )
         raise InputError("--revision", f"{revision!r:.60} is no revision; valid: {valid}")
 
 
@@ -139,4 +141,4 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
     ids = meant([*known.values()], rule_words("--rule", words))
     if ids.get(LOCKSTEP) and not explain:
         raise InputError("--rule", f"{LOCKSTEP} compares with the model; valid: with --explain")
-    return [one for one in ids if explain or one != LOCKSTEP]
+    return [rule_id for rule_id in ids if explain or rule_id != LOCKSTEP]

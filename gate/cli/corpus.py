@@ -110,7 +110,7 @@ def run(
     ids = rule_ids(rule)
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
-    there = [one for one in corpus_folder.entries(corpus) if not ids or one.rule in ids]
+    there = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
     options = replay_options(spec, ids, step_limit)
     notice = output.notice(console)
@@ -150,7 +150,7 @@ def list_entries(
         say(f"    {entry.shape or 'a witness: nothing breaks'}")
     say(counted(len(there)))
     if json_file is not None:
-        rows = [row(one) for one in there]
+        rows = [row(entry) for entry in there]
         data = {"format": "schedproof/corpus@1", "entries": rows}
         write(json_file, output.as_json(data))
 
@@ -260,7 +260,7 @@ def export(
     if out is not None:
         check_file("--out", out)
     ids = rule_ids(rule)
-    there = [one for one in corpus_folder.entries(corpus) if not ids or one.rule in ids]
+    there = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
     for entry in there:
         _known_rule(entry)
     if not there:

@@ -39,7 +39,7 @@ def command(
             "--scope",
             help="one of the system's ("
             + "; ".join(
-                f"{name}: {', '.join(one.name for one in space_of(name).scopes)}"
+                f"{name}: {', '.join(scope.name for scope in space_of(name).scopes)}"
                 for name in explored_systems()
             )
             + ")  [default: all]",
@@ -118,13 +118,13 @@ def command(
     questions = [
         ExploreOptions(
             resolved,
-            changed(one, requests, limits, aborts),
+            changed(chosen, requests, limits, aborts),
             order,
             reduced=not full,
             deepest=deepest,
             walks=walks if order == "random" else 0,
         )
-        for one in chosen_scopes(scope, system, resolved)
+        for chosen in chosen_scopes(scope, system, resolved)
     ]
     budget = Budget(time_limit, memory_limit, checkpoint, seed)
     rules = chosen_rules(catalogue, rule, resolved)

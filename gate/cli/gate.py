@@ -56,11 +56,17 @@ from .options import (
     TimeLimit,
     check_limits,
 )
-from .project import left_out, named_target, with_its_target
+from .project import left_out, named_nowhere, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
     for name, profile in PROFILES.items()
+)
+
+
+OUR_OWN = (
+    "no target is named, so this judges schedproof's own model of Spyre; name yours as in "
+    "`schedproof gate MODULE:FACTORY`, or begin with `schedproof init`"
 )
 
 
@@ -175,7 +181,7 @@ def command(
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[one.scenario for one in entries(corpus)] if corpus else (),
+        corpus=[entry.scenario for entry in entries(corpus)] if corpus else (),
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,
@@ -190,6 +196,8 @@ def command(
         own = base_options(beside, options.system, options.revision)
         options = replace(options, base=own, compare_with=compare_with)
     console = output.make_console()
+    if named_nowhere(context, "target") and not system_named and revision is None:
+        output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
     finish = no_fields if beside is None else changes_of
     with (

@@ -92,9 +92,9 @@ class Command(typer.core.TyperCommand):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        for one in self.params:
-            if one.param_type_name == "option" and not one.metavar:
-                one.metavar = next((VALUES[opt] for opt in one.opts if opt in VALUES), None)
+        for param in self.params:
+            if param.param_type_name == "option" and not param.metavar:
+                param.metavar = next((VALUES[opt] for opt in param.opts if opt in VALUES), None)
 
 
 class Commands(Mapping[str, Any]):

@@ -98,7 +98,11 @@ def command(
     if trace is not None:
         check_trace_file(trace, Path(scenario))
         # The model in a recorder is still the model: lockstep with itself says nothing.
-        rules = [one for one in rules if one.id != LOCKSTEP or one.beside or not spec.is_model]
+        rules = [
+            judged_rule
+            for judged_rule in rules
+            if judged_rule.id != LOCKSTEP or judged_rule.beside or not spec.is_model
+        ]
     if perfetto is not None:
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
@@ -149,7 +153,7 @@ def command(
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
-        ids = rule and [one.id for one in rules]
+        ids = rule and [judged_rule.id for judged_rule in rules]
         options = replay_options(
             spec, ids, step_limit, memory_limit, compare_with, exclude, extra_rules
         )
@@ -206,7 +210,9 @@ def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -
 def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule], left: int) -> int:
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
-            console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
+            console.print(
+                f"as expected: {', '.join(failure.rule for failure in outcome.broken)} broke"
+            )
         return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:
         return BROKEN

@@ -77,7 +77,7 @@ def command(
     check_limits(step_limit, memory_limit)
     config = configured(system, resolved, scale, changes or ())
     is_model = spec.is_model  # lockstep with itself says nothing
-    rules = [one for one in load(system, resolved) if not (is_model and one.id == LOCKSTEP)]
+    rules = [rule for rule in load(system, resolved) if not (is_model and rule.id == LOCKSTEP)]
     options = replay_options(spec, None, step_limit, memory_limit)
     console = output.make_console()
     with opened(

@@ -119,7 +119,9 @@ def _repaired(gate: GateContext) -> list[Change]:
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
-    found = {rule for one in gate.results.findings for rule in (one.rule, *one.consequences)}
+    found = {
+        rule for finding in gate.results.findings for rule in (finding.rule, *finding.consequences)
+    }
     changes = []
     for rule, noted in sorted(base.compared.repaired.items()):
         runs = base.compared.kept[rule]
@@ -141,7 +143,9 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
     assert gate.base is not None
     base = gate.base
     attempts = min(ATTEMPTS, gate.options.profile.shrink_attempts)
-    return shrink(noted.scenario, lambda one: base.only_base_breaks(rule, one), attempts)
+    return shrink(
+        noted.scenario, lambda candidate: base.only_base_breaks(rule, candidate), attempts
+    )
 
 
 class ChangeReporter(Terminal):

@@ -70,8 +70,8 @@ def judge(
     except TargetFault as fault:
         return Judged("inconclusive", str(fault))
     if scenario.expect and scenario.expect.holds and outcome.broken:
-        own = [one for one in rules if one.id == rule]
-        if own and rule not in [one.rule for one in outcome.broken]:
+        own = [own_rule for own_rule in rules if own_rule.id == rule]
+        if own and rule not in [failure.rule for failure in outcome.broken]:
             return _of_its_own_rule(target, scenario, own, outcome, found_on)
     if outcome.unmet:
         return Judged("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
@@ -81,8 +81,8 @@ def judge(
     violates = (scenario.expect and scenario.expect.violates) or ()
     if violates and not outcome.broken:
         why = f"no rule broke, expected {', '.join(violates)}"
-        checked = {one.id for one in outcome.session.checked}
-        unseen = ", ".join(one for one in violates if one not in checked)
+        checked = {known.id for known in outcome.session.checked}
+        unseen = ", ".join(violation for violation in violates if violation not in checked)
         if unseen:
             return Judged("not exercised", f"{unseen} cannot be seen on this target", outcome)
         return Judged("NOT AS EXPECTED", why, outcome)
@@ -104,7 +104,7 @@ def _of_its_own_rule(
     """Other rules break in the scenario's run than the one that it is about: does that hold?"""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
-    others = ", ".join(one.rule for one in outcome.broken)
+    others = ", ".join(failure.rule for failure in outcome.broken)
     beside = f"beside it {others} break{'s' * (len(outcome.broken) == 1)} there"
     alone = replay(target, scenario, own)
     if alone.broken and alone.broken[0].rule == rule:

@@ -109,17 +109,17 @@ class Base:
         """Return those of the broken rules that the base keeps in this scenario."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), set(), False
-        self._broken |= {one.rule for one in broken}
-        unknown = [one for one in broken if one.rule not in self._shared]
+        self._broken |= {failure.rule for failure in broken}
+        unknown = [failure for failure in broken if failure.rule not in self._shared]
         if not unknown or not self._rules:
             return []
-        shared = {one.rule for one in unknown}
+        shared = {failure.rule for failure in unknown}
         if self.pair.differences:  # else the base has done the same
             base = self.broken_by_base(scenario)
             shared = {name for name in shared if name in base or base.keys() & {*FAILS.values()}}
         self._shared |= shared
         self.compared.shared.update(shared)
-        new = [one for one in unknown if one.rule not in shared]
+        new = [failure for failure in unknown if failure.rule not in shared]
         self._cut |= bool(new)
         return new
 
@@ -129,8 +129,8 @@ class Base:
         found: dict[str, Broken] = {}
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
-            for one in broken:
-                found.setdefault(one.rule, one)
+            for failure in broken:
+                found.setdefault(failure.rule, failure)
             return []
 
         try:

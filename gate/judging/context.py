@@ -294,13 +294,13 @@ def opened_gate(
         if options.base is None:
             yield OpenedGate(*there[0])
             return
-        for one in there:  # both load at once
-            if isinstance(one.target, PipeTarget):
-                one.target.begin()
+        for gate_target in there:  # both load at once
+            if isinstance(gate_target.target, PipeTarget):
+                gate_target.target.begin()
         sides = [
-            Side(one.target, *terms, stderr=one.stderr)
-            for one, terms in zip(there, options.base.terms, strict=True)
+            Side(gate_target.target, *terms, stderr=gate_target.stderr)
+            for gate_target, terms in zip(there, options.base.terms, strict=True)
         ]
         pair = DifferentialTarget(*sides)
         base = Base(pair, options.rules)
-        yield OpenedGate(pair, lambda: "".join(one.stderr() for one in there), base)
+        yield OpenedGate(pair, lambda: "".join(gate_target.stderr() for gate_target in there), base)

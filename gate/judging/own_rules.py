@@ -72,9 +72,9 @@ def use_rules(path: Path | None) -> None:
         return
     known = {rule.id for system in systems.SYSTEMS for rule in load(system)}
     own: list[systems.OwnRule] = []
-    for number, one in enumerate(_read(path)):
-        own.append(_rule(path, number, one, known))
-        known.add(one.id)
+    for number, own_rule in enumerate(_read(path)):
+        own.append(_rule(path, number, own_rule, known))
+        known.add(own_rule.id)
     systems.add_rules(own)
 
 

@@ -235,7 +235,9 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
-    found = [Refusal(sum(messages[one] for one in group), group[0]) for group in grouped.values()]
+    found = [
+        Refusal(sum(messages[finding] for finding in group), group[0]) for group in grouped.values()
+    ]
     return tuple(sorted(found, key=lambda refusal: -refusal.count))
 
 
@@ -255,7 +257,7 @@ def exit_code(
         return BROKEN
     if interrupted or "inconclusive" in statuses or not {"held", "known"} & {*statuses}:
         return INCONCLUSIVE
-    if any(one.fails for one in deviations):
+    if any(deviation.fails for deviation in deviations):
         return BROKEN
     if any(rule.id in named and rule.status not in ("held", "known") for rule in rules):
         return INCONCLUSIVE

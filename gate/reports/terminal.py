@@ -157,7 +157,7 @@ class Terminal:
             self._console.print()
 
     def _print_failure(self, event: Found, rule_id: str, fault: Fault | None = None) -> None:
-        rule = next(one for one in self._rules if one.id == rule_id)
+        rule = next(judged for judged in self._rules if judged.id == rule_id)
         word = "ADAPTER" if fault is not None and fault.kind == "adapter" else "BROKEN"
         show_failure(self._console, rule, explained(event, rule, fault), word)
         print_details(event.run.details or event.stderr, self._console)
@@ -220,7 +220,9 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
     if idle := ", ".join(entry.id for entry in there if entry.status == "not_exercised"):
         console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")
     if hidden := [entry.message or "" for entry in there if entry.status == "not_observable"]:
-        fields = sorted({one for why in hidden for one in why.removeprefix(NOT_SHOWN).split(", ")})
+        fields = sorted(
+            {field for why in hidden for field in why.removeprefix(NOT_SHOWN).split(", ")}
+        )
         line = f"{len(hidden)} rules: {NOT_SHOWN}{', '.join(fields)}"
         console.print(f"[yellow]{'not observable':<14}[/yellow] {escape(one_line(line))}")
 

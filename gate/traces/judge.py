@@ -216,13 +216,13 @@ class TraceJudge:
         run.broken, run.line = broken, line
         self._of.broken_runs += 1
         first = broken[0]
-        for one in broken:
+        for failure in broken:
             place = First(
-                *(run.number, line, one.step, one.message),
-                consequence_of=None if one.rule == first.rule else first.rule,
-                by_adapter=first.by_adapter or one.by_adapter,
+                *(run.number, line, failure.step, failure.message),
+                consequence_of=None if failure.rule == first.rule else first.rule,
+                by_adapter=first.by_adapter or failure.by_adapter,
             )
-            self._of.note(one.rule, place)
+            self._of.note(failure.rule, place)
         self._broke(run)
 
     def _end(self) -> None:

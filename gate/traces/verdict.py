@@ -147,8 +147,8 @@ def conclude(
     interrupted: bool,
 ) -> TraceVerdict:
     """The verdict on all runs. A trace without a run is inconclusive."""
-    parts = tuple(_part(file, one, explained) for one in judged)
-    codes = [verdict.exit_code(one.rules, chosen, interrupted) for one in parts if one.rules]
+    parts = tuple(_part(file, run, explained) for run in judged)
+    codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts if part.rules]
     there = {entry.id for part in parts for entry in part.rules}
     inapplicable = tuple(rule for rule in chosen if parts and rule not in there)
     if inapplicable:

@@ -23,7 +23,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     "enable_prefix_caching": (True, False),
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "num_blocks": (None, 160)},
+    "crowd": {**_PUBLISHED, "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 90)},
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512)},
         "num_blocks": (None, 24),

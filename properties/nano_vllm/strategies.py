@@ -31,7 +31,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "num_blocks": (160, 2000)},
+    "crowd": {**_PUBLISHED, "num_blocks": (2000,)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 300)},
     "long": {
         **{"block_size": (16,), "max_num_seqs": (3, 24), "max_num_batched_tokens": (2048,)},
         "num_blocks": (90,),

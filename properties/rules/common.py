@@ -97,10 +97,10 @@ def _other_phase(
         emitted = request.emitted + (request.tokens_in_flight or step.emitted.get(request.id, 0))
         named = request.id in step.prefilling
         if named and emitted > request.regenerated:
-            return f"{request.id} goes on to generate, and is named as prefilling"
+            return f"{request.id} already generates, but is listed as prefilling"
         comes = depth > 1 and tokens >= request.num_tokens  # it is on its way
         if not named and tokens and not emitted and not comes:
-            return f"{request.id} has emitted no token yet, and is not named as prefilling"
+            return f"{request.id} has emitted no token yet, but is not listed as prefilling"
     return None
 
 
@@ -303,7 +303,7 @@ def no_progress(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
-    """A step leaves an unfinished request without a token."""
+    """A step does not schedule an unfinished request."""
     return any(name not in step.scheduled for name in history.live)
 
 

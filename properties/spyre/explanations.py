@@ -101,9 +101,9 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
     end = volumetric.realigned(candidate.prompt, width, block) + candidate.max_tokens - 1
     return [
         f"the last chunk of {candidate.id} is refused by the max-model-length rule: "
-        f"it goes by tkv {state.tkv} of the last forward,",
+        f"it uses tkv {state.tkv} of the last forward pass,",
         f"which would put {candidate.id} at {end} > {config.max_model_len}; "
-        f"but the request that had that tkv has left, and nothing decodes",
+        f"but the request with that tkv has left, and nothing decodes",
     ]
 
 
@@ -116,8 +116,8 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
     if candidate is None or not goes_by_last_forward(model.revision) or state.tkv <= now:
         return []
     return [
-        f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
-        f"the request that had it has left, and the batch is at {now}"
+        f"{candidate.id} is refused because of tkv {state.tkv} of the last forward pass; "
+        f"the request with that tkv has left, and the batch is now at {now}"
     ]
 
 
@@ -228,7 +228,7 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
     own = joins.projected[joins.newcomer]
     outlive = [n for n, reach in joins.projected.items() if reach >= own]
     lines.append(
-        f"  {len(outlive)} requests that live as long x {own} = {len(outlive) * own} <= {limit}"
+        f"  {len(outlive)} requests alive until then x {own} = {len(outlive) * own} <= {limit}"
     )
     return lines
 
@@ -246,7 +246,7 @@ def _beyond(
             lines.append(
                 f"  {sequence.id} is at tkv {reached}, {reached - projected} beyond its "
                 "projection: "
-                f"{longest} is in a block further on, which pads {sequence.id} on the left"
+                f"{longest} needs one block more, which pads {sequence.id} on the left"
             )
     if not lines:
         tkvs = {
@@ -270,8 +270,8 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
             gone = [name for name in state.aborted if name not in before.aborted]
             lines.append(
                 f"step {number}: {', '.join(gone)} is aborted before the decision, and "
-                f"{state.lost_blocks - known} blocks stay promised to it for ever: promises are "
-                "given back to requests that have finished since the decision"
+                f"{state.lost_blocks - known} blocks stay promised to it forever: only requests "
+                "that finish after the decision return their promises"
             )
         before = state
     if lines and before is not None:
@@ -302,7 +302,7 @@ def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) ->
             if published > real:
                 lines.append(
                     f"step {number}: {request.id} is aborted with {published} tokens published "
-                    f"and {real} computed; the blocks in between can be found all the same"
+                    f"but only {real} computed; the blocks in between can still be found"
                 )
 
     for number, state in enumerate(states(model, scenario, step)):
@@ -332,7 +332,7 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
     paused = ", ".join(sequence.id for sequence in state.paused)
     return [
         f"the decoding requests have left, {paused} is paused and no request runs: an empty batch",
-        "admits the next prefill before it is asked whether a request is paused",
+        "admits the next prefill before checking whether a request is paused",
     ]
 
 
@@ -356,9 +356,9 @@ def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[
     if not passed:
         return []
     return [
-        f"{first.id} is refused by the volume of the batch while later requests fit; "
-        f"it is passed by: {', '.join(passed)},",
-        "and each of them keeps the batch full: a refused request does not stop the queue",
+        f"{first.id} exceeds the volume of the batch while later requests fit; "
+        f"{', '.join(passed)} overtook it,",
+        "and each of them kept the batch full: a refused request does not stop the queue",
     ]
 
 

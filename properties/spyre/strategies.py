@@ -37,8 +37,12 @@ _BOTH = (True, False)
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
         **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
-        "max_batch_tkv": (4 * 192 + 3, 8 * 192 - 5, 16 * 192 + 1, 32 * 192, 32 * 192 - 31),
-        "prefix_caching": _BOTH,
+        **{"max_batch_tkv": (131_072,), "prefix_caching": (False, True)},
+    },
+    "packed": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
+        "max_batch_tkv": (10 * 192 + 1, 32 * 192, 18 * 192 + 1, 6 * 192 - 5),
+        "prefix_caching": (False, True),
     },
     "long": {
         **{"chunk_size": (512,), "max_num_seqs": (2, 4), "max_model_len": (256,)},

@@ -110,7 +110,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 160)},
+    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
         **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},

@@ -22,7 +22,7 @@ class ScenarioPair(NamedTuple):
 
 Answer = Literal["sat", "unsat", "unknown"]
 SECOND = 30.0  # seconds of cvc5 for one claim of a certificate
-PATIENCE = 5.0  # seconds of Z3 for one claim; then the second solver gets it
+PATIENCE = 15.0  # seconds of Z3 for one claim, also beside other work; then cvc5 gets it
 
 
 def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.ModelRef | None]:

@@ -93,7 +93,7 @@ def run(
 
 def _concluded(found: Sequence[Figure]) -> int:
     """A figure that is missing for no good reason is a failure."""
-    missing = [one for one in found if one.missing is not None and not one.excused]
-    for one in missing:
-        output.fail(f"figure {one.name} is missing: {one.missing}")
+    missing = [figure for figure in found if figure.missing is not None and not figure.excused]
+    for figure in missing:
+        output.fail(f"figure {figure.name} is missing: {figure.missing}")
     return BROKEN if missing else CONFORMS

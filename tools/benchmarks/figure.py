@@ -84,4 +84,4 @@ def in_turns(
             began = clock()
             done = work()
             rates[number].append(done / max(clock() - began, 1e-9))
-    return [median(one) for one in rates]
+    return [median(rate) for rate in rates]

@@ -65,7 +65,7 @@ def stepping(subject: Subject, steps: int) -> Callable[[], float]:
 def rows(quick: bool) -> Iterator[Row]:
     """A row a model."""
     steps = 200 if quick else 1_500
-    rates = in_turns([stepping(one, steps) for one in SUBJECTS], 3 if quick else 9)
+    rates = in_turns([stepping(known, steps) for known in SUBJECTS], 3 if quick else 9)
     for subject, rate in zip(SUBJECTS, rates, strict=True):
         yield Row(
             what=subject.name,

@@ -312,7 +312,7 @@ def read_run(lines: Sequence[str]) -> Run:
                 step = NOTHING
             case _:
                 raise ValueError(f"the model printed {line!r}")
-    return Run(limit, tuple(Request(id=one, **known[one]) for one in known), tuple(steps))
+    return Run(limit, tuple(Request(id=rule, **known[rule]) for rule in known), tuple(steps))
 
 
 def scenario_of(run: Run, macros: Macros) -> Scenario:
@@ -344,7 +344,7 @@ def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
         python_model(macros), scenario, rules, lambda _, step: watched.append(step), len(run.steps)
     )
     confirmed = (
-        [one.rule for one in outcome.broken] == [asked_rule(macros)]
+        [failure.rule for failure in outcome.broken] == [asked_rule(macros)]
         and outcome.broken[0].step == len(run.steps)
         and [seen_in(step) for step in watched[:-1]] == list(run.steps)
     )

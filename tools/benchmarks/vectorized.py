@@ -85,9 +85,9 @@ def model_steps(config: dict[str, Any], loads: list[list[Request]]) -> float:
     for load in loads:
         state, unfinished, number = model.initial(), len(load), 0
         while unfinished:
-            for one in load:
-                if one.arrival == number:
-                    state = model.arrive(state, one)
+            for request in load:
+                if request.arrival == number:
+                    state = model.arrive(state, request)
             state, seen = model.step(state)
             unfinished -= len(seen["finished"])
             number += 1

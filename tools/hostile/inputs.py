@@ -132,13 +132,13 @@ def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
     told: dict[str, Told] = {}
     fork = multiprocessing.get_context("fork")
     with fork.Pool(jobs, begin, (files,), maxtasksperchild=20) as pool:
-        for one in pool.imap_unordered(batch, tasks):
-            before = told.get(one.kind, Told(one.kind, Counter(), 0.0, []))
-            told[one.kind] = Told(
-                one.kind,
-                before.counts + one.counts,
-                max(before.slowest, one.slowest),
-                (before.wrong + one.wrong)[:20],
+        for report in pool.imap_unordered(batch, tasks):
+            before = told.get(report.kind, Told(report.kind, Counter(), 0.0, []))
+            told[report.kind] = Told(
+                report.kind,
+                before.counts + report.counts,
+                max(before.slowest, report.slowest),
+                (before.wrong + report.wrong)[:20],
             )
     return told, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 
@@ -151,11 +151,11 @@ def main() -> int:
     lines = ["| file | inputs | read | refused in one line | went wrong | slowest |"]
     lines.append("|---|---|---|---|---|---|")
     for kind in LOADERS:
-        one = told[kind]
-        read, refused, wrong = (one.counts[word] for word in ("read", "refused", "wrong"))
+        report = told[kind]
+        read, refused, wrong = (report.counts[word] for word in ("read", "refused", "wrong"))
         row: tuple[str | int, ...] = (f"`{kind}`", read + refused + wrong, read, refused, wrong)
         cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in row]
-        lines.append(f"| {' | '.join(cells)} | {one.slowest:.2f} s |")
+        lines.append(f"| {' | '.join(cells)} | {report.slowest:.2f} s |")
     spent = f"{time.monotonic() - began:.0f} s of {options.jobs} processes"
     lines += ["", f"Seed {options.seed}, {spent}, at most {megabytes} MB each."]
     wrong_lines = [line for kind in LOADERS for line in told[kind].wrong]

@@ -65,8 +65,8 @@ def attack(seed: int) -> Told:
             ended = None
         wrong = [] if ended is None else faults(ended, _codes(number))
         wrong += [] if ended is not None else [f"longer than {SECONDS} s"]
-        wrong += [f"still there: {one}" for one in survivors(mark)]
-        there = {one.name for one in folder.iterdir()} if folder.exists() else set()
+        wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
+        there = {path.name for path in folder.iterdir()} if folder.exists() else set()
         wrong += [f"left in the folder: {name}" for name in sorted(there - ALLOWED)]
         how = "ended by a signal" if number is not None else _how(ended)
         place = f"{misdeed}, {operation} {nth}, --jobs {jobs}, {number!r}"
@@ -94,14 +94,17 @@ def main() -> int:
     lines = [f"| misdeed | gates | {' | '.join(hows)} | went wrong | slowest |"]
     lines.append("|" + "---|" * (len(hows) + 4))
     for misdeed in MISDEEDS:
-        of_it = [one for one in told if one.misdeed == misdeed]
-        counts = Counter(one.how for one in of_it)
-        wrong, slowest = sum(bool(one.wrong) for one in of_it), max(one.seconds for one in of_it)
+        of_it = [report for report in told if report.misdeed == misdeed]
+        counts = Counter(report.how for report in of_it)
+        wrong, slowest = (
+            sum(bool(report.wrong) for report in of_it),
+            max(report.seconds for report in of_it),
+        )
         cells = [misdeed, str(len(of_it)), *(str(counts[how]) for how in hows), str(wrong)]
         lines.append(f"| {' | '.join(cells)} | {slowest:.0f} s |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} gates at once"
     lines += ["", f"{len(told)} gates, seed {options.seed}, {spent}."]
-    wrong_lines = [line for one in told for line in one.wrong]
+    wrong_lines = [line for report in told for line in report.wrong]
     return finish("targets", lines, wrong_lines, write=options.write)
 
 

@@ -103,13 +103,15 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
 
     if len(own) != len(steps):
         return True
-    for one, other in zip(own, steps, strict=True):
-        if isinstance(one, str) or isinstance(other, str):
-            if one != other:
+    for step, other in zip(own, steps, strict=True):
+        if isinstance(step, str) or isinstance(other, str):
+            if step != other:
                 return True
-        elif not equal_at_sight(one, other):
+        elif not equal_at_sight(step, other):
             try:
-                read = [read_step({"ok": True, "step": seen}, frozenset()) for seen in (one, other)]
+                read = [
+                    read_step({"ok": True, "step": seen}, frozenset()) for seen in (step, other)
+                ]
             except TargetBroken:
                 return True
             if differences(*read):
@@ -129,7 +131,7 @@ def prepared(asked: Judging) -> dict[str, Any]:
 
     system, revision, scenarios = asked.system, asked.revision, list[Scenario]()
     corpus = seed_corpus(system, "small").values()
-    scenarios += [msgspec.structs.replace(one, revision=revision) for one in corpus]
+    scenarios += [msgspec.structs.replace(scenario, revision=revision) for scenario in corpus]
     for scale, runs in SCALES.items():
         search = SearchOptions(ModelTarget(), system, revision, (), scale)
         run_search(Search(search, Hooks(ended=scenarios.append)), runs, 0, 0)
@@ -262,13 +264,16 @@ def judged_all(
 def lists_of(asked: Judging) -> dict[str, list[Mutant]]:
     """The changes that the operators make, and those by hand."""
     reasons = {
-        Change(*[one[key] for key in Change._fields]): (one.get("open", ""), one.get("hole", ""))
-        for one in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
+        Change(*[survivor[key] for key in Change._fields]): (
+            survivor.get("open", ""),
+            survivor.get("hole", ""),
+        )
+        for survivor in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
     }
     files = [f"{asked.system}/{name}.py" for name in asked.files]
     made = [mutant for file in files for mutant in mutants_of(file)]
     return {
-        "operators": [Mutant(*one[:3], *reasons.get(one.change, ())) for one in made],
+        "operators": [Mutant(*mutant[:3], *reasons.get(mutant.change, ())) for mutant in made],
         "by hand": [*by_hand(asked.system)],
     }
 
@@ -291,7 +296,7 @@ def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
 def main() -> int:
     """Judge the changes and print the figures; 1 where one survives that is not listed, or where
     too few are found."""
-    systems = list(dict.fromkeys(one.system for one in JUDGED))
+    systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
     parser.add_argument("--jobs", type=int, default=1)

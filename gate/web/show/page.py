@@ -46,7 +46,7 @@ def plain(run: Run) -> dict[str, Any]:
     """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
     `ids`. What others have named and said is without what would turn or end a line."""
     followed = run.followed
-    asked = [one.id for one in run.scenario.requests]
+    asked = [request.id for request in run.scenario.requests]
     ids = {name: place for place, name in enumerate(_names(run, asked))}
     return {
         "steps": len(run.steps),
@@ -67,7 +67,7 @@ def plain(run: Run) -> dict[str, Any]:
         "run": _lines(followed.run),
         "of": [_lines(followed.requests.get(name, {})) for name in asked],
         "queues": {
-            name: [[step, [ids[one] for one in queue]] for step, queue in changes.kept]
+            name: [[step, [ids[request] for request in queue]] for step, queue in changes.kept]
             for name, changes in followed.queues.items()
         },
         "blocks": [_growth(followed.blocks.get(name)) for name in asked],
@@ -76,20 +76,22 @@ def plain(run: Run) -> dict[str, Any]:
             | {"stakes": followed.stakes[rule.id].flat()}
             for rule in run.checked
         ],
-        "broken": [[one.rule, one.step, one_line(one.message)] for one in run.broken],
+        "broken": [
+            [failure.rule, failure.step, one_line(failure.message)] for failure in run.broken
+        ],
         "happenings": [
             [
-                one.step,
-                one.what,
-                ids.get(one.request, -1),
-                one.first,
-                one.second,
-                one_line(one.word),
+                happening.step,
+                happening.what,
+                ids.get(happening.request, -1),
+                happening.first,
+                happening.second,
+                one_line(happening.word),
             ]
-            for one in run.happenings()
+            for happening in run.happenings()
         ],
         "refused": _refused(run, ids),
-        "projected": [_joined(one, ids) for one in run.projected if one.joined],
+        "projected": [_joined(projected, ids) for projected in run.projected if projected.joined],
     }
 
 
@@ -99,7 +101,7 @@ def opens_at(run: Run) -> int:
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
-    return next((one.step for one in run.happenings() if one.what in LOSSES), 0)
+    return next((happening.step for happening in run.happenings() if happening.what in LOSSES), 0)
 
 
 def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:
@@ -120,33 +122,33 @@ def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
         for _, queue in changes.kept
         for name in queue
     )
-    reported = (one.request for one in run.followed.happenings if one.request)
+    reported = (happening.request for happening in run.followed.happenings if happening.request)
     return dict.fromkeys([*asked, *queued, *reported])
 
 
 def _request(run: Run, number: int) -> dict[str, Any]:
-    one = run.scenario.requests[number]
+    request = run.scenario.requests[number]
     return {
-        "prompt": one.prompt_len,
-        "max_tokens": one.max_tokens,
-        "stops_after": one.tokens_to_emit,
-        "priority": one.priority,
-        "content": [[one_line(stream), length] for stream, length in one.prompt],
+        "prompt": request.prompt_len,
+        "max_tokens": request.max_tokens,
+        "stops_after": request.tokens_to_emit,
+        "priority": request.priority,
+        "content": [[one_line(stream), length] for stream, length in request.prompt],
     }
 
 
 def _refused(run: Run, ids: Mapping[str, int]) -> dict[str, Any]:
     volume, to = Line(), Changes()
-    for one in run.projected:
-        if not one.joined:
-            volume.note(one.step, one.largest)
-            to.note(one.step, one.newcomer)
+    for projected in run.projected:
+        if not projected.joined:
+            volume.note(projected.step, projected.largest)
+            to.note(projected.step, projected.newcomer)
     return {"volume": volume.flat(), "to": [[step, ids[name]] for step, name in to.kept]}
 
 
-def _joined(one: Projected, ids: Mapping[str, int]) -> list[Any]:
-    reaches = [[ids[name], reach] for name, reach in one.reaches.items()]
-    return [one.step, ids[one.newcomer], one.largest, reaches]
+def _joined(projected: Projected, ids: Mapping[str, int]) -> list[Any]:
+    reaches = [[ids[name], reach] for name, reach in projected.reaches.items()]
+    return [projected.step, ids[projected.newcomer], projected.largest, reaches]
 
 
 def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
@@ -198,7 +200,7 @@ def side_by_side(run: Run) -> list[Field] | None:
     if run.expected is None or not run.steps:
         return None
     target, model = run.steps[-1], run.expected
-    differs = {one.field for one in differing(target, model)}
+    differs = {difference.field for difference in differing(target, model)}
     return [
         Field(name, name in differs, _value(target, name), _value(model, name))
         for name in COMPARED

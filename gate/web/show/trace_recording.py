@@ -134,7 +134,7 @@ def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> 
         notes=notes,
     )
     match = run.explainer and run.explainer.match_of(begun.revision)
-    if any(one.rule == LOCKSTEP for one in run.broken) and match and match.departed:
+    if any(failure.rule == LOCKSTEP for failure in run.broken) and match and match.departed:
         shown.expected = match.departed.ahead[0][1]
     return shown
 

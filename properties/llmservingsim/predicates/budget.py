@@ -127,7 +127,7 @@ def start_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
-    """A request starts with a prefix hit, or is cut."""
+    """A starting request has a prefix hit or is cut."""
     new = admitted(history, step)
     return budget.newcomer_is_cut(history, step) or any(
         history.hit_now(step, request) for request in new

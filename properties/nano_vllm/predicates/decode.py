@@ -101,7 +101,7 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def prompt_in_work(history: RunHistory, step: Step) -> bool:
-    """A prompt is computed in part, or to its end."""
+    """A step prefills a sequence."""
     return bool(prefilled(history, step))
 
 
@@ -135,7 +135,7 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def border_crossed(history: RunHistory, step: Step) -> bool:
-    """A sequence that has run before needs one more block."""
+    """A running sequence needs one more block."""
     return any(
         request.id in step.scheduled and crosses_border(history, request.computed)
         for request in kept(history, step)

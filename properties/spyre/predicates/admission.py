@@ -21,7 +21,7 @@ def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
 
 
 def nothing_runs(history: RunHistory, step: Step) -> bool:
-    """A request waits and no other is unfinished."""
+    """A request waits, and no request is running."""
     unstarted = history.unstarted()
     return bool(unstarted) and len(unstarted) == len(history.live)
 
@@ -231,7 +231,7 @@ def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
 
 
 def promised_request_leaves(history: RunHistory, step: Step) -> bool:
-    """A request that was promised blocks is aborted, or ends before its time."""
+    """A request with promised blocks is aborted or stops before max_tokens."""
     leaving = [name for name, why in (step.finished or {}).items() if why in ("aborted", "eos")]
     return any(history.requests[name].started for name in leaving if name in history.requests)
 

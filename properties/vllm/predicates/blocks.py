@@ -82,7 +82,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def something_shared(history: VllmRun, step: Step) -> bool:
-    """Two requests hold the same block."""
+    """Two requests share a block."""
     held = [number for numbers in (step.blocks or {}).values() for number in numbers]
     return len(set(held)) < len(held)
 
@@ -104,7 +104,7 @@ def hit_too_long(history: VllmRun, step: Step) -> str | None:
 
 
 def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
-    """A request of whole blocks starts all of whose tokens were computed before."""
+    """A request of whole blocks starts, and all its tokens were computed before."""
     return caches(history.config) and any(
         request.num_tokens % history.config["block_size"] == 0
         and _known_elsewhere(history, request) >= request.num_tokens
@@ -123,7 +123,7 @@ def hit_missed(history: VllmRun, step: Step) -> str | None:
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
-    """A request starts that shares a full block with one that runs."""
+    """A starting request shares a full block with a running one."""
     return any(_shared_with_running(history, step, request) for request in admitted(history, step))
 
 

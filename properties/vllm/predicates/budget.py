@@ -32,7 +32,7 @@ def budget_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def budget_binds(history: VllmRun, step: Step) -> bool:
-    """Requests that run and wait want more tokens than the budget has."""
+    """The running and waiting requests need more tokens than the budget."""
     wanted = sum(request.num_tokens - request.computed for request in history.live.values())
     return bool(wanted > history.config["max_num_batched_tokens"])
 
@@ -52,7 +52,7 @@ def beyond_known(history: VllmRun, step: Step) -> str | None:
 
 
 def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
-    """One that is one token behind and one that is further behind run together."""
+    """A step schedules one request that is one token behind and another that is further behind."""
     missing = [behind(history, step, request) for request in scheduled(history, step)]
     return 1 in missing and any(tokens is not None and tokens > 1 for tokens in missing)
 
@@ -70,7 +70,7 @@ def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def threshold_binds(history: VllmRun, step: Step) -> bool:
-    """A request is further behind than the threshold, which is less than the budget."""
+    """A request has more missing tokens than the threshold, which is below the budget."""
     limit = threshold(history)
     if limit == history.config["max_num_batched_tokens"]:
         return False
@@ -86,7 +86,7 @@ def running_clamp(history: VllmRun, step: Step) -> str | None:
 
 
 def running_is_cut(history: VllmRun, step: Step) -> bool:
-    """A running request is further behind than it may compute in this step."""
+    """A running request has more missing tokens than it may compute in the step."""
     return _is_cut(history, step, kept(history, step))
 
 
@@ -96,7 +96,7 @@ def waiting_clamp(history: VllmRun, step: Step) -> str | None:
 
 
 def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
-    """A newly admitted request is further behind than it may compute in this step."""
+    """A newly admitted request has more missing tokens than it may compute in the step."""
     return _is_cut(history, step, admitted(history, step))
 
 
@@ -167,7 +167,7 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def some_catch_up(history: VllmRun, step: Step) -> bool:
-    """A prompt is computed in part, or to its end."""
+    """A step computes tokens of a prompt."""
     return bool(history.prefill_members(step))
 
 

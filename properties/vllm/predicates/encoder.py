@@ -44,7 +44,7 @@ def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def encoder_budget_binds(history: VllmRun, step: Step) -> bool:
-    """A request stops at an encoder input for which the budget is too small in this step."""
+    """A request stops at an encoder input that exceeds the remaining encoder budget."""
     spent = sum(image.tokens for _, image in encoded(history, step))
     remaining = history.config.get("max_num_encoder_input_tokens", 0) - spent
     return any(image.tokens > remaining for _, image in _stops(history, step))
@@ -81,14 +81,14 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
             )
         not_known = request.id in step.scheduled and behind(history, step, request) is None
         if (request.id, image) not in needed and not not_known:
-            return f"encoder input {image.name} is computed, and {request.id} does not come to it"
+            return f"encoder input {image.name} is computed, but {request.id} does not reach it"
         seen.add(image.name)
         kept += image.tokens
     return None
 
 
 def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
-    """A request comes to an encoder input that was computed in an earlier step."""
+    """A request reaches an encoder input that was computed in an earlier step."""
     new = [(request.id, image) for request, image in encoded(history, step)]
     return any((request.id, image) not in new for request, image in _reached(history, step))
 

@@ -38,7 +38,7 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
 
 
 def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
-    """The lookahead of a running request needs a block that what it computes does not need."""
+    """The lookahead of a running request needs an extra block."""
     return any(
         blocks_for(history, computes(history, step, request))
         < blocks_for(history, given(history, step, request.id))
@@ -110,7 +110,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
             if request.id in step.scheduled:
                 coming = (
                     f"{request.emitted} of {request.max_tokens} tokens, "
-                    f"{request.tokens_in_flight} on their way"
+                    f"{request.tokens_in_flight} in flight"
                 )
                 return f"{request.id} is scheduled with {coming}"
             passed = request
@@ -119,12 +119,12 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
         elif input_missing(history, step, request, request.computed):
             continue  # it stops there, and the round goes on (V1-R33)
         elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
-            return f"{request.id}, behind {passed.id}, which has nothing to compute, has no turn"
+            return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
     return None
 
 
 def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
-    """A running request has nothing to compute, and another one is scheduled."""
+    """A running request has nothing to compute, and another is scheduled."""
     some = any(in_flight.passed_over(history.config, request) for request in kept(history, step))
     return some and bool(step.scheduled)
 
@@ -134,12 +134,12 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
     (V1-R10)."""
     for request in admitted(history, step):
         if in_flight.computed_still(history, request):
-            return f"{request.id} is admitted again while a step that computes it is on its way"
+            return f"{request.id} is admitted again while a step in flight still computes it"
     return None
 
 
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
-    """A preempted request waits that is computed still, and requests may be admitted."""
+    """A step in flight still computes a preempted request, and other requests may be admitted."""
     waiting = waited_before(history)
     aside = any(in_flight.computed_still(history, request) for request in waiting)
     return aside and not step.preempted
@@ -150,7 +150,7 @@ def out_of_turn(history: VllmRun, step: Step) -> str | None:
     for name, place in (step.emitted_at or {}).items():
         request = history.live.get(name)
         if request is not None and place != request.emitted:
-            return f"{name} emits token {place} of its output when {request.emitted} have come"
+            return f"{name} emits token {place} of its output after {request.emitted} arrived"
     for name, tokens in (step.emitted or {}).items():
         if tokens and step.emitted_at is not None and name not in step.emitted_at:
             return f"{name} emits {tokens} tokens, and emitted_at does not say which"

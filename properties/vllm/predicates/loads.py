@@ -84,7 +84,7 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
 
 
 def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
-    """A load begins while another parked request, or a prefill, still needs blocks."""
+    """A load begins while another parked request or a prefill still needs blocks."""
     newly = loads.newly_parked(history.live, step)
     others = {*(step.parked or ()), *(step.prefilling or ())}.difference(newly)
     known = [history.live[name] for name in others if name in history.live]
@@ -140,14 +140,14 @@ def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
             end = (its.index(block) + 1) * history.config["block_size"]
             if in_common(request, writer) < end:
                 return (
-                    f"{name} begins to load into block {block}, which a decision on its way writes "
+                    f"{name} begins to load into block {block}, which a step in flight writes "
                     f"for {writer.id}"
                 )
     return None
 
 
 def one_begins_beside_a_writer(history: VllmRun, step: Step) -> bool:
-    """A load begins while a request that has left is computed still."""
+    """A load begins while a step in flight still computes a request that has left."""
     if not loads.meet_decisions(history.config) or not loads.newly_parked(history.live, step):
         return False
     return bool(gone_and_computed(history, step))
@@ -180,7 +180,7 @@ def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
 
 
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
-    """No block is free while a request that runs is computed still."""
+    """No block is free while a step in flight still computes a running request."""
     if not loads.meet_decisions(history.config) or step.free_blocks != 0:
         return False
     return any(in_flight.computed_still(history, request) for request in ran_before(history))
@@ -209,7 +209,7 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
 
 
 def one_is_sent(history: VllmRun, step: Step) -> bool:
-    """A step passes while the blocks of a request that has ended are sent."""
+    """A step runs while a connector sends the blocks of a finished request."""
     return any(
         loads.is_sent(request) and request.load_left for request in history.requests.values()
     )
@@ -231,7 +231,7 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
 
 
 def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
-    """A request is admitted whose load has failed in part."""
+    """A request is admitted after its load failed in part."""
     return any(joins_after_a_failure(history, step))
 
 

@@ -26,7 +26,7 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
 
 
 def tail_preempted(history: VllmRun, step: Step) -> bool:
-    """A step preempts while several requests run, first come, first served."""
+    """Under FCFS, a step preempts a request while several run."""
     several = len(ran_before(history)) > 1
     return bool(step.preempted) and several and history.config["policy"] == "fcfs"
 
@@ -131,7 +131,7 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
-    """A preempted request and one that never started wait."""
+    """Under FCFS, a preempted request and one that never started are waiting."""
     gone = set(step.preempted or ())
     waiting = [history.live[name] for name in step.waiting or () if name in history.live]
     again = [request for request in waiting if request.id in gone or request.preemptions]
@@ -144,12 +144,14 @@ def stops_running(history: VllmRun, step: Step) -> str | None:
     for request in kept(history, step):
         ended = request.id in (step.finished or {}) or request.id in history.aborts_inside
         if not ended and request.id not in running:
-            return f"{request.id} was running, did not end, was not preempted, and runs no more"
+            return (
+                f"{request.id} was running, did not end and was not preempted, but no longer runs"
+            )
     return None
 
 
 def prompt_goes_on(history: VllmRun, step: Step) -> bool:
-    """A request runs whose prompt was computed in part."""
+    """A running request has a partly computed prompt."""
     return any(request.started and not request.prefilled for request in kept(history, step))
 
 
@@ -201,7 +203,7 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def someone_runs(history: VllmRun, step: Step) -> bool:
-    """A request that is not finished was scheduled."""
+    """A step schedules a request that stays unfinished."""
     return any(name in (step.computed or {}) for name in step.scheduled)
 
 

@@ -108,7 +108,7 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
 
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
-    """The first in line is not admitted, and a request is behind it."""
+    """The first waiting request is not admitted, and another is behind it."""
     return len(may_go(history, step)) > 1
 
 

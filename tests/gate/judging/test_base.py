@@ -58,7 +58,7 @@ def test_what_the_base_breaks_in_the_same_scenario_is_not_counted(against):
 def test_that_holds_where_the_two_differ_otherwise_too(against):
     verdict = judge(against(GhostsAndMore(), Ghosts()), changes_of)
     assert (verdict.exit_code, verdict.findings) == (0, ())
-    assert [one.what for one in verdict.decisions] == ["bookkeeping: reserved_blocks"]
+    assert [decision.what for decision in verdict.decisions] == ["bookkeeping: reserved_blocks"]
 
 
 def test_what_the_base_keeps_is_counted_and_shrunk(against):

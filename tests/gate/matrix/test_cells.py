@@ -64,7 +64,7 @@ def test_a_cell_is_judged_once(tmp_path):
     reported = list[tuple[Judged, float]]()
     for _ in range(2):
         [judged] = run_cells(
-            [CELL], tmp_path, lambda one, took: reported.append((one, took)), work=conforms
+            [CELL], tmp_path, lambda entry, took: reported.append((entry, took)), work=conforms
         )
         assert judged.verdict is not None
         assert judged.verdict.config == {"num_blocks": 64}
@@ -240,7 +240,7 @@ def test_a_row_has_the_smallest_scenario_and_where_it_broke():
 def test_each_release_is_counted_and_one_without_a_verdict_says_why():
     without = Judged(Cell("vllm==0.21.0", LOADS, *GATE), None, "the index | has none")
     matrix = matrix_of([judged("0.19.1", 4), without, judged("0.33.0")], *GATE)
-    counts = [(one.version, one.held, one.broken, one.problem) for one in matrix.entries]
+    counts = [(entry.version, entry.held, entry.broken, entry.problem) for entry in matrix.entries]
     assert counts == [
         ("0.19.1", 1, 1, ""),
         ("0.21.0", 0, 0, "the index | has none"),

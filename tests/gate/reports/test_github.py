@@ -139,7 +139,7 @@ def test_the_lines_can_be_read_back(file):
     *_, last = lines(file, reported.events())
     union = Began | Notice | Progress | FoundLine | Judged
     read = [msgspec.json.decode(line, type=union) for line in last]  # type: ignore[arg-type]
-    assert [type(one) for one in read] == [
+    assert [type(command) for command in read] == [
         *(Began, Notice, Progress, Progress, Progress, FoundLine, FoundLine, Judged)
     ]
     assert read[-1] == reported.events()[-1]

@@ -50,7 +50,7 @@ def test_a_gate_that_conforms_has_cases_only(file):
 def test_hostile_words_are_text_and_nothing_else(file):
     text = written(file)
     root = ET.fromstring(text)
-    assert {one.tag for one in root.iter()} == {
+    assert {element.tag for element in root.iter()} == {
         *("testsuites", "testsuite", "properties", "property"),
         *("testcase", "failure", "skipped", "error"),
     }

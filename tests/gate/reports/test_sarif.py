@@ -114,7 +114,7 @@ def test_a_known_divergence_is_a_warning_that_nobody_has_accepted(file):
     assert new["level"] == "error"
     assert "suppressions" not in new
     assert known["level"] == "warning"
-    assert [one["status"] for one in known["suppressions"]] == ["underReview"]
+    assert [suppression["status"] for suppression in known["suppressions"]] == ["underReview"]
 
 
 def test_a_rule_is_found_by_its_index(file):

@@ -77,11 +77,11 @@ def test_a_step_is_named_after_what_its_requests_do(kind, scheduled, says):
     ("scheduled", "emitted", "prefilling", "says"),
     [
         ({"a": 1}, {"a": 1}, (), None),
-        ({"a": 1}, {"a": 1}, ("a",), "a goes on to generate, and is named as prefilling"),
+        ({"a": 1}, {"a": 1}, ("a",), "a already generates, but is listed as prefilling"),
         ({"b": 3}, {}, ("b",), None),
-        ({"b": 3}, {}, (), "b has emitted no token yet, and is not named as prefilling"),
+        ({"b": 3}, {}, (), "b has emitted no token yet, but is not listed as prefilling"),
         ({"b": 5}, {"b": 1}, (), None),
-        ({"b": 5}, {"b": 1}, ("b",), "b goes on to generate, and is named as prefilling"),
+        ({"b": 5}, {"b": 1}, ("b",), "b already generates, but is listed as prefilling"),
         ({}, {}, ("b",), None),
     ],
 )

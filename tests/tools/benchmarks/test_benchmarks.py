@@ -86,8 +86,8 @@ def test_published_sizes_are_those_of_the_configuration_as_it_is(monkeypatch):
 def test_a_command_takes_longer_than_python_alone():
     alone, *commands = starting.rows(quick=True)
     assert (alone.what, alone.ratio) == (starting.PYTHON, 1.0)
-    assert [one.what for one in commands] == [*starting.BEGIN][1:]
-    assert all(one.ratio is not None and one.ratio > 1 for one in commands)
+    assert [row.what for row in commands] == [*starting.BEGIN][1:]
+    assert all(row.ratio is not None and row.ratio > 1 for row in commands)
 
 
 def test_a_command_that_fails_is_no_figure():
@@ -147,9 +147,9 @@ def test_both_take_turns_and_are_compared(monkeypatch):
         return 3.0 if words[-1] == "1" else 2.0
 
     monkeypatch.setattr(processes, "run", run)
-    one, two, *_ = processes.rows(quick=False)
+    alone, two, *_ = processes.rows(quick=False)
     assert asked[: 2 * processes.ROUNDS] == ["1", "2"] * processes.ROUNDS
-    assert (one.ratio, two.ratio) == (1.0, 2 / 3)
+    assert (alone.ratio, two.ratio) == (1.0, 2 / 3)
     assert "1.50 times as fast" in two.note
 
 

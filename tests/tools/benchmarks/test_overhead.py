@@ -91,7 +91,7 @@ def test_cpu_of_another_process_is_told():
 
 
 def ran(steps, *spent):
-    return Ran(steps, *(Spent(one, 2 * one * one) for one in spent))
+    return Ran(steps, *(Spent(amount, 2 * amount * amount) for amount in spent))
 
 
 def test_ratios_are_those_within_a_round():
@@ -106,8 +106,8 @@ def test_of_several_turns_the_quickest_counts():
 
 
 def test_what_is_not_there_is_said(monkeypatch):
-    def absent(one):
-        raise ReleaseError(f"not installed: {one.spec}")
+    def absent(subject):
+        raise ReleaseError(f"not installed: {subject.spec}")
 
     monkeypatch.setattr(overhead, "measure", absent)
     monkeypatch.delenv("SCHEDPROOF_NANO_VLLM", raising=False)

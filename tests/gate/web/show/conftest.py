@@ -11,8 +11,8 @@ from ..base.browser import browser as chromium
 @pytest.fixture(scope="module")
 def browser():
     """One Chromium for the tests of a module; Playwright takes no second one in a process."""
-    with chromium() as one:
-        yield one
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

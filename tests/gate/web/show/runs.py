@@ -26,7 +26,7 @@ def of(system: str, revision: str, requests: tuple[Request, ...], **config: Any)
 
 def figure(name: str) -> dict[str, Any]:
     """The data of one of the document's figures."""
-    return next(one for one in golden_tables.load("docs_figures.json") if one["name"] == name)
+    return next(row for row in golden_tables.load("docs_figures.json") if row["name"] == name)
 
 
 @cache
@@ -35,10 +35,10 @@ def admission() -> Run:
     shown = figure("scheduling_admission_constraints")
     requests = tuple(
         request(
-            *(one["id"], one["arrival_step"], one["prompt_len"], one["max_output_tokens"]),
-            output_len=one["total_tokens_generated"],
+            *(row["id"], row["arrival_step"], row["prompt_len"], row["max_output_tokens"]),
+            output_len=row["total_tokens_generated"],
         )
-        for one in shown["generator_requests"]
+        for row in shown["generator_requests"]
     )
     return recorded(
         of("spyre", "documented", requests, **golden_tables.config_of(shown)), name="admission"
@@ -50,9 +50,9 @@ def jumps() -> Run:
     """The figure on decode padding, from its beginning; its own limit it exceeds."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = tuple(
-        request(one["id"], 0, one["prompt_len"], one["max_tokens"], output_len=end)
-        for one in shown["derived_requests"]
-        for end in [one["generated_at_end"]]
+        request(row["id"], 0, row["prompt_len"], row["max_tokens"], output_len=end)
+        for row in shown["derived_requests"]
+        for end in [row["generated_at_end"]]
     )
     config = golden_tables.config_of(shown) | {"max_batch_tkv": 2048}
     return recorded(of("spyre", "documented", requests, **config), name="jumps")
@@ -78,8 +78,8 @@ def pauses() -> Run:
 def preemption() -> Run:
     """vLLM's model preempts."""
     [known] = [
-        one
-        for name, one in builtin_scenarios("vllm").items()
+        published
+        for name, published in builtin_scenarios("vllm").items()
         if name == "preempted-before-it-was-computed.json"
     ]
     return recorded(known, name="preemption")

@@ -22,7 +22,7 @@ def test_a_step_that_prefills_and_decodes_breaks_the_rule():
 
 def test_a_step_that_calls_itself_mixed_breaks_the_rule():
     reported = admission.phases_mixed(book(request("a")), ran({"a": 6}, "a", kind="mixed"))
-    assert reported == "the step calls itself mixed"
+    assert reported == "the kind of the step is mixed"
 
 
 @pytest.mark.parametrize(

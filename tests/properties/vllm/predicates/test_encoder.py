@@ -81,7 +81,7 @@ def test_what_is_kept_fits_the_cache():
             {"a": (0,), "b": (0,)},
             "encoder input cat is computed for b, and its output is there",
         ),
-        ({}, {"a": (0, 1)}, "encoder input dog is computed, and a does not come to it"),
+        ({}, {"a": (0, 1)}, "encoder input dog is computed, but a does not reach it"),
         ({}, {"a": (0,)}, None),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_request_behind_one_that_is_passed_over_has_its_turn():
     assert in_flight.scheduled_for_nothing(history, ran({"b": 1}, "ab")) is None
     assert in_flight.passed_over_beside_others(history, ran({"b": 1}, "ab"))
     reported = in_flight.scheduled_for_nothing(history, ran({}, "ab"))
-    assert reported == "b, behind a, which has nothing to compute, has no turn"
+    assert reported == "b has no turn, behind a, which has nothing to compute"
     assert in_flight.scheduled_for_nothing(history, ran({}, "a", "b", preempted=("b",))) is None
 
 
@@ -73,7 +73,7 @@ def test_a_preempted_request_waits_for_what_is_on_its_way():
     assert in_flight.one_is_set_aside(history, ran({"b": 4}, "b", "a"))
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is None
     reported = in_flight.admitted_too_early(history, ran({"a": 4}, "a", "b"))
-    assert reported == "a is admitted again while a step that computes it is on its way"
+    assert reported == "a is admitted again while a step in flight still computes it"
     history.system_state = VllmState()
     assert not in_flight.one_is_set_aside(history, ran({"b": 4}, "b", "a"))
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is not None

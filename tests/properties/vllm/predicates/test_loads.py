@@ -149,7 +149,7 @@ def test_no_load_fills_what_is_written():
     del history.live["w"]
     step = after(blocks={"a": (3, 6)})
     assert loads.fills_what_is_written(history, step) == (
-        "a begins to load into block 6, which a decision on its way writes for w"
+        "a begins to load into block 6, which a step in flight writes for w"
     )
     assert loads.one_begins_beside_a_writer(history, step)
     for fine in (
