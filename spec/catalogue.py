@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a
+# Why a rule has no own predicate: it defines a word or a value; it cannot break unless a
 # rule that stands in for it does; no decision shows it; it is not so, and a run shows that; a
 # scenario or the protocol has nothing for it yet.
 REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
@@ -300,7 +300,7 @@ def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
 
 @cache
 def _common() -> tuple[Rule, ...]:
-    # The resource may lie in a zip file, where it has no path of its own.
+    # The resource may lie in a zip file, where it has no file path.
     return _rules_of(resources.files("schedproof.spec") / "common.toml", "common.toml")
 
 

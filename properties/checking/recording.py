@@ -89,7 +89,7 @@ class Recorded:
         """Return the recorded answer.
 
         Raises:
-            RecordError: that was not asked, or it is no answer.
+            RecordError: another call was recorded, or its answer is no reply.
         """
         return self._checked("add")
 
@@ -97,7 +97,7 @@ class Recorded:
         """Accept the recorded abort; the next answer shows whether it was possible at all.
 
         Raises:
-            RecordError: that was not asked, or it is no answer.
+            RecordError: another call was recorded, or its answer is no reply.
         """
         if id != NO_REQUEST:
             return self._checked("abort")

@@ -13,7 +13,7 @@ class Projected(NamedTuple):
 
     Attributes:
         step: number of the step, from 0.
-        newcomer: the request that asked.
+        newcomer: the request that asked to join.
         reaches: by request, the largest tkv that it can still reach, in tokens.
         largest: the largest batch x tkv that was looked at, in tokens.
         joined: the newcomer ran in this step; otherwise the limit refused it.

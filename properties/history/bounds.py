@@ -19,7 +19,7 @@ Limits = Callable[[Config], list[int]]
 
 
 def fits_pool(config: Config, tokens: int) -> bool:
-    """Return whether the pool has blocks for so many tokens."""
+    """Return whether the pool has blocks for this many tokens."""
     size = config["num_blocks"]
     return size is None or -(-tokens // config["block_size"]) <= size
 

@@ -168,7 +168,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Add a request to a batch that has decoded for a while, sometimes after its end."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
-        # Of a target that hides what it emits more may seem to be emitted than was asked for.
+        # If a target hides what it emits, more may seem to be emitted than was requested.
         longest = max(
             [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
         )

@@ -31,7 +31,7 @@ class SearchOptions:
         avoid: kinds of configuration that the target is known to refuse, as the strategies of the
             system name them.
         predicates: replace those of the system.
-        max_steps: no run begins after so many steps.
+        max_steps: steps after which no further run begins.
     """
 
     target: Target

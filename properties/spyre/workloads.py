@@ -65,7 +65,7 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     to_aim = draw.integers(0, np.maximum(length // block - 1, 1), shape) * block + offset
     prompt = draw.integers(1, 2 * block, shape, endpoint=True)
     prompt = np.select((border, aimed), (at_border, to_aim), prompt).clip(1, length - block)
-    # A short request, a long one, or one that ends where so many rows fill the limit.
+    # A short request, a long one, or one that ends where this many rows fill the limit.
     row = limit // draw.integers(2, max(min(rules.max_num_seqs, requests), 2), shape, endpoint=True)
     ends = draw.choice((-1, 0, 0, 1), shape) + np.where(
         draw.random(shape) < 0.5, row // block * block, np.minimum(row, length)

@@ -16,7 +16,7 @@ Config = Mapping[str, Any]
 
 def alone(config: Config, request: VllmRequestHistory) -> int:
     """All its tokens in chunks, and one by one those that it generates, each of which passes every
-    decision on its way: a request that is preempted begins anew, so what it has computed does not
+    decision in flight: a request that is preempted starts again, so what it has computed does not
     count."""
     # A chunk ends before an input that has no room in a step, and starts again behind it.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
@@ -39,7 +39,7 @@ def waits(
 
 def together(config: Config, work: int, requests: int) -> int:
     """First come, first served: the eldest is never preempted. By priority the most important one
-    is not, but it may wait behind every request that runs, anew for each request."""
+    is not, but it may wait behind every request that runs, again for each request."""
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))
 

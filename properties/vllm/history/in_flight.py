@@ -33,7 +33,7 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
 
 def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     """Book the decision of a step as in flight, and its tokens with it. Return, by request, what
-    comes of the decision that completes. Decided ahead, drafts are proposed anew each time."""
+    comes of the decision that completes. Decided ahead, drafts are proposed again each time."""
     config, requests, state = history.config, history.requests, state_of(history)
     flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
     if depth(config) == 1:

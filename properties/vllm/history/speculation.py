@@ -36,7 +36,7 @@ def decides_ahead(config: Config) -> bool:
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Drafts of a request that positions are left for; less than none where those on their way
+    """Drafts of a request that positions are left for; less than none where those in flight
     would be beyond the last position."""
     if not request.drafted:
         return 0
@@ -90,8 +90,8 @@ def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
 
 
 def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:
-    """Book that so many drafts were verified, after what it emitted is booked: all that is known
-    but its last token is computed, and the drafter proposes more, unless it has before."""
+    """Book that `verified` drafts were verified, after what the request emitted is booked: all
+    known tokens but the last are computed, and the drafter proposes more, unless it has before."""
     request.verified += verified > 0
     request.computed = min(request.computed, request.num_tokens - 1)
     if not decides_ahead(config):
