@@ -108,13 +108,13 @@ class Sarif:
 
 
 def _descriptor(rule: Rule) -> dict[str, Any]:
-    help_text = f"{rule.says}\nSource: {rule.source}"
+    help_text = f"{rule.statement}\nSource: {rule.source}"
     if rule.witness:
         help_text += f"\nAt stake when: {rule.witness}"
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": rule.says},
+        "fullDescription": {"text": rule.statement},
         "help": {"text": help_text},
         "defaultConfiguration": {"level": "error"},
         "properties": {"kind": rule.kind},

@@ -243,7 +243,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
             f"{escape(why)}"
         )
         if entry.divergence and not entry.consequence_of:
-            console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
+            console.print(f"    the rule: {by_id[entry.id].statement}", markup=False)
             console.print(f"    known of {one_line(entry.divergence)}", markup=False)
     if unchecked:
         console.print(

@@ -72,7 +72,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
         },
         "blocks": [_growth(followed.blocks.get(name)) for name in asked],
         "rules": [
-            {"id": rule.id, "title": rule.title, "says": rule.says, "source": rule.source}
+            {"id": rule.id, "title": rule.title, "says": rule.statement, "source": rule.source}
             | {"stakes": followed.stakes[rule.id].flat()}
             for rule in run.checked
         ],

@@ -1,4 +1,4 @@
-"""What a request finds of the pool when it starts.
+"""The pool at the start of a request: free blocks and prefix hits.
 
 Source: target protocol, fine points, for the page, which only says that memory has limits;
 kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.

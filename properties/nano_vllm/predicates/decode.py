@@ -1,4 +1,4 @@
-"""What a decode step does, which sequence gives its blocks up for it, and when a token comes out.
+"""Decode steps: which sequence gives up its blocks, and when a token comes out.
 
 Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preemption".
 """

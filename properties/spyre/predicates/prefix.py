@@ -1,4 +1,4 @@
-"""What the prefix cache saves, and what is computed all the same.
+"""The savings of the prefix cache, and what is computed despite a hit.
 
 Source: Spyre scheduling page, "Prefix caching". Hits are known where the target shows them; the
 number of a request's `hit` blocks is written `hit` below.

@@ -55,7 +55,7 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Steps in which all decisions that are on their way complete, at most: as many begin first."""
+    """Steps in which all decisions in flight complete, at most: as many begin first."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -127,7 +127,7 @@ def one_has_landed(history: VllmRun, step: Step) -> bool:
 
 
 def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
-    """No load fills a block that a decision on its way writes: no order is kept between the two
+    """No load fills a block that a decision in flight writes: no order is kept between the two
     (V1-R23)."""
     if not loads.meet_decisions(history.config):
         return None
@@ -351,7 +351,7 @@ def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int
 
 
 def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
-    """Blocks that a request lacks for so many tokens."""
+    """Return the blocks that a request lacks for `tokens`."""
     held = len((step.blocks or {}).get(request.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)
 

@@ -97,7 +97,7 @@ def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
             continue
         may_end = step.finished is None or request.id in step.finished
         if may_end and in_flight.computed_still(history, request):
-            continue  # the token that was on its way may be its last
+            continue  # the token that was in flight may be its last
         if step.waiting is not None and request.id not in step.waiting:
             return f"{request.id} was preempted and does not wait"
         if computed := (step.computed or {}).get(request.id):

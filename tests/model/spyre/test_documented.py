@@ -463,7 +463,7 @@ def test_with_interleaving_or_by_the_page_the_last_chunk_is_checked_when_it_come
         assert not documented.may_prefill(tight, revision, state, ongoing)
 
 
-# --- what admission goes by ------------------------------------------------------------------
+# --- what admission uses ------------------------------------------------------------------
 
 
 @ALL

@@ -139,7 +139,7 @@ def test_blocks_that_come_back_in_the_step_were_not_free_in_it():
 
 
 def in_flight(*accounts, **more):
-    """The history before a step while a decision is on its way that computes w."""
+    """The history before a step while a decision is in flight that computes w."""
     history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
     history.system_state = VllmState(flights=({"w": Coming()},))
     return history
@@ -341,7 +341,7 @@ def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
 
 
 def test_a_load_goes_on_where_the_worker_reports():
-    """With two decisions on their way the first one that is taken brings no report."""
+    """With two decisions in flight the first one that is taken brings no report."""
     account = request("a", load_steps=2)
     history = book(account, **LOADS, async_scheduling=True)
     steps = []
