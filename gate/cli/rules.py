@@ -75,7 +75,8 @@ def command(
     ] = None,
     rule: Annotated[list[str] | None, typer.Argument(help="show these rules in full")] = None,
     shared: Annotated[
-        bool, typer.Option("--shared", help="what systems have in common, and where they differ")
+        bool,
+        typer.Option("--shared", help="show what systems have in common and where they differ"),
     ] = False,
 ) -> None:
     """List the rules: text, source, and what checks them."""

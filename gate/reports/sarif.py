@@ -12,7 +12,7 @@ from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.output import as_json, one_line
 from ..files.writing import write
-from ..judging.events import Event, Found, Judged
+from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import Fault, Finding, Verdict
 from .outcome import breaks, broken_off, out_of_date
 
@@ -36,7 +36,7 @@ class Sarif:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Found):
             self._found[event.finding] = event
-        elif isinstance(event, Judged):
+        elif isinstance(event, Concluded):
             write(self._path, as_json(self._document(event.verdict)))
 
     def _document(self, verdict: Verdict) -> dict[str, Any]:

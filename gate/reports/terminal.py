@@ -11,7 +11,7 @@ from ...spec.catalogue import Rule
 from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
-from ..judging.events import Began, Event, Found, Judged, Notice, Progress
+from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
 from ..judging.reach import in_words
 from ..judging.verdict import (
     NOT_SHOWN,
@@ -109,7 +109,7 @@ class Terminal:
         elif isinstance(event, Found):
             self.close()
             self._found_one(event)
-        elif isinstance(event, Judged):
+        elif isinstance(event, Concluded):
             self.close()
             self._print_faults(event.verdict)
             print_verdict(self._console, event.verdict, self._rules, self._verbose)

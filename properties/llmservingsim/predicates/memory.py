@@ -70,7 +70,7 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
     if missing <= step.free_blocks:
         return None
     return (
-        f"{new[-1].id} starts; requests that run may still take {missing} blocks, "
+        f"{new[-1].id} starts; running requests may still take {missing} blocks, "
         f"{step.free_blocks} are free"
     )
 

@@ -49,7 +49,10 @@ def test_a_request_runs_after_its_load_has_landed():
 def test_it_holds_its_blocks_meanwhile():
     history = before(parked())
     message = loads.runs_too_early(history, after(blocks={"a": (1,)}))
-    assert message == "a held 2 blocks that are loaded for 2 more steps, now 1, or others"
+    assert (
+        message
+        == "a held 2 blocks that are loaded for 2 more steps, and now holds 1 or other blocks"
+    )
     assert loads.runs_too_early(history, after(blocks={"a": (1, 3)})) is not None
     assert loads.runs_too_early(history, after(blocks={})) is not None
 
@@ -281,7 +284,7 @@ def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends()
 
 def test_no_other_request_ends_with_an_error():
     early = after(finished={"a": "error"}, parked=(), blocks={})
-    says = "a ends with an error, and no load of it ends in this step and has failed"
+    says = "a ends with an error, but no failed load of it ends in this step"
     for account, keys in (
         (parked(steps_left=2, external=8, prompt=8, load_fails_at=5), FAIL),
         (parked(steps_left=1, external=8, prompt=8, load_fails_at=8), FAIL),
