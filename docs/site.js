@@ -4,7 +4,7 @@ function openTarget() {
   for (let node = target?.closest("details"); node; node = node.parentElement?.closest("details")) {
     node.open = true;
   }
-  (target?.closest("details.rule") ?? target)?.scrollIntoView();
+  target?.scrollIntoView();
 }
 
 addEventListener("hashchange", openTarget);

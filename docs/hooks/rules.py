@@ -70,7 +70,8 @@ def _section(rule: Rule) -> str:
     if rule.source.startswith("release"):
         return "Releases"
     source = rule.source.replace("LLMServingSim, continuous batching", "Continuous batching")
-    return ", ".join(re.split("[:;]", source)[0].split(", ")[:2])
+    section = re.sub(r", \d+$", "", re.split("[:;]", source)[0])
+    return re.sub(r"(chapter \d+).*", r"\1", section)
 
 
 def counts(system: str) -> str:
