@@ -1,4 +1,4 @@
-"""A plan becomes a batch in the pipeline, and what it has brought about once it is through.
+"""Turn a plan into a batch in the pipeline, and book its results once it has completed.
 
 Source: continuous-batching page, "What the scheduler hands back".
 """
@@ -12,7 +12,7 @@ from .state import Batch, Decision, Plan, Revision, Sequence, State
 
 
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:
-    """The state with the batch of the plan; without one if nothing was scheduled.
+    """Return the state with the plan's batch in the pipeline; unchanged if nothing was scheduled.
 
     `counted`: its tokens count as computed from now on, not once it is done (LSS-R16).
     """
@@ -33,11 +33,8 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
 
 
 class Done(NamedTuple):
-    """What `add_done` hands back: the tokens of both throughputs, and the requests that have
-    finished.
-
-    `emitted` are the requests that got a token.
-    """
+    """The result of `add_done`: the tokens of both throughputs, the finished requests, and in
+    `emitted` the requests that got a token."""
 
     prompt_throughput: int = 0
     decode_throughput: int = 0
@@ -48,9 +45,9 @@ class Done(NamedTuple):
 def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
-    """The batch of this number is through: requests that have caught up emit a token (LSS-R32), the
-    finished leave with their last one (ALL-R04). A number that is not on its way changes nothing
-    (LSS-R22)."""
+    """Complete the batch with this number: requests that have caught up emit a token (LSS-R32), and
+    finished ones leave with their last one (ALL-R04). A number that is not in flight changes
+    nothing (LSS-R22)."""
     batch = next((flight for flight in state.inflight if flight.number == number), None)
     if batch is None:
         return state, Done()
@@ -84,7 +81,8 @@ def add_done(
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
-    """The state without a request, whose blocks keep what they hold until they are used again."""
+    """Return the state without a request. Its blocks keep their content until they are
+    used again."""
     sequence = find(state.running + state.waiting, name)
     if sequence is None:
         return state

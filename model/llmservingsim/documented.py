@@ -16,9 +16,9 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """The next batch within the budget (LSS-R06), or none: the pipeline is full, or no request can
-    go (LSS-R01, LSS-R19). No request is left out while anything is left for it (LSS-P03,
-    LSS-R17)."""
+    """Build the next batch within the budget (LSS-R06), or none if the pipeline is full or no
+    request can run (LSS-R01, LSS-R19). Every request gets tokens while any are left for it
+    (LSS-P03, LSS-R17)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
@@ -31,11 +31,11 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
-    """The requests that may go, by arrival, and prefills first if they are prioritised (LSS-R08,
-    LSS-R18).
+    """Return the requests that may run, by arrival; prefills first if they are prioritised
+    (LSS-R08, LSS-R18).
 
-    A request in a batch on its way is not there until that batch is done: what it computes next is
-    not known before.
+    A request in a batch in flight is left out until the batch completes, since what it computes
+    next depends on it.
     """
     away = {name for batch in state.inflight for name, _ in batch.scheduled}
     present = [sequence for sequence in (*state.running, *state.waiting) if sequence.id not in away]
@@ -45,7 +45,7 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
 
 
 def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """The plan with the tokens that a request gets; the same plan if it gets none (LSS-R09)."""
+    """Return the plan with the tokens that a request gets, unchanged if it gets none (LSS-R09)."""
     if find(plan.running, sequence.id):
         tokens = cap(config, plan.budget, need(sequence))
         return going_on(config, plan, sequence, tokens) if tokens else plan
@@ -55,8 +55,8 @@ def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """A request gets its first tokens, unless blocks are missing: then no request starts before it
-    (LSS-P01, LSS-P02, ALL-R05). Once it runs it waits no more (ALL-R03)."""
+    """Give a request its first tokens. If blocks are missing, no later request starts before it
+    (LSS-P01, LSS-P02, ALL-R05). Once it runs, it never waits again (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, sequence)
     tokens = cap(config, plan.budget, need(sequence) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:
@@ -77,8 +77,8 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """A request that has started gets tokens; the blocks for them were promised to it, so that it
-    ends (ALL-R06, ALL-R10)."""
+    """Give a request that has started its tokens. Its blocks were promised, so it always finishes
+    (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -89,13 +89,14 @@ def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens
 
 
 def need(sequence: Sequence) -> int:
-    """Tokens that a request wants: one to decode, or what is left of its prompt (LSS-R11,
+    """Return the tokens that a request wants: one to decode, or the rest of its prompt (LSS-R11,
     LSS-R12, LSS-R13)."""
     return 1 if sequence.generated else sequence.prompt - sequence.computed
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Tokens that a request gets of the budget left (LSS-R10); none if it must not be cut."""
+    """Return the tokens that a request gets of the remaining budget (LSS-R10); 0 if it must not be
+    cut."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
@@ -103,8 +104,8 @@ def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
 
 
 def is_over(decisions: Listed[Decision], pending: bool, deferred: bool) -> bool:
-    """No scheduler has a batch, no request will arrive, and no session waits for a tool
-    (LSS-R20)."""
+    """Return whether no scheduler has a batch, no request will arrive, and no session waits for a
+    tool (LSS-R20)."""
     return not pending and not deferred and all(decision.batch is None for decision in decisions)
 
 
@@ -126,5 +127,5 @@ def prompt_tokens(sequence: Sequence, tokens: int) -> int:
 
 
 def completes(sequence: Sequence) -> bool:
-    """Its whole prompt is computed."""
+    """Return whether its whole prompt is computed."""
     return sequence.computed >= sequence.prompt

@@ -14,7 +14,7 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """The next batch, or none: the pipeline is full, or no request can go."""
+    """Build the next batch, or none if the pipeline is full or no request can run."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
@@ -26,13 +26,13 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Running requests go on in their order, at the cost of those admitted last, so that the first
-    always does (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
+    """Schedule running requests in order, at the cost of those admitted last, so that the first
+    always progresses (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
         tokens = clamp(config, sequence.num_uncomputed_tokens, plan.budget)
-        # All it knows is in a batch on its way.
+        # All it knows is in a batch in flight.
         if tokens > 0:
             grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             while grown is None:
@@ -47,7 +47,7 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
 
 
 def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Waiting requests join in their order; the first that cannot ends it (LSS-R31, ALL-R05)."""
+    """Admit waiting requests in order; stop at the first that cannot join (LSS-R31, ALL-R05)."""
     while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
         sequence = plan.waiting[0]
         hit = kv_cache.prefix_hit(config, plan.pool, sequence)
@@ -64,12 +64,12 @@ def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
 
 
 def clamp(config: LlmServingSimConfig, uncomputed: int, budget: int) -> int:
-    """Tokens that a request may compute now (LSS-R10)."""
+    """Return how many tokens a request may compute now (LSS-R10)."""
     return min(config.capped(uncomputed), budget)
 
 
 def scheduled(plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the request at this place of the running ones computes `tokens`."""
+    """Return the plan in which the running request at `place` computes `tokens`."""
     return plan._replace(
         running=(*plan.running[:place], sequence, *plan.running[place + 1 :]),
         pool=pool,
@@ -79,13 +79,13 @@ def scheduled(plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: in
 
 
 def victim(plan: Plan) -> Sequence:
-    """A request that makes room: the one admitted last."""
+    """Return the request to preempt: the one admitted last."""
     return plan.running[-1]
 
 
 def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
-    """The plan without the last request, which gives back its blocks, starts from nothing when it
-    is admitted again, and is the first to be (LSS-R34)."""
+    """Return the plan without the last request, which gives back its blocks, starts from nothing
+    when admitted again, and is the first to be (LSS-R34)."""
     return plan._replace(
         running=without(plan.running, last.id),
         waiting=(last.rewound(), *plan.waiting),

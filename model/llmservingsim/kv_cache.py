@@ -1,5 +1,4 @@
-"""The truth about blocks: what is free, what each request holds, and what can be found by its
-content.
+"""Blocks: which are free, which each request holds, and which can be hit by their content.
 
 Source: revision `head` for the order of free blocks and for the index, in which a content has one
 block, the one filled last; the page leaves both open. Counts are in blocks.
@@ -12,9 +11,9 @@ from .state import Sequence
 
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of what a request has to compute, by number (LSS-R02), which
-    hold its own tokens (ALL-R11); never its last token, whose computation gives the next one
-    (LSS-R33). Without a cache nothing is skipped (LSS-R03)."""
+    """Return the cached blocks at the start of what a request has to compute, by number (LSS-R02).
+    They hold its own tokens (ALL-R11), and never its last token, whose computation gives the next
+    one (LSS-R33). Without a cache there is no hit (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
@@ -23,8 +22,8 @@ def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> t
 def grow(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """A running request with room for `tokens` more, or None where blocks are missing:
-    that is no error (ALL-R01)."""
+    """Return a running request with room for `tokens` more, or None if blocks are missing, which is
+    no error (ALL-R01)."""
     missing = allocator.missing_blocks(sequence, sequence.computed + tokens, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -40,8 +39,8 @@ def admit(
     longest: int,
     promised: int = 0,
 ) -> tuple[Sequence, Pool] | None:
-    """A waiting request with the blocks of its `hit` and room for `tokens` more; None unless its
-    `longest` tokens fit into the free blocks of which so many are `promised` to others."""
+    """Return a waiting request with the blocks of its `hit` and room for `tokens` more. Return None
+    unless its `longest` tokens fit into the free blocks that are not `promised` to others."""
     # Cached blocks that no request holds are free now, and will not be: they count as needed.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + promised):
@@ -51,7 +50,7 @@ def admit(
 
 
 def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
-    """Blocks that requests that run will still take until their last token."""
+    """Return the blocks that running requests will still take until their last token."""
     whole = [sequence.prompt + sequence.max_tokens - 1 for sequence in running]
     held = [len(sequence.blocks) for sequence in running]
     return sum(blocks_for(tokens, config.block_size) for tokens in whole) - sum(held)
@@ -60,8 +59,8 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """The request with blocks for `tokens` more; those that this step fills can be found, since
-    they are computed before any hit on them is read (ALL-R08)."""
+    """Return the request with blocks for `tokens` more. Blocks that this step fills can be hit at
+    once, since they are computed before anyone reads them (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     if not config.enable_prefix_caching:

@@ -1,4 +1,4 @@
-"""One step of the protocol: a batch is decided and, at once, through the pipeline."""
+"""One step of the protocol: decide a batch, and complete it at once."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from .state import Decision, Revision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """A request enters the queue behind all others."""
+    """Put a request at the end of the queue."""
     newcomer = newcomer._replace(arrival=state.arrived)
     return state._replace(waiting=(*state.waiting, newcomer), arrived=state.arrived + 1)
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """The client gives up a request, which leaves as one that has finished: neither the page nor
-    the code knows aborts. Unknown and finished ids change nothing."""
+    """Remove a request as if it had finished, since neither the page nor the code knows aborts.
+    Unknown and finished ids change nothing."""
     if find(state.waiting + state.running, request_id) is None:
         return state
     state = leave(config, state, request_id)
@@ -31,7 +31,7 @@ def step(
     state: State,
     abort_inside: tuple[str, ...] = (),
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and its completion.
+    """Take one scheduling decision and complete it.
 
     `abort_inside` are aborted after the decision and before it completes: their tokens are not
     emitted.
@@ -61,7 +61,7 @@ def step(
 
 
 def kind_of(revision: Revision, decision: Decision) -> str:
-    """Whether requests that compute decode, prefill, or some the one and some the other."""
+    """Return whether the computing requests decode, prefill, or do both."""
     if decision.batch is None:
         return "idle"
     decided = {sequence.id: sequence for sequence in decision.state.running}
@@ -78,7 +78,7 @@ def kind_of(revision: Revision, decision: Decision) -> str:
 def observe(
     config: LlmServingSimConfig, state: State, decision: Decision, promises: bool
 ) -> dict[str, Any]:
-    """What is seen of the state after a step, and of the decision (ALL-R13)."""
+    """Return the step observation of the state and the decision (ALL-R13)."""
     scheduled = () if decision.batch is None else decision.batch.scheduled
     holders = [
         sequence

@@ -1,4 +1,4 @@
-"""The decision as the deck has it: prefill what can be admitted, else decode all that run.
+"""The decision as in the deck: prefill what can be admitted, else decode everything that runs.
 
 Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything here is pure: a state
 goes in, a decision comes out.
@@ -11,16 +11,15 @@ from .state import Plan, Sequence, State
 
 
 def schedule(config: NanoConfig, state: State) -> Plan:
-    """Prefill has strict priority: only if no request is admitted the running sequences decode
-    (NAN-R10, NAN-R11)."""
+    """Prefill, or decode the running sequences if no request is admitted (NAN-R10, NAN-R11)."""
     plan = prefill(config, state)
     return plan if plan.scheduled else decode(config, state)
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
-    """Waiting sequences are admitted in their order (NAN-R07), each with its whole prompt
-    (NAN-R12); the first that fails a gate stops the loop, so that no other goes before it
-    (ALL-R05). `max_num_seqs` bounds requests that run (NAN-R40)."""
+    """Admit waiting sequences in order (NAN-R07), each with its whole prompt (NAN-R12). The first
+    that fails a gate stops the loop, so that no other overtakes it (ALL-R05). `max_num_seqs` bounds
+    running sequences (NAN-R40)."""
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.running) < config.max_num_seqs:
@@ -39,8 +38,8 @@ def prefill(config: NanoConfig, state: State) -> Plan:
 
 
 def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the head of the queue runs, behind all others (NAN-R15), waits no more
-    (ALL-R03), and computes `tokens`."""
+    """Return the plan in which the head of the queue runs, behind all others (NAN-R15), no longer
+    waits (ALL-R03), and computes `tokens`."""
     return plan._replace(
         running=(*plan.running, sequence),
         waiting=plan.waiting[1:],
@@ -69,8 +68,8 @@ def decode(config: NanoConfig, state: State) -> Plan:
 
 
 def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
-    """The plan without the victim, which goes to the front of the waiting queue (NAN-R22) with
-    nothing: no block (NAN-R21, NAN-R03), and all to be computed again (NAN-R23)."""
+    """Return the plan without the victim, which goes to the front of the waiting queue (NAN-R22).
+    It has no blocks (NAN-R21, NAN-R03) and must compute everything again (NAN-R23)."""
     others = ready + plan.running + plan.waiting
     return plan._replace(
         running=plan.running[:-1],

@@ -1,4 +1,4 @@
-"""One step of the protocol: a revision decides, and the decision completes at once.
+"""One step of the protocol: the revision decides, and the decision completes at once.
 
 Source: deck, chapters 4 "Prefill vs Decode" and 9 "Scheduler -> GPU". Everything here is pure: a
 state goes in, a state and what can be observed of the step come out.
@@ -17,12 +17,12 @@ Schedule = Callable[[NanoConfig, State], Plan]
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """A request goes to the back of the waiting queue (NAN-R06)."""
+    """Put a request at the back of the waiting queue (NAN-R06)."""
     return state._replace(waiting=(*state.waiting, newcomer))
 
 
 def abort(config: NanoConfig, state: State, request_id: str) -> State:
-    """The client gives a request up, wherever it is; unknown and finished ids change nothing.
+    """Remove a request, wherever it is; unknown and finished ids change nothing.
 
     Neither the deck nor the release knows aborts: it leaves as one that has finished does.
     """
@@ -41,7 +41,7 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
 def step(
     config: NanoConfig, state: State, schedule: Schedule, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """One decision and its completion: the next state and the step observation.
+    """Take one decision and complete it; return the next state and the step observation.
 
     `abort_inside` are aborted after the decision and before it completes.
     """
@@ -57,8 +57,8 @@ def step(
 def postprocess(
     config: NanoConfig, state: State, plan: Plan
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Count and publish what was computed; append a token where all is; let the finished leave,
-    with their last token (ALL-R04)."""
+    """Count and publish what was computed, append a token to each request that has caught up, and
+    let the finished leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
@@ -85,12 +85,12 @@ def postprocess(
 
 
 def caught_up(sequence: Sequence) -> bool:
-    """All its known tokens are computed, so that the next one comes out (NAN-R13)."""
+    """Return whether all known tokens are computed, so that the next one is generated (NAN-R13)."""
     return sequence.computed == sequence.num_tokens
 
 
 def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
-    """The blocks that a step writes to, for each scheduled sequence (NAN-R27)."""
+    """Return the blocks that a step writes to, for each scheduled sequence (NAN-R27)."""
     written = {}
     for sequence in (*state.running, *state.waiting):
         if sequence.id in plan.scheduled:
@@ -109,7 +109,7 @@ def observe(
     finished: dict[str, str],
     slots: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """The step observation, with every field that this model has (ALL-R13)."""
+    """Return the step observation, with every field that this model has (ALL-R13)."""
     holders = [sequence for sequence in (*state.running, *state.waiting) if sequence.blocks]
     kind = "prefill" if plan.is_prefill else "decode"
     return {

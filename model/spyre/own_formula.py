@@ -65,7 +65,7 @@ TRIALS = [
 
 
 def is_own(name: str) -> bool:
-    """Whether it has the form of a name, with or without slack."""
+    """Return whether the name has the form of a user's formula, with or without slack."""
     return NAME.fullmatch(name) is not None
 
 
@@ -101,7 +101,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Whether the user has named it. No file is run because a target calls itself by its name."""
+    """Return whether the user has named this formula. No file is run only because a target reports
+    its name."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 

@@ -12,7 +12,7 @@ from ..errors import InputError
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
-# Keys that are absent where they say nothing: targets that know nothing of them are not asked.
+# Keys that are absent at their defaults, so that targets without these features never see them.
 SAYING_NOTHING = {
     "num_speculative_tokens": 0,
     "num_lookahead_tokens": 0,
@@ -93,18 +93,18 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def decides_ahead(self) -> bool:
-        """A request is scheduled again while its last token is on its way."""
+        """A request is scheduled again while its last token is in flight."""
         return self.async_scheduling is True
 
     @property
     def depth(self) -> int:
-        """Decisions on their way at once, at most: 1 if each completes before the next."""
+        """Decisions in flight at once, at most: 1 if each completes before the next."""
         stages = self.pipeline_parallel_size or 1
         return max(stages, 2) if self.decides_ahead else stages
 
     @property
     def early(self) -> int:
-        """Steps in a row in which a decision completes early, before one more stays on its way."""
+        """Steps in a row in which a decision completes early, before one more stays in flight."""
         return self.early_completions or 0
 
     # Loads.

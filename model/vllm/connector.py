@@ -42,8 +42,8 @@ def parked(
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """The plan in which a waiting request is parked while so many tokens are loaded; None without
-    room for them."""
+    """Return the plan in which a waiting request is parked while `tokens` are loaded; None without
+    room."""
     if not has_room(config, plan, sequence, hit, loaded):
         return None
     sequence, pool = park(config, plan.pool, sequence, hit, loaded)
@@ -97,7 +97,8 @@ def park(
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """All that is known of a request has room in the pool, and so many blocks beside."""
+    """Return whether the pool has room for all known tokens of a request, and `beside`
+    more blocks."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
@@ -170,7 +171,7 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
 
 
 def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """A decision on its way writes the blocks of a request. No load may fill them before that: no
+    """A decision in flight writes the blocks of a request. No load may fill them before that: no
     order is kept between the two (V1-R23)."""
     return in_flight.computed_still(flights, sequence)
 

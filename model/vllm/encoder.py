@@ -161,7 +161,8 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
-    """What is seen of the encoder: segments that it computes, and whose outputs are dropped."""
+    """Return the encoder's fields of the observation: segments that it computes, and those whose
+    outputs are dropped."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {

@@ -1,8 +1,8 @@
-"""Decisions on their way: the next one is taken before the last one is computed.
+"""Decisions in flight: the next one is taken before the last one is computed.
 
 Source: chunked-prefill chapter, code of the running clamp (num_output_placeholders); release
-0.28.0: AsyncScheduler, and the engine core's queue of batches. A token that is on its way is
-*promised*; drafts on their way are *hoped* for.
+0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is
+*promised*; drafts in flight are *hoped* for.
 """
 
 from .. import allocator
@@ -15,7 +15,7 @@ from .state import Coming, Flight, Sequence, State
 def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
-    """The running requests when a decision is on its way: its tokens are promised, and its drafts
+    """The running requests when a decision is in flight: its tokens are promised, and its drafts
     are hoped for, since others will have been proposed before it completes."""
     if not flight:
         return running
@@ -31,7 +31,7 @@ def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Seq
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The oldest decision must complete before another one: as many as can be are on their way, or
+    """The oldest decision must complete before another one: as many as can be are in flight, or
     nothing was decided."""
     return not decided or len(state.in_flight) >= config.depth
 
@@ -77,7 +77,7 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
     """The request whose blocks can be found that a token has filled which is now known. With a
-    prefix cache no drafts are on their way."""
+    prefix cache no drafts are in flight."""
     if not config.enable_prefix_caching:
         return sequence, pool
     return allocator.publish_full(
@@ -94,7 +94,7 @@ def delivered(sequence: Sequence, coming: Coming) -> Sequence:
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     """A running request has nothing to compute until a token comes that it was promised: its last
-    one, or any where the next is not decided ahead (V1-R06); or what is on its way takes all
+    one, or any where the next is not decided ahead (V1-R06); or what is in flight takes all
     positions, if every draft is right."""
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True

@@ -1,4 +1,4 @@
-"""What a client sees of a step: the decision, what came of it, and the state after it."""
+"""The observation of a step: the decision, its results, and the state after it."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .state import State
 
 
 def kind_of(plan: Plan) -> str:
-    """Whether requests that compute decode, prefill, or some the one and some the other."""
+    """Return whether the computing requests decode, prefill, or do both."""
     decodes = {sequence.decodes for sequence in plan.running if sequence.id in plan.scheduled}
     if not decodes:
         return "idle"

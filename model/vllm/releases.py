@@ -1,4 +1,4 @@
-"""What releases of vLLM do otherwise than the documents, each beside the release whose wheel first
+"""The differences of vLLM's releases from the documents, each beside the release whose wheel first
 has it, and the pull request that brought it.
 
 A release that is not here is compared with the newest one before it.
@@ -16,8 +16,8 @@ from .state import Sequence, State
 
 
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Beside requests that decode, and none that is in its prefill, a request that is a token
-    behind computes as many tokens as they do. Since 0.25.0 (pull request 45237)."""
+    """Pad a request that is one token behind to as many tokens as the decodes of the step have, if
+    no request is in its prefill. Since 0.25.0 (pull request 45237)."""
     return made_up(config, plan, sequence, start) if plan.scheduled else 0
 
 
@@ -51,7 +51,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
 
 
 def is_alone(state: State) -> bool:
-    """No other request is unfinished."""
+    """Return whether no other request is unfinished."""
     return len(state.running) + len(state.waiting) + len(state.parked) <= 1
 
 
@@ -74,7 +74,8 @@ def has_room(
 
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """Blocks that a prefill or a load still needs, with those of its first drafts."""
+    """Return the blocks that a prefill or a load still needs, including those of its first
+    drafts."""
     remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
     begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
     if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):
@@ -84,18 +85,18 @@ def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
 
 
 def tokens_of_a_step(config: VllmConfig) -> int:
-    """Tokens that a step takes at most with drafts: 0 without a drafter."""
+    """Return the most tokens that a step takes with drafts; 0 without a drafter."""
     return 1 + config.drafts + config.lookahead if config.drafts else 0
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """By priority those behind a request that preempts itself are more important, and have their
-    turn. Since 0.33.0."""
+    """Continue by priority after a request has preempted itself, since those behind it are more
+    important. Since 0.33.0."""
     return config.policy != "priority"
 
 
 def publishes_verified(config: VllmConfig) -> bool:
-    """A block can be found as soon as the drafts that filled it are verified. Since 0.33.0."""
+    """Publish a block as soon as the drafts that filled it are verified. Since 0.33.0."""
     return config.decides_ahead or config.drafts > 0
 
 

@@ -62,9 +62,9 @@ def schedule(
 def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last,
-    so that the first always does (ALL-R06); a request is preempted only where blocks are missing
-    (V1-R05). Each retry has one victim less, so that there is an end to it (ALL-R02).
+    """Schedule running requests in order (V1-P01, V1CP-R03), at the cost of those admitted last, so
+    that the first always progresses (ALL-R06). A request is preempted only if blocks are missing
+    (V1-R05). Each retry has one victim less, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
@@ -102,9 +102,9 @@ def advance_running(
 
 
 def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTED) -> Plan:
-    """Waiting requests join in their order while slots are left (V1-I3), those that hold blocks
-    first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), so that no other goes before it
-    (ALL-R05), also where it must not be cut (V1CP-R07).
+    """Admit waiting requests in order while slots are left (V1-I3), those that hold blocks first
+    (V1-R22). The first that cannot join ends the loop (V1-R07, V1-R09), even if it only must not be
+    cut (V1CP-R07), so that no other overtakes it (ALL-R05).
 
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
@@ -156,8 +156,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Tokens that a running request has to compute, its drafts included; 0 until a token comes that
-    is in flight (V1-R06)."""
+    """Return the tokens that a running request has to compute, including its drafts; 0 while it
+    waits for a token in flight (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
     return (
@@ -166,20 +166,22 @@ def behind(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
-    """Tokens that a request may compute now, none beyond those known (V1-R02, V1-R04, V1CP-R02)."""
+    """Return how many tokens a request may compute now, none beyond the known ones (V1-R02, V1-R04,
+    V1CP-R02)."""
     return min(capped(config, uncomputed), budget)
 
 
 def capped(config: VllmConfig, uncomputed: int) -> int:
-    """Tokens of one request in one step, if there is a threshold (V1-R11)."""
+    """Return the tokens of one request in one step, within the threshold if there is one
+    (V1-R11)."""
     return min(uncomputed, config.long_prefill_token_threshold or uncomputed)
 
 
 def scheduled(
     plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int, fit: Fit | None = None
 ) -> Plan:
-    """The plan in which the request at this place of the running ones computes `tokens`, and an
-    encoder what belongs to them."""
+    """Return the plan in which the running request at `place` computes `tokens`, and the encoder
+    its inputs."""
     if fit is not None:
         sequence, computes = encoder.scheduled(fit, plan.encoder, sequence)
         plan = plan._replace(encoder=computes)
@@ -196,9 +198,9 @@ def _put(running: tuple[Sequence, ...], place: int, sequence: Sequence) -> tuple
 
 
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
-    """The plan without the victim, which gives back its blocks and its share of the budget, is
-    counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when it is admitted again
-    (V1-I5, V1CP-R16)."""
+    """Return the plan without the victim. It gives back its blocks and its share of the budget, is
+    counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when admitted again (V1-I5,
+    V1CP-R16)."""
     lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
     others = dict(plan.scheduled)
     returned = others.pop(victim.id, 0)
@@ -222,7 +224,7 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    """The client gives up a request, wherever it is; unknown and finished ids change nothing."""
+    """Remove a request, wherever it is; unknown and finished ids change nothing."""
     sequence = find(state.waiting + state.running + state.parked, request_id)
     if sequence is None:
         return state
@@ -240,7 +242,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """The state in which the blocks of a request that ends are free."""
+    """Return the state in which the blocks of an ended request are free."""
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
@@ -250,8 +252,8 @@ def step(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and a completion, its own or that of the oldest on its way: the next
-    state and the step observation."""
+    """Take one decision and complete one, its own or the oldest in flight; return the next state
+    and the step observation."""
     plan = schedule(config, state, by_policy, revision)
     return carry_out(config, state, plan, abort_inside, revision)
 
@@ -263,7 +265,7 @@ def carry_out(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """What was scheduled counts as computed (V1CP-R05), and the oldest decision completes.
+    """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision.
 
     `abort_inside` are aborted after the decision was taken and before the oldest completes: their
     tokens are not emitted.
@@ -310,9 +312,8 @@ def carry_out(
 
 
 def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """By request that is computed, the token that comes of it, the one after those that are known
-    or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
-    drafts."""
+    """Return, for each request whose known tokens are all computed, the token that the step will
+    emit (V1-R19). Everything computed beyond that is a draft."""
     return {
         sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)
         if (missing := sequence.num_uncomputed_tokens) <= 0

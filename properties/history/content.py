@@ -1,4 +1,4 @@
-"""What requests say: how much two of them have in common, in tokens."""
+"""The content of requests: how many tokens two of them have in common."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from .request_history import RequestHistory
 
 
 def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
-    """Tokens at the start that two contents share: as far as their segments agree."""
+    """Return the leading tokens that two contents share."""
     shared = 0
     for (stream, length), (other_stream, other_length) in zip(first, other, strict=False):
         if stream != other_stream:
@@ -19,7 +19,7 @@ def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) ->
 
 
 def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """The prompt of a request and what it has generated, and so many tokens more."""
+    """Return the prompt of a request, its output, and `more` tokens."""
     generated = account.emitted + more
     if not generated:
         return account.content
@@ -27,15 +27,15 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """The tokens of a request with those on their way: they are computed, and no other request can
-    find them."""
+    """Return the tokens of a request, including those in flight, which are computed but cannot be
+    hit yet."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
 
 def held_by_others(request: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
-    """Tokens in full blocks at the start of a request, its last one apart, that one of the others
-    has computed."""
+    """Return the leading tokens in full blocks, except the last, that one of the others has
+    computed."""
     return max(
         (
             min(
@@ -52,7 +52,7 @@ def held_by_others(request: RequestHistory, others: Iterable[RequestHistory], bl
 
 
 def in_common(request: RequestHistory, other: RequestHistory) -> int:
-    """Tokens at the start that two requests share."""
+    """Return the leading tokens that two requests share."""
     return common_prefix_len(known_tokens(request), known_tokens(other))
 
 

@@ -49,7 +49,7 @@ ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks of the largest pool that a scale has
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     """Configurations in which the pool, the budget, the cap or the threshold bind first.
 
-    One batch is on its way at a time: through the step protocol more of them make no difference.
+    One batch is in flight at a time: through the step protocol more of them make no difference.
     """
     block = draw(st.sampled_from(vllm.BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(vllm.MODEL_LENGTHS_IN_BLOCKS[scale]))

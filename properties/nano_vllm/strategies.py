@@ -158,7 +158,7 @@ beside_a_prefill = beside_the_batch
 def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
     origin = draw(st.sampled_from(("own", "same", "before")))
     if not earlier or origin == "own":

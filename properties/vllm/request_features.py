@@ -1,4 +1,4 @@
-"""What a request of vLLM has beyond its prompt: drafts, loads, and parts for an encoder.
+"""The features of a vLLM request beyond its prompt: drafts, loads, and encoder inputs.
 
 Pictures have a few sizes, and some of them come again.
 """

@@ -21,7 +21,7 @@ from .request_features import encoders
 
 Config = Mapping[str, Any]
 
-# Decisions that are on their way while others are taken; blocks that are loaded meanwhile.
+# Decisions in flight while others are taken; blocks that are loaded meanwhile.
 IN_FLIGHT: Mapping[str, Config] = {
     "ahead": {"async_scheduling": True},
     "pipeline": {"pipeline_parallel_size": 2},
@@ -352,7 +352,7 @@ def meets(config: Config, history: VllmRun, blocks: int) -> bool:
 def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
     origin = draw(st.sampled_from(("own", "same", "before")))
     if not caches(config) or not earlier or origin == "own":
@@ -390,7 +390,7 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
-    """Blocks more that a decoding request holds after so many steps."""
+    """Return how many more blocks a decoding request holds after `steps` steps."""
     block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
     return blocks_for(tokens, block) - blocks_for(request.computed, block)

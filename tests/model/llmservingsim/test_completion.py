@@ -1,4 +1,4 @@
-"""Batches on their way: how many there are, when tokens count, and what a batch hands back."""
+"""Batches in flight: how many there are, when tokens count, and what a batch hands back."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_at_head_a_request_may_end_before_the_rest_of_its_prompt_is_through():
     run.schedule()
     run.schedule()
     assert run.done(0).finished == ("a",)
-    # Its blocks are free while the batch that fills the second one is still on its way.
+    # Its blocks are free while the batch that fills the second one is still in flight.
     assert run.model.step(run.state)[1]["free_blocks"] == 2
     assert len(run.state.inflight) == 1
     assert run.done(1) == Done()

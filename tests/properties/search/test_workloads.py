@@ -79,9 +79,12 @@ def test_each_shape_has_what_it_is_named_for():
     ]
     assert max(gaps) > 150
     [scarce] = runs("vllm", "scarce")
-    assert sum(one.prompt_len for one in scarce.requests) > 16 * 2 * scarce.config["num_blocks"]
-    assert sum(one.abort_at is not None for one in scarce.requests) > 1
-    streams = [stream for one in scarce.requests for stream, _ in one.prompt]
+    assert (
+        sum(request.prompt_len for request in scarce.requests)
+        > 16 * 2 * scarce.config["num_blocks"]
+    )
+    assert sum(request.abort_at is not None for request in scarce.requests) > 1
+    streams = [stream for request in scarce.requests for stream, _ in request.prompt]
     assert len(set(streams)) < len(streams)
 
 
