@@ -1,4 +1,4 @@
-"""No bound holds for first come, first served with the exact check: a family of loads without one."""
+"""First come, first served with the exact check has no bound: a family of loads shows it."""
 
 import pytest
 
