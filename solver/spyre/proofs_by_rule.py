@@ -91,6 +91,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     beside = f"{BESIDE}, and any number that wait"
     if settles:
         beside = "1 or 2 decoding requests, the last counted as any number, and at most 1 paused"
+        beside += ", if a step that pauses keeps the queues in order (assumed)"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", where the pool has room for every prompt"
     return f"every number of steps, beside {beside}{room}{code}"
