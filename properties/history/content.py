@@ -62,9 +62,9 @@ def surely_found(
     requests: Iterable[RequestHistory],
     block: int,
 ) -> int:
-    """The same for those that run, in a cache that finds of two blocks with the same content only
-    the one filled last, which may be gone: since the one that holds it began, no request that does
-    not run any more, nor this one before, may have filled such a block."""
+    """Return the leading tokens that the request must hit, in a cache that keeps only the block
+    filled last for a content. That block may be gone; so since its holder began, no request that no
+    longer runs, nor this one earlier, may have filled such a block."""
     if request.started or request.preemptions:
         return 0
     holders, tokens = list(running), 0
@@ -87,8 +87,8 @@ def surely_shared(
     requests: Iterable[RequestHistory],
     block: int,
 ) -> int:
-    """The same in a cache that finds the one filled first: those that run must be the only ones
-    that ever filled such a block, and none of them for a second time."""
+    """Return the leading tokens that the request must hit, in a cache that finds the block filled
+    first. Only running requests may ever have filled such a block, and each of them once."""
     holders = [other for other in running if not other.preemptions]
     if request.started or request.preemptions:
         return 0

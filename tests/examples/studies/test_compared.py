@@ -1,4 +1,4 @@
-"""What a workload's run is counted as, by hand."""
+"""The counts of a workload's run, worked out by hand."""
 
 import json
 from pathlib import Path

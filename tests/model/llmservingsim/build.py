@@ -39,7 +39,7 @@ def pool(size: int | None, held: int) -> Pool:
     return Pool(size, fresh=held + 1)
 
 
-class Run:
+class ModelRun:
     """A model in flight, with every step of it."""
 
     def __init__(self, revision: str, **changes: Any) -> None:

@@ -1,4 +1,4 @@
-"""The page's functions, by example and by brute force, and that all of the page is there."""
+"""The page's functions, by example and by brute force; no function of the page is missing."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a decode step does and who gives way to it, by example."""
+"""Decode steps and preemption, by example."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the prefix cache saves, and what is computed and written all the same."""
+"""The savings of the prefix cache, and what is computed and written despite a hit."""
 
 import pytest
 

@@ -14,7 +14,7 @@ LOADS = {"kv_connector": True}
 
 
 def parked(name="a", steps_left=2, **more):
-    """A request that is parked since the first step; its load takes so many steps still."""
+    """A request that is parked since the first step; its load takes `steps_left` more steps."""
     return request(name, load_steps=2, parked_since=0, load_left=steps_left, **more)
 
 
@@ -196,7 +196,7 @@ def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked():
 
 
 def sent(steps_left, ended="length"):
-    """A request that has ended in step 0, and is sent for so many steps still."""
+    """A request that has ended in step 0; sending its blocks takes `steps_left` more steps."""
     return request("a", send_steps=1, load_left=steps_left, ended=ended, ended_at=0)
 
 
