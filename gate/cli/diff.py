@@ -110,9 +110,9 @@ def command(
     if since is not None:  # a baseline has its own
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
-    asked: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
-    asked |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
-    _check_one_question(target_b, path_b, save, since, json_file, asked)
+    options: dict[str, object] = {"--system": system, "--revision": revision, "--config": changes}
+    options |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
+    _check_one_question(target_b, path_b, save, since, json_file, options)
     profile, seed = profile or "ci", seed or 0
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
@@ -334,7 +334,7 @@ def _check_one_question(
     save: Path | None,
     since: Path | None,
     json_file: Path | None,
-    asked: Mapping[str, object],
+    options: Mapping[str, object],
 ) -> None:
     """Raise InputError unless there are two to compare, or one to record."""
     if save is not None and since is not None:
@@ -348,8 +348,8 @@ def _check_one_question(
         raise InputError("TARGET_B", f"{target_b or path_b}: {name} takes one target only")
     if save is not None and json_file is not None:
         raise InputError("--json", f"{json_file}: --save compares nothing")
-    if save is not None and asked["--jobs"] is not None:
-        raise InputError("--jobs", f"{asked['--jobs']}: --save records in one process")
-    given = [key for key, value in asked.items() if value not in (None, [])]
+    if save is not None and options["--jobs"] is not None:
+        raise InputError("--jobs", f"{options['--jobs']}: --save records in one process")
+    given = [key for key, value in options.items() if value not in (None, [])]
     if since is not None and given:
-        raise InputError(given[0], f"{asked[given[0]]}: not with --since, whose file says it")
+        raise InputError(given[0], f"{options[given[0]]}: not with --since, whose file says it")

@@ -162,8 +162,8 @@ def command(
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
-    asked = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github, verbose)
-    check_report_options(asked)
+    report_options = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github, verbose)
+    check_report_options(report_options)
     system_named = system is not None
     system = spec.default_system if system is None else system
     with option("--system"):
@@ -203,7 +203,7 @@ def command(
     printer = Terminal if beside is None else ChangeReporter
     finish = no_fields if beside is None else changes_of
     with (
-        reporters(console, catalogue, asked, printer) as fan_out,
+        reporters(console, catalogue, report_options, printer) as fan_out,
         say_which_system(spec, system_named),
         coverage_counted(options, coverage) as options,
     ):

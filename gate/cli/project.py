@@ -59,10 +59,10 @@ def with_its_target(context: typer.Context, option: typer.CallbackParam, value: 
     """What the project says goes with its target: a release or a checkout that the command line
     names has a system and a revision of its own, and other rules."""
     name = str(option.name)
-    asked = context.params.get("target", context.params.get("target_a"))
-    if asked is None or from_project(context, "target") or not from_project(context, name):
+    target = context.params.get("target", context.params.get("target_a"))
+    if target is None or from_project(context, "target") or not from_project(context, name):
         return value
-    system = _own_system(str(asked))
+    system = _own_system(str(target))
     if system is None or (name != "revision" and system == _system(context)):
         return value
     return None

@@ -84,8 +84,8 @@ def command(
     check_page(page_file, file)
     console = output.make_console()
     if is_trace(file):
-        asked = None if from_project(context, "target") else target
-        check_no_target(file, asked, path, compare_with)
+        target_option = None if from_project(context, "target") else target
+        check_no_target(file, target_option, path, compare_with)
         ids = check_rules(rule or [], None, True)
         with opened_trace(file) as source:
             run = recorded_trace(source, rules=ids)

@@ -51,33 +51,36 @@ class Recording(NamedTuple):
     avoid: frozenset[str] = frozenset()
 
 
-def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
+def record(console: Console, recording: Recording, seed: int, file: Path) -> int:
     """Record the corpus, and what a search generates at each scale; the exit code.
 
     Raises:
         FileError: the file cannot be written to.
         TargetFault: the target is no target; nothing is written.
     """
-    started, scales, fixed, avoid = _probe(asked)
-    asked = asked._replace(fixed=fixed, avoid=avoid)
-    info = TargetInfo(asked.spec, started.name, started.version)
+    started, scales, fixed, avoid = _probe(recording)
+    recording = recording._replace(fixed=fixed, avoid=avoid)
+    info = TargetInfo(recording.spec, started.name, started.version)
     header = Header(
         target=info,
-        system=asked.system,
-        revision=asked.revision,
-        profile=asked.profile_name,
+        system=recording.system,
+        revision=recording.revision,
+        profile=recording.profile_name,
         seed=seed,
     )
     began = time.monotonic()
     steps = 0
     with writer(file, header) as baseline, console.status("") as status:
         for engine, scale, scenarios in (
-            ("corpus", "production", _corpus(asked, builtin_scenarios(asked.system))),
-            *(("corpus", key, _corpus(asked, seed_corpus(asked.system, key))) for key in scales),
-            *(("hypothesis", key, _generated(asked, key, seed)) for key in scales),
+            ("corpus", "production", _corpus(recording, builtin_scenarios(recording.system))),
+            *(
+                ("corpus", key, _corpus(recording, seed_corpus(recording.system, key)))
+                for key in scales
+            ),
+            *(("hypothesis", key, _generated(recording, key, seed)) for key in scales),
         ):
             for scenario in scenarios:
-                recorder = Recorder(asked.target)
+                recorder = Recorder(recording.target)
                 with contextlib.suppress(ConfigRefused, InputError):  # an answer, too
                     steps += replay(recorder, scenario, ()).steps
                 if recorder.answers:
@@ -94,41 +97,43 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
     return CONFORMS
 
 
-def _probe(asked: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
+def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
     """What the target says of itself, the scales that it takes, what every configuration has (where
     it takes no scale as usual, the features that it refuses, at the values that it takes), and the
     kinds of configuration that it refuses."""
-    request = ProbeRequest(asked.target, asked.system, asked.revision, (), asked.fixed)
+    request = ProbeRequest(
+        recording.target, recording.system, recording.revision, (), recording.fixed
+    )
     scales, started, _ = probing.as_usual(request)
     if started is not None:
-        base = {**scales_of(asked.system).scales[scales[0]], **asked.fixed}
-        avoid = frozenset(probing.refused_kinds(request, base, asked.fixed))
-        return started, scales, asked.fixed, avoid
+        base = {**scales_of(recording.system).scales[scales[0]], **recording.fixed}
+        avoid = frozenset(probing.refused_kinds(request, base, recording.fixed))
+        return started, scales, recording.fixed, avoid
     known = probing.probe(request)
     return known.started, known.scales, known.fixed[known.scales[0]], known.refused_kinds
 
 
-def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:
+def _corpus(recording: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:
     for scenario in scenarios.values():
-        if longest(scenario) <= PROFILES[asked.profile_name].corpus_steps:
-            config = {**scenario.config, **asked.fixed}
-            yield replace(scenario, revision=asked.revision, config=config, expect=None)
+        if longest(scenario) <= PROFILES[recording.profile_name].corpus_steps:
+            config = {**scenario.config, **recording.fixed}
+            yield replace(scenario, revision=recording.revision, config=config, expect=None)
 
 
-def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
+def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario]:
     found: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:
         found.setdefault(scenario_json(scenario), scenario)
 
     options = SearchOptions(
-        *(asked.target, asked.system, asked.revision, (), scale, FAILS),
-        fixed=asked.fixed,
-        avoid=asked.avoid,
+        *(recording.target, recording.system, recording.revision, (), scale, FAILS),
+        fixed=recording.fixed,
+        avoid=recording.avoid,
     )
     search = Search(options, Hooks(watch=lambda _: interrupts.check(), ended=note))
     with interrupts.instead():
-        run_search(search, PROFILES[asked.profile_name].examples, seed, 0)
+        run_search(search, PROFILES[recording.profile_name].examples, seed, 0)
     yield from found.values()
 
 

@@ -39,34 +39,36 @@ def read_setting(
     for spec, place in zip(specs, PATHS, strict=False):
         with option(place):
             defaults.append(spec.default_revision())
-    asked = system or next(
+    meant_system = system or next(
         (own_system for own_system in own if own_system is not None), first_system()
     )
     with option("--system"):
-        check_system(asked)
+        check_system(meant_system)
     if system is not None and None not in own and system not in own:
         valid = ", ".join(dict.fromkeys(own_system for own_system in own if own_system is not None))
         raise InputError("--system", f"{system}: neither target is of it; valid: {valid}")
     if revision is None:
         of_targets = zip(own, defaults, strict=True)
         revision = next(
-            (said for own_system, said in of_targets if said and own_system == asked), None
+            (said for own_system, said in of_targets if said and own_system == meant_system), None
         )
     with option("--revision"):
-        meant = resolve_revision(asked, revision)
+        meant = resolve_revision(meant_system, revision)
         if any(spec.is_plain_model for spec in specs):
-            make_model(asked, meant, {})
+            make_model(meant_system, meant, {})
     sides = tuple(
-        (asked, meant)
-        if own_system in (None, asked)
+        (meant_system, meant)
+        if own_system in (None, meant_system)
         else (own_system, resolve_revision(own_system, said))
         for own_system, said in zip(own, defaults, strict=True)
     )
     fixed: dict[str, Any] = {}
     for other, other_revision in sides:
-        if other != asked:
-            fixed |= fixed_for(asked, meant, other, other_revision)
-    return Setting(asked, meant, sides, fixed | read_changes(asked, meant, changes, fixed))
+        if other != meant_system:
+            fixed |= fixed_for(meant_system, meant, other, other_revision)
+    return Setting(
+        meant_system, meant, sides, fixed | read_changes(meant_system, meant, changes, fixed)
+    )
 
 
 def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:

@@ -162,9 +162,9 @@ def request_lines(scenario: Scenario) -> list[str]:
             inside = "inside" if request.abort_inside else "before"
             aborted = f", aborted {inside} step {request.abort_at}"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
-        asked = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
+        lengths = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
         words = encoder_words(request) + load_words(request)
-        lines.append(f"{arrives}: {asked}{words}{stops}{aborted}")
+        lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
 

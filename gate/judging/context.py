@@ -240,8 +240,10 @@ class GateContext:
 
     @property
     def probe_request(self) -> ProbeRequest:
-        asked = self.options
-        return ProbeRequest(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
+        options = self.options
+        return ProbeRequest(
+            self.target, options.system, options.revision, options.rules, options.fixed
+        )
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:

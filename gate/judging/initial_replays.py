@@ -39,12 +39,13 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     a request which could run without them, and cannot with them: a target need not refuse it.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
-    asked = gate.options
+    options = gate.options
     with_keys = [
         (
             scenario,
             replace(
-                scenario, config=with_fixed(asked.system, asked.revision, scenario.config, fixed)
+                scenario,
+                config=with_fixed(options.system, options.revision, scenario.config, fixed),
             ),
         )
         for scenario in corpus
@@ -122,10 +123,10 @@ def replay_builtin(gate: GateContext) -> None:
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
-    asked = gate.options
+    options = gate.options
     try:
-        config = full_config(asked.system, asked.revision, scenario.config)
-        return config == full_config(asked.system, asked.revision, config | {**asked.fixed})
+        config = full_config(options.system, options.revision, scenario.config)
+        return config == full_config(options.system, options.revision, config | {**options.fixed})
     except InputError:
         return False
 

@@ -235,12 +235,12 @@ def judge_rules(
     first: dict[str, verdict.Finding] = {}
     for finding in results.findings:
         first.setdefault(finding.rule, finding)
-    asked = {rule.id for rule in options.rules}
+    chosen = {rule.id for rule in options.rules}
     # A crash or a hang ends a run whether or not its rule was chosen.
     judged = [
         _violated(rule, failure, results.exercised[rule], faults)
         for rule, failure in first.items()
-        if rule not in asked
+        if rule not in chosen
     ]
     for rule in load(options.system, options.revision):
         if rule.id in options.excluded and applies(rule, options.revision):

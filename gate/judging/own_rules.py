@@ -125,7 +125,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
 def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bool]) -> Asked:
     """The function; what it raises, or answers wrongly, is a fault of the rule, not of a target."""
 
-    def asked(history: RunHistory, step: Step) -> Any:
+    def checked(history: RunHistory, step: Step) -> Any:
         try:
             found = function(history, step)
         except Exception as error:
@@ -138,7 +138,7 @@ def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bo
             raise RuleFault(f"{path}: {rule} answers {found!r:.60}; valid: {valid}")
         return found
 
-    return asked
+    return checked
 
 
 def _line_in(path: Path, error: BaseException) -> int | None:

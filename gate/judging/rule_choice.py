@@ -74,14 +74,14 @@ def lockstep_of(
     scenario: Scenario,
     words: Sequence[str] | None,
     target: TargetSpec,
-    asked: str | None,
+    compare_with: str | None,
     report: Callable[[str], None],
 ) -> str | None:
-    """The lockstep in which a scenario is judged where `asked` says nothing: none, which `report`
+    """The lockstep in which a scenario is judged if `compare_with` is None: none, which `report`
     says, where it expects other rules to break: the first difference would end its run before."""
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
-    if asked or words or LOCKSTEP in expected or target.is_plain_model:
-        return asked
+    if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
+        return compare_with
     report(f"not compared with a model: the scenario expects {', '.join(expected)} to break")
     return NO_LOCKSTEP
 

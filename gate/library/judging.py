@@ -306,8 +306,10 @@ def search(
     options = gate_options(spec_of(target), system=system, revision=revision, rules=[rule])
     set_hypothesis_home()
     with open_target(target) as there:
-        asked = SearchOptions(there, options.system, options.revision, options.rules, scale)
-        found = Search(asked)
+        search_options = SearchOptions(
+            there, options.system, options.revision, options.rules, scale
+        )
+        found = Search(search_options)
         if not run_search(found, examples, seed, 0) or found.failure is None:
             return None
         scenario, _ = found.failure

@@ -213,9 +213,9 @@ def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> 
     rules = [
         candidate for candidate in load(scenario.system, revision) if applies(candidate, revision)
     ]
-    asked = [candidate for candidate in rules if candidate.id == rule]
+    own = [candidate for candidate in rules if candidate.id == rule]
     # What breaks first may be another rule: the one that is asked about comes before all others.
-    broken = run_replay(ModelTarget(), scenario, asked).broken
+    broken = run_replay(ModelTarget(), scenario, own).broken
     broken = broken or run_replay(ModelTarget(), scenario, rules).broken
     say(f"{'counterexample' if broken else 'a run that breaks nothing'}: {name}")
     for first in broken[:1]:

@@ -67,7 +67,7 @@ class HostedTarget:
         """A fresh engine; raises RefusedError."""
         raise NotImplementedError
 
-    def admit(self, engine: Any, asked: protocol_checks.CheckedRequest) -> None:
+    def admit(self, engine: Any, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request; raises RefusedError."""
         raise NotImplementedError
 

@@ -147,14 +147,14 @@ def cast_net(cast: Cast, number: int) -> Scenario | None:
     rules = read_rules(cast.revision, config, cast.formula)
     lanes = min(MIN_LANES << min(number, 20), STEPS_OF_A_NET // rules.max_model_len, MAX_LANES)
     lanes = max(lanes, MIN_LANES)
-    asked = workloads.draw_loads(draw, rules, cast.requests, lanes)
-    result = run(rules, asked)
+    drawn = workloads.draw_loads(draw, rules, cast.requests, lanes)
+    result = run(rules, drawn)
     cast.runs += lanes
     cast.steps += int(result.steps.sum())
     hits = workloads.caught(cast.rule, rules, result)
     if not hits.any():
         return None
-    place = workloads.smallest(asked, hits)
-    scenario = workloads.scenario_of(asked, place, cast.revision, config)
+    place = workloads.smallest(drawn, hits)
+    scenario = workloads.scenario_of(drawn, place, cast.revision, config)
     origin = {"engine": "vectorized", "note": cast.admits_by, "seed": number}
     return replace(scenario, origin=origin)

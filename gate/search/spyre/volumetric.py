@@ -179,9 +179,9 @@ def _smallest(asking: Asking) -> int:
 def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
     for limit in range(6, 13):
         small = replace(setting, requests=2, block=2, chunk=2, limit=limit, max_model_len=6)
-        for asked in fewest(small, 2):
-            if asked.answer == "sat":
-                yield small, list(asked.arrivals)
+        for query in fewest(small, 2):
+            if query.answer == "sat":
+                yield small, list(query.arrivals)
 
 
 def _say_slack(asking: Asking) -> None:
@@ -218,15 +218,15 @@ def _fewest(asking: Asking) -> int:
     began, excluded, unknown = time.monotonic(), max(harmless, 1), False
     most = setting.requests or MAX_REQUESTS
     try:
-        for asked in bounded(asking.time_limit, fewest, setting, most):
+        for query in bounded(asking.time_limit, fewest, setting, most):
             spent = time.monotonic() - began
-            if asked.answer == "sat":
-                asking.say(f"{asked.requests} requests ({asked.where}): sat after {spent:.1f} s")
-                return _replayed(asking, list(asked.arrivals))
-            asking.say(f"{asked.requests} requests: {asked.answer} after {spent:.1f} s")
-            unknown |= asked.answer == "unknown"
+            if query.answer == "sat":
+                asking.say(f"{query.requests} requests ({query.where}): sat after {spent:.1f} s")
+                return _replayed(asking, list(query.arrivals))
+            asking.say(f"{query.requests} requests: {query.answer} after {spent:.1f} s")
+            unknown |= query.answer == "unknown"
             if not unknown:
-                excluded = asked.requests
+                excluded = query.requests
     except Unanswered as why:
         asking.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
         return INCONCLUSIVE
@@ -348,9 +348,9 @@ def run_proof(asking: Asking) -> int:
         for line in TERMS:
             asking.say(line)
     lemmas, title, began = list[Discharged](), "", time.monotonic()
-    asked = (*_asked(asking), asking.certificate)
+    query = (*_asked(asking), asking.certificate)
     try:
-        for group, lemma in bounded(asking.time_limit, _discharged, *asked):
+        for group, lemma in bounded(asking.time_limit, _discharged, *query):
             if group != title:
                 title = group
                 asking.say(f"{title}:")

@@ -46,8 +46,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
     """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
     `ids`. What others have named and said is without what would turn or end a line."""
     followed = run.followed
-    asked = [request.id for request in run.scenario.requests]
-    ids = {name: place for place, name in enumerate(_names(run, asked))}
+    ids_sent = [request.id for request in run.scenario.requests]
+    ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
     return {
         "steps": len(run.steps),
         "opens": opens_at(run),
@@ -63,14 +63,14 @@ def plain(run: RecordedRun) -> dict[str, Any]:
         "words": WORDS,
         "stops": STOPS,
         "ids": [one_line(name) for name in ids],
-        "requests": [_request(run, number) for number in range(len(asked))],
+        "requests": [_request(run, number) for number in range(len(ids_sent))],
         "run": _lines(followed.run),
-        "of": [_lines(followed.requests.get(name, {})) for name in asked],
+        "of": [_lines(followed.requests.get(name, {})) for name in ids_sent],
         "queues": {
             name: [[step, [ids[request] for request in queue]] for step, queue in changes.kept]
             for name, changes in followed.queues.items()
         },
-        "blocks": [_growth(followed.blocks.get(name)) for name in asked],
+        "blocks": [_growth(followed.blocks.get(name)) for name in ids_sent],
         "rules": [
             {"id": rule.id, "title": rule.title, "says": rule.statement, "source": rule.source}
             | {"stakes": followed.stakes[rule.id].flat()}
@@ -115,7 +115,7 @@ def cause(run: RecordedRun) -> tuple[int, str] | None:
     return None if said is None else (int(said[1]), said[2])
 
 
-def _names(run: RecordedRun, asked: Sequence[str]) -> Iterable[str]:
+def _names(run: RecordedRun, sent: Sequence[str]) -> Iterable[str]:
     queued = (
         name
         for changes in run.followed.queues.values()
@@ -123,7 +123,7 @@ def _names(run: RecordedRun, asked: Sequence[str]) -> Iterable[str]:
         for name in queue
     )
     reported = (happening.request for happening in run.followed.happenings if happening.request)
-    return dict.fromkeys([*asked, *queued, *reported])
+    return dict.fromkeys([*sent, *queued, *reported])
 
 
 def _request(run: RecordedRun, number: int) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def recorded(
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
-    asked = Scenario(
+    meant = Scenario(
         name=scenario.name,
         system=scenario.system,
         revision=revision,
@@ -97,18 +97,18 @@ def recorded(
     def begun(session: Session) -> None:
         sessions.append(session)
         ids = [rule.id for rule in session.checked]
-        followers.append(Follower(asked.system, config, ids))
+        followers.append(Follower(meant.system, config, ids))
 
     def watch(_: int, step: Step) -> None:
         monitor = sessions[0].monitor
         followers[0].follow(step, monitor.history, monitor.exercised)
 
-    judged = load(asked.system, asked.revision or "") if rules is None else rules
-    outcome = replay(target or ModelTarget(), asked, judged, watch, begun=begun)
+    judged = load(meant.system, meant.revision or "") if rules is None else rules
+    outcome = replay(target or ModelTarget(), meant, judged, watch, begun=begun)
     session, followed = sessions[0], followers[0]
     run = RecordedRun(
         name or scenario.name or "run",
-        asked,
+        meant,
         session.started,
         session.checked,
         followed,

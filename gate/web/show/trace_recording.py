@@ -35,10 +35,10 @@ class _Asked:
         elif isinstance(event, Rejected):
             self.rejected += event.operation == "add"
         elif isinstance(event, Aborted):
-            asked = self.requests.get(event.id)
-            if asked is not None and asked.abort_at is None:
+            sent = self.requests.get(event.id)
+            if sent is not None and sent.abort_at is None:
                 self.requests[event.id] = replace(
-                    asked, abort_at=self.step, abort_inside=event.inside
+                    sent, abort_at=self.step, abort_inside=event.inside
                 )
         elif isinstance(event, Stepped):
             self.step += 1
@@ -46,9 +46,9 @@ class _Asked:
                 self.emitted[name] = self.emitted.get(name, 0) + tokens
             for name, why in (event.step.finished or {}).items():
                 if why == "eos" and name in self.open_ended and self.emitted.get(name):
-                    asked = self.requests[name]
-                    length = min(self.emitted[name], asked.max_tokens)
-                    self.requests[name] = replace(asked, output_len=length)
+                    sent = self.requests[name]
+                    length = min(self.emitted[name], sent.max_tokens)
+                    self.requests[name] = replace(sent, output_len=length)
 
     def scenario(self, name: str) -> Scenario:
         return Scenario(
@@ -75,7 +75,7 @@ def recorded_trace(
         FileError: a line that is not what the protocol has there.
         InputError: no run with a request is recorded.
     """
-    asked: list[_Asked] = []
+    per_run: list[_Asked] = []
     followers: dict[int, Follower] = {}
     first: list[RecordedRun] = []
     broken: list[RecordedRun] = []
@@ -85,9 +85,9 @@ def recorded_trace(
             if broken:  # what comes after it is not shown
                 return
             if isinstance(event, Begun):
-                asked.append(_Asked(event))
-            elif asked:
-                asked[-1].take(event)
+                per_run.append(_Asked(event))
+            elif per_run:
+                per_run[-1].take(event)
             yield event
 
     def watch(run: TraceRun, step: Step) -> None:
@@ -99,11 +99,11 @@ def recorded_trace(
         followers[run.number].follow(step, monitor.history, monitor.exercised)
 
     def broke(run: TraceRun) -> None:
-        broken.append(_run(source.name, run, asked[-1], followers.get(run.number)))
+        broken.append(_run(source.name, run, per_run[-1], followers.get(run.number)))
 
     def over(run: TraceRun) -> None:
         if not run.broken and not first and run.steps:
-            first.append(_run(source.name, run, asked[-1], followers.get(run.number)))
+            first.append(_run(source.name, run, per_run[-1], followers.get(run.number)))
 
     judge = TraceJudge(source.name, rules, True, broke, over, lambda words: None, watch)
     judge.follow(watched(read_trace(source, system, revision)))
@@ -115,17 +115,17 @@ def recorded_trace(
     return reported(run)
 
 
-def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> RecordedRun:
+def _run(name: str, run: TraceRun, sent: _Asked, followed: Follower | None) -> RecordedRun:
     """What a page shows of a run of the trace; nothing was followed where it broke at once."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"
     notes = [f"{where} to line {run.line}" if run.broken else where]
-    if asked.rejected:
-        notes.append(f"{asked.rejected} requests were refused at the door")
+    if sent.rejected:
+        notes.append(f"{sent.rejected} requests were refused at the door")
     shown = RecordedRun(
         name,
-        asked.scenario(name),
+        sent.scenario(name),
         begun.started,
         run.checked,
         followed or Follower(begun.system, begun.config, ids),

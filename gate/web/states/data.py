@@ -35,31 +35,31 @@ from ..base.words import measures, progress, queues
 MAX_STATES = 2_000
 
 
-def check_drawing(html: Path, asked: Sequence[ExploreOptions], checkpoint: Path | None) -> None:
+def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Path | None) -> None:
     """Notice before the work that this cannot be one picture.
 
     Raises:
         InputError: several configurations, another order, or no place for the file.
     """
     check_file("--html", html)
-    if len(asked) > 1:
-        raise InputError("--html", f"draws one scope, not {len(asked)}; valid: with one --scope")
-    scope = asked[0].scope
+    if len(options) > 1:
+        raise InputError("--html", f"draws one scope, not {len(options)}; valid: with one --scope")
+    scope = options[0].scope
     if len(scope.limits) > 1:
         raise InputError(
             "--html",
             f"draws one limit, and scope {scope.name} has {len(scope.limits)}; "
             f"valid: with one, as --limits {scope.limits[0]}",
         )
-    if asked[0].order != "breadth":
-        raise InputError("--html", f"with --order {asked[0].order}; valid: with --order breadth")
+    if options[0].order != "breadth":
+        raise InputError("--html", f"with --order {options[0].order}; valid: with --order breadth")
     if checkpoint is not None:
         raise InputError("--html", "with --checkpoint; valid: without, a drawing is short")
 
 
 def draw(
     console: Console,
-    asked: ExploreOptions,
+    options: ExploreOptions,
     rules: Sequence[Rule],
     chosen: bool,
     out: Path,
@@ -68,8 +68,8 @@ def draw(
 ) -> int:
     """Explore, report as ever, and write the page; the exit code."""
     began = time.time()
-    reporter = Reporter(console, [asked], rules, out)
-    graph = drawn(asked, rules, MAX_STATES)
+    reporter = Reporter(console, [options], rules, out)
+    graph = drawn(options, rules, MAX_STATES)
     cut = cut_line(graph)
     why = "" if graph.result.complete else cut or "paths were cut"
     reporter(Ended(graph.result, why, time.time() - began, memory_mb()))
@@ -96,20 +96,20 @@ class Shown(NamedTuple):
 
 
 def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
-    asked, explored = graph.run.options, graph.result
-    scope = asked.scope
+    options, explored = graph.run.options, graph.result
+    scope = options.scope
     start = graph.run.scenario(())
     rows = _rows(graph)
     return {
         "title": (
-            f"{scope.system} {asked.revision}: {scope.name}, {scope.requests} requests, "
+            f"{scope.system} {options.revision}: {scope.name}, {scope.requests} requests, "
             f"{space_of(scope.system).limit_name} {scope.limits[0]}"
         ),
         "says": scope.says,
-        "config": config_line(scope.system, asked.revision, start.config),
+        "config": config_line(scope.system, options.revision, start.config),
         "counted": f"{explored.states:,} states, {explored.transitions:,} moves",
         "cut": cut_line(graph),
-        "reduced": asked.reduced,
+        "reduced": options.reduced,
         "scenario": _plain(start, "requests"),
         "states": [
             _state(graph, number, vertex, rows[number])
@@ -207,8 +207,8 @@ def _does(graph: Graph, edge: Edge) -> str:
     history = graph.vertices[edge.source].node.history
     for name, bits, ending in tokens:
         if ending:
-            asked = graph.vertices[edge.source].node.known[name].menu.candidates(bits)
-            early = asked.max_tokens != history.live[name].emitted + 1
+            candidates = graph.vertices[edge.source].node.known[name].menu.candidates(bits)
+            early = candidates.max_tokens != history.live[name].emitted + 1
             parts.append(f"{name} ends{' early (EOS)' if early else ''}")
     return "; ".join(["step", *parts])
 

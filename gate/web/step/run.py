@@ -226,8 +226,8 @@ class ByHand:
         self.fault: str | None = None
         self.notice = ""
         self._at_stake: Counter[str] = Counter()
-        asked = (setup.target, setup.system, setup.revision, setup.config, setup.rules)
-        self.session = Session(*asked, self._at_stake)
+        terms = (setup.target, setup.system, setup.revision, setup.config, setup.rules)
+        self.session = Session(*terms, self._at_stake)
 
     def _again(self) -> None:
         before = [taken.step for taken in self.taken]

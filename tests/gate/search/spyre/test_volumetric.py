@@ -355,7 +355,7 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run):
     ("command", "words"),
     [
         ("search.spyre.volumetric.run_search", ["search", "SPY-R07"]),
-        ("cli.gate.run_gate", ["gate", "--profile", "quick"]),
+        ("cli.gate.run_gate", ["gate", "model", "--profile", "quick"]),
     ],
 )
 def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatch, command, words):
