@@ -118,8 +118,9 @@ class Command(typer.core.TyperCommand):
         """Parse the words; hide rare options from the help unless `--all` is among them."""
         args, wants_all = without_all(args)
         rare = () if wants_all else RARE_OPTIONS.get(self.name or "", ())
-        for param in self.params:
-            param.hidden = any(opt in rare for opt in param.opts)
+        options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
+        for option in options:
+            option.hidden = any(name in rare for name in option.opts)
         self.epilog = "\n\n".join(filter(None, [example(self.name or ""), ALL * bool(rare)]))
         return super().parse_args(ctx, args)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from schedproof.model.spyre import volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.workloads import SHAPES, workloads
@@ -184,3 +185,14 @@ class Sleeping(ModelTarget):
 )
 def test_a_fault_of_size_is_named(target, system, expected):
     assert first_broken(target(), system) == expected
+
+
+@pytest.mark.parametrize("members", [1, 4, 8])
+def test_a_walk_that_looks_at_few_members_is_found_in_a_packed_batch(members, monkeypatch):
+    accepts = volumetric.accepts
+
+    def short_sighted(projection, limit):
+        return accepts(projection._replace(decoding=projection.decoding[:members]), limit)
+
+    monkeypatch.setattr(volumetric, "accepts", short_sighted)
+    assert first_broken(ModelTarget(), "spyre") == ("packed", "SPY-R47")
