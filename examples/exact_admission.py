@@ -21,7 +21,8 @@ BLOCK = 64  # tokens
 
 
 class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
-    """The release's scheduler with another volumetric check, asked of the batch as it is."""
+    """The release's scheduler with another volumetric check, applied to the batch before the
+    newcomer joins."""
 
     tkv: int
 

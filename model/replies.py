@@ -29,9 +29,9 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 class Started(NamedTuple):
-    """What a target says of itself: name, version, the step fields that it shows, by configuration
-    key what it does where a configuration does not give the key, by key of its own the values that
-    a configuration of the generic system may have in `own`, and whether its server starts so."""
+    """A target's report of itself: name, version, the step fields that it shows, its defaults by
+    configuration key, the values that a generic scheduler's own keys may have in `own`, and whether
+    its server starts with this configuration."""
 
     name: str
     version: str
@@ -148,7 +148,7 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
     if observes <= seen.keys() and all(value is not None for value in seen.values()):
-        return []  # nearly always, and soon told
+        return []  # nearly always, and cheap to tell
     return [name for name in observes - NULLABLE if seen.get(name) is None]
 
 

@@ -81,7 +81,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             "output_len": self.tokens_to_emit,
             "priority": self.priority,
         }
-        if self.accepted:  # a target that knows nothing of speculation is not asked
+        if self.accepted:  # a target without speculation never sees the field
             options["accepted"] = list(self.accepted)
         if self.external_tokens:  # nor one that knows nothing of connectors
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
@@ -97,8 +97,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a replay must show: that every rule holds, that these rules break first, or
-    these steps."""
+    """The expected outcome of a replay: every rule holds, these rules break first, or these steps
+    come."""
 
     holds: bool | None = None
     violates: tuple[Name, ...] | None = None

@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a
+# Why a rule has no own predicate: it defines a word or a value; it cannot break unless a
 # rule that stands in for it does; no decision shows it; it is not so, and a run shows that; a
 # scenario or the protocol has nothing for it yet.
 REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
@@ -56,7 +56,7 @@ class Change:
     """
 
     since: str
-    says: str
+    statement: str
     source: str
     change: str
 
@@ -78,7 +78,7 @@ class Divergence:
     """
 
     releases: str
-    says: str
+    statement: str
     change: str = ""
     system: str = ""
 
@@ -120,14 +120,14 @@ class Rule:
     """One rule: what must hold, which document states it, and what is needed to see it.
 
     `changes`: what it says from later releases on, the oldest first; `worded` applies them.
-    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `because` in
+    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `reason` in
     one of `REASONS`, with the rules that `stands_in` names in its place. `beside`: of lockstep, the
     revision whose model decides beside the target, where a user asks for one.
     """
 
     id: str
     title: str
-    says: str
+    statement: str
     source: str
     kind: str
     revisions: tuple[str, ...]
@@ -135,7 +135,7 @@ class Rule:
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
-    because: str = ""
+    reason: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -152,7 +152,7 @@ class Rule:
         if not made:
             return self
         later = self.changes[len(made) :]
-        return replace(self, says=made[-1].says, source=made[-1].source, changes=later)
+        return replace(self, statement=made[-1].statement, source=made[-1].source, changes=later)
 
     def divergence_of(self, version: str) -> Divergence | None:
         """Return the known divergence of this release, or None. A release that is judged by an
@@ -160,7 +160,7 @@ class Rule:
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
             last = made[-1]
-            return Divergence(f"{last.since} and later", last.says, last.change)
+            return Divergence(f"{last.since} and later", last.statement, last.change)
         return next(
             (divergence for divergence in self.divergences if divergence.covers(version)), None
         )
@@ -178,14 +178,14 @@ def names_of_revisions() -> tuple[str, ...]:
 
 class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
     releases: str
-    says: str
+    statement: str
     change: str = ""
     system: str = ""
 
 
 class _ChangeTable(msgspec.Struct, forbid_unknown_fields=True):
     since: str
-    says: str
+    statement: str
     source: str
     change: str
 
@@ -193,7 +193,7 @@ class _ChangeTable(msgspec.Struct, forbid_unknown_fields=True):
 class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     title: str
-    says: str
+    statement: str
     source: str
     kind: str
     revisions: tuple[str, ...]
@@ -201,7 +201,7 @@ class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
-    because: str = ""
+    reason: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
     change: tuple[_ChangeTable, ...] = ()
@@ -300,7 +300,7 @@ def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
 
 @cache
 def _common() -> tuple[Rule, ...]:
-    # The resource may lie in a zip file, where it has no path of its own.
+    # The resource may lie in a zip file, where it has no file path.
     return _rules_of(resources.files("schedproof.spec") / "common.toml", "common.toml")
 
 
@@ -349,7 +349,7 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     if not _ID.fullmatch(table.id):
         form = "a system, '-R' or '-P' and two digits, or '-I' and one, as in 'SPY-R09'"
         yield _fault(f"{path}.id", table.id, form)
-    yield from _empty(table, ("title", "says", "source"), path)
+    yield from _empty(table, ("title", "statement", "source"), path)
     yield from _foreign(f"{path}.kind", table.kind, KINDS)
     if not table.revisions:
         yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(names_of_revisions())}")
@@ -375,17 +375,17 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
             expected = f"some of {', '.join(ENGINES)}, or say `planned` or `unchecked`"
             yield _fault(f"{path}.engines", [], expected)
     if table.unchecked:
-        yield from _foreign(f"{path}.because", table.because, REASONS)
-    elif table.because:
-        yield _fault(f"{path}.because", table.because, "absent, since the rule is checked")
-    if table.because == "consequence" and not table.stands_in:
+        yield from _foreign(f"{path}.reason", table.reason, REASONS)
+    elif table.reason:
+        yield _fault(f"{path}.reason", table.reason, "absent, since the rule is checked")
+    if table.reason == "consequence" and not table.stands_in:
         yield _fault(f"{path}.stands_in", [], "the rules that it follows from")
     if table.stands_in and not table.unchecked:
         yield _fault(f"{path}.stands_in", list(table.stands_in), "[], since the rule is checked")
     newest = None
     for index, change in enumerate(table.change):
         place = f"{path}.change[{index}]"
-        yield from _empty(change, ("says", "source", "change"), place)
+        yield from _empty(change, ("statement", "source", "change"), place)
         since = _release(change.since)
         if since is None or (newest is not None and since <= newest):
             after = f", after {newest}" if newest is not None else ""
@@ -393,7 +393,7 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
         newest = since or newest
     for index, row in enumerate(table.divergence):
         place = f"{path}.divergence[{index}]"
-        yield from _empty(row, ("releases", "says"), place)
+        yield from _empty(row, ("releases", "statement"), place)
         yield from _foreign(f"{place}.system", row.system, ("", *SYSTEMS))
 
 

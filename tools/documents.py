@@ -69,9 +69,9 @@ def checked_by(rule: Rule) -> str:
     if rule.checked:
         return ", ".join(rule.engines)
     if not rule.stands_in:
-        return rule.because
-    link = " of " if rule.because == "consequence" else "; see "
-    return f"{rule.because}{link}{', '.join(rule.stands_in)}"
+        return rule.reason
+    link = " of " if rule.reason == "consequence" else "; see "
+    return f"{rule.reason}{link}{', '.join(rule.stands_in)}"
 
 
 def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
@@ -101,7 +101,7 @@ def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
         own = rules_of(document)
         checked = [rule for rule in own if rule.checked]
         on_code = sum(rule.id in judged for rule in checked)
-        reasons = [str(sum(rule.because == reason for rule in own)) for reason in REASONS]
+        reasons = [str(sum(rule.reason == reason for rule in own)) for reason in REASONS]
         counts = (str(len(own)), str(len(checked)), str(on_code))
         found.append((document.source, *counts, *reasons))
     yield from rows(*found)

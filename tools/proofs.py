@@ -29,7 +29,7 @@ LIMIT, JOIN = "SPY-R07", "SPY-R47"
 REQUESTS = 5
 
 
-class Asked(NamedTuple):
+class ProofQuestion(NamedTuple):
     """A row: whose admission, in which configuration."""
 
     admission: str
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
 
 ASKED = (
     *(
-        Asked(admission, revision, None, interleave, pausing)
+        ProofQuestion(admission, revision, None, interleave, pausing)
         for admission, revision, pausings in (
             ("`sound`", "sound", (None,)),
             ("`documented`", "documented", (None,)),
@@ -71,8 +71,8 @@ ASKED = (
         for pausing in pausings
         for interleave in (True, False)
     ),
-    Asked("`exact`", "sound", "exact"),
-    Asked("`rounded`", "sound", "rounded"),
+    ProofQuestion("`exact`", "sound", "exact"),
+    ProofQuestion("`rounded`", "sound", "rounded"),
 )
 
 
@@ -83,7 +83,7 @@ def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple
             yield group.title, lemma
 
 
-def answer(rule: str, asked: Asked) -> str:
+def answer(rule: str, asked: ProofQuestion) -> str:
     """What is so of a rule: proven, or a run."""
     setting = asked.setting
     if rule == JOIN and asked.pausing:

@@ -13,7 +13,7 @@ from ...model.errors import InputError
 from ...model.scenario import Request
 from ...model.systems import full_config, make_model
 
-# Nothing was computed in so many steps in a row: the rest will never end.
+# Steps in a row without a computed token after which the rest will never end.
 STUCK = 100
 
 

@@ -165,7 +165,7 @@ def table(points: list[Priced]) -> Table:
 
 
 def conclusions(load: Load, points: list[Priced]) -> list[str]:
-    """What the points say, in a few lines."""
+    """Sum up the points in a few lines."""
     kept = sum(not point.dominated for point in points)
     lines = [
         "chunk: the prompt's tokens in a step; steps: all tokens in one, decodes included",

@@ -1,4 +1,4 @@
-"""What a chunk size costs: a long prompt that arrives beside a batch of decoding requests.
+"""The cost of a chunk size: a long prompt that arrives beside a batch of decoding requests.
 
 Source: chunked-prefill chapter, "Slicing the long prefill" and "What is unsolved". The model runs
 and its steps and tokens are counted; how long a step takes is left to a cost that the reader sets.
@@ -18,7 +18,7 @@ SHORT = 16  # tokens of every prompt but the long one
 
 
 class Load(NamedTuple):
-    """A prompt of so many tokens, beside so many requests that decode."""
+    """A prompt of `prompt` tokens beside `decoding` requests that decode."""
 
     prompt: int
     decoding: int

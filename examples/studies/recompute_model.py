@@ -1,4 +1,4 @@
-"""What preemption costs: a workload run under a victim policy, and counted.
+"""The cost of preemption: run a workload under a victim policy, and count.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out".
 """

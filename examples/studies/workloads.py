@@ -41,7 +41,7 @@ def workload(name: str, about: str, requested: Iterable[AskedRequest]) -> Worklo
 
 
 def own(number: int, tokens: int) -> tuple[str, int]:
-    """So many tokens that no other prompt has."""
+    """Return a segment of tokens that no other prompt has."""
     return f"r{number}", tokens
 
 

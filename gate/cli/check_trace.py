@@ -38,17 +38,20 @@ def command(
     rule: RuleOption = None,
     extra_rules: ExtraRulesOption = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="run the models beside it: which one matches longest")
+        bool,
+        typer.Option(
+            "--explain", help="run the models alongside and report which one matches longest"
+        ),
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option("--perfetto", help="draw the runs to this file, trace events for Perfetto"),
+        typer.Option("--perfetto", help="write the runs to this file as trace events for Perfetto"),
     ] = None,
     max_failures: Annotated[
-        int, typer.Option(help="runs to show in full, at least 0; all are counted")
+        int, typer.Option(help="how many runs to show in full, 0 or more; all are counted")
     ] = 3,
     time_limit: TimeLimit = None,
 ) -> None:

@@ -63,17 +63,19 @@ def command(
     exclude: ExcludeOption = None,
     extra_rules: ExtraRulesOption = None,
     compare_with: CompareWithOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="do not print a line per step")] = False,
     fold: Annotated[
-        bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
+        bool, typer.Option("--fold", help="print one line for a row of similar decode steps")
     ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", help="record the run to this file, for check-trace (.gz: packed)"),
+        typer.Option(
+            "--trace", help="record the run to this file for check-trace; .gz compresses it"
+        ),
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option("--perfetto", help="draw the run to this file, trace events for Perfetto"),
+        typer.Option("--perfetto", help="write the run to this file as trace events for Perfetto"),
     ] = None,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,

@@ -29,24 +29,24 @@ def show_list(console: Console, rules: Sequence[Rule]) -> None:
 
 def show_rule(console: Console, rule: Rule) -> None:
     """Everything that the catalogue has about one rule."""
-    lines = [f"{rule.id} ({rule.kind}): {rule.title}", f"  says:      {rule.says}"]
+    lines = [f"{rule.id} ({rule.kind}): {rule.title}", f"  says:      {rule.statement}"]
     lines.append(f"  source:    {rule.source}")
     lines.append(f"  revisions: {', '.join(rule.revisions)}")
     if rule.planned:
         lines.append(f"  planned:   {rule.planned}")
     elif rule.unchecked:
-        lines.append(f"  unchecked: {rule.because.capitalize()}. {rule.unchecked}")
+        lines.append(f"  unchecked: {rule.reason.capitalize()}. {rule.unchecked}")
         lines.append(f"  stands in: {', '.join(rule.stands_in) or 'nothing'}")
     else:
         lines.append(f"  needs:     {', '.join(rule.needs) or 'nothing beyond kind, scheduled'}")
         lines.append(f"  witness:   {rule.witness}")
         lines.append(f"  engines:   {', '.join(rule.engines)}")
     for change in rule.changes:
-        lines.append(f"  {f'{change.since}:':<10} {change.says}")
+        lines.append(f"  {f'{change.since}:':<10} {change.statement}")
         lines.append(f"             {change.source}; {change.change}")
     for divergence in rule.divergences:
         since = f" ({divergence.change})" * bool(divergence.change)
-        lines.append(f"  differs:   {divergence.releases}: {divergence.says}{since}")
+        lines.append(f"  differs:   {divergence.releases}: {divergence.statement}{since}")
     for line in lines:
         console.print(line, markup=False)
 
@@ -75,7 +75,8 @@ def command(
     ] = None,
     rule: Annotated[list[str] | None, typer.Argument(help="show these rules in full")] = None,
     shared: Annotated[
-        bool, typer.Option("--shared", help="what systems have in common, and where they differ")
+        bool,
+        typer.Option("--shared", help="show what systems have in common and where they differ"),
     ] = False,
 ) -> None:
     """List the rules: text, source, and what checks them."""

@@ -16,7 +16,7 @@ from ..console.output import one_line
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
-from ..judging.events import Event, Found, Judged
+from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import Change, Fault, Verdict
 from ..reports.terminal import Terminal, print_coverage
 from ..targets import checkouts, releases
@@ -155,11 +155,11 @@ class ChangeReporter(Terminal):
         """Print one event; what is broken waits for the verdict."""
         if isinstance(event, Found):
             self._found[event.finding.scenario] = event
-        elif isinstance(event, Judged) and not self._verbose:
+        elif isinstance(event, Concluded) and not self._verbose:
             self.close()
         else:
             super().__call__(event)
-        if isinstance(event, Judged):
+        if isinstance(event, Concluded):
             self._judged(event.verdict)
 
     def _judged(self, verdict: Verdict) -> None:

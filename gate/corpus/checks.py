@@ -15,7 +15,7 @@ from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
 from .adding import expectation
 from .folder import Entry
-from .replay import Judged, judge, rules_for
+from .replay import EntryVerdict, judge, rules_for
 
 Say = Callable[[str], None]
 STYLES = {
@@ -58,7 +58,7 @@ def run_entries(running: Running, there: Sequence[Entry]) -> int:
     return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS
 
 
-def _explained(running: Running, entry: Entry, judged: Judged) -> None:
+def _explained(running: Running, entry: Entry, judged: EntryVerdict) -> None:
     if judged.outcome is None or judged.broken is None:
         command = f"schedproof replay {shlex.quote(str(entry.path))}{running.options}"
         output.say(running.console, f"  replay:   {command}")

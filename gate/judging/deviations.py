@@ -63,7 +63,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_design: tuple[ByDesign, ...] = ()
 
 
-class Judged(msgspec.Struct, frozen=True):
+class Deviation(msgspec.Struct, frozen=True):
     """What a gate says of one entry."""
 
     rule: str
@@ -182,14 +182,14 @@ class Deviations:
         known = (n for n, (state, _) in self.status.items() if state == "known")
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
-    def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Judged]:
+    def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
         """Every entry of these rules, once all has run; `stakes` says how often each was."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
                 state, says = self.status.get(number) or _never_met(stakes.get(entry.rule, 0))
                 verdicts.append(
-                    Judged(
+                    Deviation(
                         *(entry.rule, state, entry.reason, str(entry.until), says),
                         *(entry.scenario, entry.version),
                     )

@@ -235,7 +235,7 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     known = by_id[rule].divergence_of(release)
     if known is None:
         return None
-    return f"{known.releases}: {known.says}" + f" ({known.change})" * bool(known.change)
+    return f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
 
 
 def shrink_and_keep(

@@ -20,7 +20,7 @@ from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .coverage import PAGE, Changes, changes_since, coverage_of
 from .deviations import Deviations
-from .events import Began, Judged, Notice, Report
+from .events import Began, Concluded, Notice, Report
 from .faults import faults_of
 from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
@@ -219,7 +219,7 @@ def _conclude(
         else coverage_of(options.spec.coverage, options.out / PAGE, _changes(options)),
         **more,
     )
-    gate.report(Judged(judged))
+    gate.report(Concluded(judged))
     return judged
 
 

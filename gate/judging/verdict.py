@@ -10,7 +10,7 @@ import msgspec
 from ...model.replies import StartUp
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .coverage import Coverage
-from .deviations import Judged
+from .deviations import Deviation
 from .reach import Reach
 
 FORMAT = "schedproof/verdict@1"
@@ -215,7 +215,7 @@ class Verdict(msgspec.Struct, frozen=True):
     rules: tuple[RuleVerdict, ...]
     findings: tuple[Finding, ...]
     exit_code: int
-    deviations: tuple[Judged, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
     interrupted: bool = False
     fault: str | None = None
     config: dict[str, Any] = {}
@@ -245,7 +245,7 @@ def exit_code(
     rules: tuple[RuleVerdict, ...],
     named: Collection[str],
     interrupted: bool,
-    deviations: tuple[Judged, ...] = (),
+    deviations: tuple[Deviation, ...] = (),
 ) -> int:
     """0 conforms, 1 a rule is broken or a deviation is out of date, 3 inconclusive.
 

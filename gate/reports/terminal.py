@@ -11,7 +11,7 @@ from ...spec.catalogue import Rule
 from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
-from ..judging.events import Began, Event, Found, Judged, Notice, Progress
+from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
 from ..judging.reach import in_words
 from ..judging.verdict import (
     NOT_SHOWN,
@@ -109,7 +109,7 @@ class Terminal:
         elif isinstance(event, Found):
             self.close()
             self._found_one(event)
-        elif isinstance(event, Judged):
+        elif isinstance(event, Concluded):
             self.close()
             self._print_faults(event.verdict)
             print_verdict(self._console, event.verdict, self._rules, self._verbose)
@@ -243,7 +243,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
             f"{escape(why)}"
         )
         if entry.divergence and not entry.consequence_of:
-            console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
+            console.print(f"    the rule: {by_id[entry.id].statement}", markup=False)
             console.print(f"    known of {one_line(entry.divergence)}", markup=False)
     if unchecked:
         console.print(

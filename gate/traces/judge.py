@@ -16,7 +16,7 @@ from ...properties.rules.registry import LOCKSTEP, keeps_step, observable, predi
 from ...spec.catalogue import Rule, load
 from ..files.scenario_file import FileError
 from .run_events import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped
-from .verdict import First, Judged
+from .verdict import First, JudgedRevision
 
 CONTEXT_STEPS = 6
 
@@ -68,7 +68,7 @@ class TraceJudge:
         notice: Callable[[str], None],
         watch: Callable[[TraceRun, Step], None] | None = None,
     ) -> None:
-        self.judged: dict[tuple[str, str], Judged] = {}
+        self.judged: dict[tuple[str, str], JudgedRevision] = {}
         self.cut: Cut | None = None
         self.runs = 0
         self.line = 0
@@ -78,7 +78,7 @@ class TraceJudge:
         self._broke, self._over, self._notice = broke, over, notice
         self._watch = watch
         self._run: TraceRun | None = None
-        self._of: Judged | None = None
+        self._of: JudgedRevision | None = None
 
     def follow(self, events: Iterable[Event]) -> None:
         """Judge everything that happened, to the end.
@@ -128,7 +128,7 @@ class TraceJudge:
         if key not in self.judged:
             catalogue = load(event.system, event.revision)
             rules = [rule for rule in catalogue if not self._rules or rule.id in self._rules]
-            self.judged[key] = Judged(event.system, event.revision, event.started, rules)
+            self.judged[key] = JudgedRevision(event.system, event.revision, event.started, rules)
         judged = self._of = self.judged[key]
         judged.began(event.started)
         self.runs += 1

@@ -92,7 +92,7 @@ def print_broken(console: Console, run: TraceRun) -> None:
     word = "ADAPTER" if first.by_adapter else "BROKEN"
     console.print(f"[red]{word}[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for words in (
-        f"  rule:     {rule.says}",
+        f"  rule:     {rule.statement}",
         f"  source:   {rule.source}",
         f"  step {first.step}:  {first.message}",
         *(f"  in the same step {failure.rule}: {failure.message}" for failure in others),

@@ -33,7 +33,7 @@ class First(NamedTuple):
 
 
 @dataclass
-class Judged:
+class JudgedRevision:
     """What came out of all runs of one system and revision.
 
     Attributes:
@@ -139,7 +139,7 @@ class TraceVerdict(msgspec.Struct, frozen=True):
 
 def conclude(
     file: str,
-    judged: Sequence[Judged],
+    judged: Sequence[JudgedRevision],
     *,
     chosen: Sequence[str],
     explained: bool,
@@ -157,7 +157,7 @@ def conclude(
     return TraceVerdict(file, parts, worst, cut, interrupted, inapplicable)
 
 
-def _part(file: str, judged: Judged, explained: bool) -> Part:
+def _part(file: str, judged: JudgedRevision, explained: bool) -> Part:
     name, version = judged.started.name, judged.started.version
     several = " (and others)" if judged.others else ""
     return Part(

@@ -33,11 +33,8 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
 
 
 class Done(NamedTuple):
-    """What `add_done` returns: the tokens of both throughputs, the finished requests, and in
-    `emitted` the requests that got a token.
-
-    `emitted` are the requests that got a token.
-    """
+    """The result of `add_done`: the tokens of both throughputs, the finished requests, and in
+    `emitted` the requests that got a token."""
 
     prompt_throughput: int = 0
     decode_throughput: int = 0

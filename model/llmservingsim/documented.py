@@ -32,11 +32,10 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
     """Return the requests that may run, by arrival; prefills first if they are prioritised
-    (LSS-R08, LSS-R18). A request in a batch in flight is left out until the batch completes, since
-    what it computes next depends on it.
+    (LSS-R08, LSS-R18).
 
-    A request in a batch on its way is not there until that batch is done: what it computes next is
-    not known before.
+    A request in a batch in flight is left out until the batch completes, since what it computes
+    next depends on it.
     """
     away = {name for batch in state.inflight for name, _ in batch.scheduled}
     present = [sequence for sequence in (*state.running, *state.waiting) if sequence.id not in away]

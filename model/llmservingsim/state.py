@@ -69,7 +69,8 @@ class Decision(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """What the revisions differ in: how a batch is decided, and how it is booked once it is done.
+    """The decisions in which revisions differ: how a batch is decided, and how it is booked once it
+    completes.
 
     `promises`: a request that starts is promised the blocks until its last token.
     `counts_early`: tokens count as computed when their batch is built, not when it is done.

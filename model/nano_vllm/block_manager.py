@@ -55,10 +55,9 @@ def crosses(config: NanoConfig, sequence: Sequence) -> bool:
 
 
 def hash_blocks(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Publish the full, computed blocks of the sequence (ALL-R08). Of two blocks with the same
-    content, the one filled last is hit.
+    """Publish the full, computed blocks of the sequence (ALL-R08).
 
-    Of two blocks with the same content the one filled last is found.
+    Of two blocks with the same content, the one filled last is hit.
     """
     return allocator.publish_full(
         pool, sequence, sequence.computed, config.block_size, newest_only=True

@@ -1,4 +1,4 @@
-"""What release 0.2.0 does differently: a prompt may be prefilled in chunks.
+"""The differences of release 0.2.0: a prompt may be prefilled in chunks.
 
 Source: nano-vLLM 0.2.0, Scheduler.schedule.
 """

@@ -1,4 +1,4 @@
-"""What a step computes: one prefill chunk, or one token for each decoding request."""
+"""Compute a step: one prefill chunk, or one token for each decoding request."""
 
 from msgspec.structs import replace
 
@@ -11,8 +11,8 @@ from .state import Sequence, State
 
 
 class Forward(Record, frozen=True):
-    """What the model runner computed, per request: real tokens, dummy blocks, blocks written
-    (0: nothing real is written there); and the tkv that it reports."""
+    """The result of the model runner, by request: real tokens, dummy blocks, and blocks written (0:
+    nothing real is written there); and the tkv that it reports."""
 
     scheduled: dict[str, int]
     left_pad_blocks: dict[str, int]

@@ -1,9 +1,9 @@
 """Lanes: many independent runs of one configuration at once, as NumPy arrays (`schedproof[fast]`).
 
 A lane without a prefix cache, a bounded pool and aborts does exactly what the reference model does.
-With R requests a lane and L lanes, `asked` is (4, R, L), `computed` (R, L) and `lane` (FIELDS, L),
-all int64. A step costs much the same for one lane as for a hundred, so that lanes pay from some
-dozens on.
+With R requests a lane and L lanes, `requested` is (4, R, L), `computed` (R, L) and `lane`
+(FIELDS, L), all int64. A step costs about as much for one lane as for a hundred, so lanes pay off
+from a few dozen on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ AT_ONCE = 2048  # lanes, so that rows stay in the processor's cache
 # Two idle steps in a row change nothing any more: a lane that idles so often is stuck, and is cut.
 MAX_IDLE = 100
 
-# Rows of `asked`. END: the tokens that a request has computed when it has its last token.
+# Rows of `requested`. END: the tokens that a request has computed when it has its last token.
 PROMPT, MAX_TOKENS, END, ARRIVAL = range(4)
 REQUEST_ROWS = 4
 # Rows of `lane`. TKV, RUNNER_TKV and AFTER_PREFILL are what the scheduler remembers. KIND and SHOWN
@@ -39,9 +39,9 @@ OVER, PREFILL, DECODE, NOTHING = range(4)
 
 
 class Choices(NamedTuple):
-    """What a revision decides in its own way: the formula of its volumetric check; whether it goes
-    by the tkv that the last forward reported; whether it checks every constraint at the first chunk
-    only, without interleaving."""
+    """The decisions of a revision: the formula of its volumetric check; whether it uses the tkv
+    that the last forward reported; whether it checks every constraint at the first chunk only,
+    without interleaving."""
 
     formula: Formula
     stale_tkv: bool = False
@@ -56,7 +56,7 @@ REVISIONS = {
 
 
 class Rules(NamedTuple):
-    """What all lanes have in common: the configuration and the choices of the revision."""
+    """The configuration and the choices that all lanes share."""
 
     block_size: int
     chunk_size: int
@@ -230,7 +230,7 @@ def satisfies_last_chunk(
 ) -> Row:
     """Return where slots, the model's length and the volume allow a prompt to join: (L,).
 
-    `documented.satisfies_last_chunk`. `tkv` is the max-tkv that admission goes by.
+    `documented.satisfies_last_chunk`. `tkv` is the max-tkv that admission uses.
     """
     block, formula = rules.block_size, rules.choices.formula
     decoding = (computed >= requested[PROMPT]) & (computed < requested[END])

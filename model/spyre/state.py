@@ -64,7 +64,7 @@ class State(Record, frozen=True):
 
 
 class Decision(Record, frozen=True):
-    """What runs in this step: the chunk of one request, the decode batch, or nothing.
+    """The work of this step: the chunk of one request, the decode batch, or nothing.
 
     An idle step has a member where a prompt was chosen for which there was no room.
     """

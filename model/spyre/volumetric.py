@@ -123,8 +123,8 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """What the walk says at a member that is projected to `tkv`, where so many requests are still
-    to come, this one and the newcomer among them; None: it goes on."""
+    """Return what the walk decides at a member projected to `tkv`, with `left` requests still to
+    come, including this one and the newcomer; None if it continues."""
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False

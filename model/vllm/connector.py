@@ -19,9 +19,11 @@ HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """The request if it can be admitted, and the plan: its load has landed, or it has none.
+    """Return the request if it can be admitted, because its load has landed or it has none, and the
+    plan.
 
-    None while it is loaded (V1-R20), and while the connector has no answer yet.
+    Return None for the request while it is loaded (V1-R20), or while the connector has no answer
+    yet.
     """
     if sequence.loading is not None:
         return None, plan
@@ -42,8 +44,8 @@ def parked(
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """The plan in which a waiting request is parked while so many tokens are loaded; None without
-    room for them."""
+    """Return the plan in which a waiting request is parked while `tokens` are loaded; None without
+    room."""
     if not has_room(config, plan, sequence, hit, loaded):
         return None
     sequence, pool = park(config, plan.pool, sequence, hit, loaded)
@@ -55,8 +57,8 @@ def parked(
 
 
 def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Tokens behind those of the `hit` that the connector has of a request (V1-R27): whole blocks,
-    or all; what was loaded once is not offered again."""
+    """Return the tokens behind those of the `hit` that the connector has of a request (V1-R27):
+    whole blocks, or all. What was loaded once is not offered again."""
     if sequence.was_loaded:
         return 0
     whole = sequence.external // config.block_size * config.block_size
@@ -86,7 +88,7 @@ def has_room(
 def park(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> tuple[Sequence, Pool]:
-    """The request with blocks for its `hit` and the `tokens` that are loaded."""
+    """Return the request with blocks for its `hit` and the `tokens` that are loaded."""
     covered = len(hit) * config.block_size + tokens
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
@@ -97,14 +99,15 @@ def park(
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """All that is known of a request has room in the pool, and so many blocks beside."""
+    """Return whether the pool has room for all known tokens of a request, and `beside`
+    more blocks."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Tokens of a parked request that are computed when its load has landed: up to the block in
-    which it fails (V1-R26)."""
+    """Return the tokens of a parked request that are computed when its load has landed: up to the
+    block in which it fails (V1-R26)."""
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
     intact = max(len(hit), sequence.fails_at // config.block_size)
@@ -112,8 +115,8 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
 
 
 def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """The queue in which the connector does not know yet what it has of a request: others may go
-    before it."""
+    """Return the queue in which the connector does not know yet what it has of a request, so that
+    others may pass it."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
     return tuple([later if other is sequence else other for other in waiting])
 
@@ -163,29 +166,29 @@ def admit(
 
 
 def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
-    """All that wait, in the order in which they go: those that hold blocks first."""
+    """Return all waiting requests in order: those that hold blocks first."""
     if config.policy == "priority":
         return tuple(sorted((*state.parked, *state.waiting), key=queue.importance))
     return (*state.parked, *state.waiting)
 
 
 def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """A decision on its way writes the blocks of a request. No load may fill them before that: no
+    """A decision in flight writes the blocks of a request. No load may fill them before that: no
     order is kept between the two (V1-R23)."""
     return in_flight.computed_still(flights, sequence)
 
 
 def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """The state in which a request has got its last token: its blocks are free, or they are sent,
-    from the next step on, and free then (V1-R25)."""
+    """Return the state after a request's last token: its blocks are free, or they are sent from the
+    next step on, and free then (V1-R25)."""
     if sequence.send_steps is None:
         return free(config, state, sequence)
     return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """The state in which the blocks of a request that ends are free, or will be when nothing writes
-    or reads them any more."""
+    """Return the state in which the blocks of an ended request are free, or will be when nothing
+    writes or reads them any more."""
     if sequence.loading is not None or written_still(state.in_flight, sequence):
         later = sequence._replace(
             written_by=0 if sequence.loading is not None else len(state.in_flight)
@@ -195,7 +198,7 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def written(config: VllmConfig, state: State) -> State:
-    """The state after a decision has completed: it writes no blocks any more."""
+    """Return the state after a decision has completed, which then writes no blocks any more."""
     if not state.leaving:
         return state
     done = [sequence for sequence in state.leaving if sequence.written_by == 1]
@@ -208,8 +211,8 @@ def written(config: VllmConfig, state: State) -> State:
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """The state without the requests whose load ends in this step and has failed, where the policy
-    ends them; by request, the reason of its end (V1-R28)."""
+    """Return the state without the requests whose load fails in this step and whose policy ends
+    them, and by request the reason of its end (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
     failed = [

@@ -1,4 +1,5 @@
-"""Parts of a prompt that an encoder computes first, pictures say, and what is kept of them.
+"""Parts of a prompt that an encoder computes first, such as pictures, and the outputs that are
+kept.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs and EncoderCacheManager; the
 chunked-prefill chapter has what a preemption does to them. An output is named by the segment of
@@ -39,7 +40,7 @@ class Fit(NamedTuple):
 
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
-    """The segments of a request's prompt that come from an encoder."""
+    """Return the segments of a request's prompt that come from an encoder."""
     prompt, starts = request.prompt, request.segment_starts
     return tuple([Input(prompt[n], starts[n], n) for n in sorted(request.encoder_inputs)])
 
@@ -52,9 +53,9 @@ def fit(
     tokens: int,
     holders: Iterable[Sequence],
 ) -> Fit:
-    """How many of the `tokens` behind the first `start` a request may compute: none of an input
-    without its output (V1-R29), which is kept, or computed as a whole within budget and room
-    (V1-R30, V1-R31, V1-R32)."""
+    """Return how many of the `tokens` behind the first `start` a request may compute. No token of
+    an input is computed without the encoder's output (V1-R29), which is either kept, or computed as
+    a whole within budget and room (V1-R30, V1-R31, V1-R32)."""
     result = Fit(tokens, sequence, plan)
     kept = needed(holders)
     for place, (segment, begins, _) in enumerate(sequence.inputs):
@@ -78,8 +79,8 @@ def fit(
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
-    """The plan with room for what is `kept` and what the request needs; outputs that no request
-    needs are dropped for it (V1-R34), the one first that has not been used for longest."""
+    """Return the plan with room for what is `kept` and what the request needs. Outputs that no
+    request needs are dropped, the least recently used first (V1-R34)."""
     sequence, outputs = so_far.sequence, so_far.plan.outputs
     kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
     too_much = size({*outputs, *kept}) - config.encoder_room
@@ -99,7 +100,7 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
 
 
 def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
-    """The request when it is scheduled, and the plan in which its inputs are computed."""
+    """Return the scheduled request, and the plan in which its inputs are computed."""
     if not encoded.inputs:
         return sequence, plan
     new = [sequence.inputs[place].segment for place in encoded.inputs]
@@ -120,13 +121,13 @@ def let_go(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> 
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """The plan when there are no blocks for a request that it would have had outputs for."""
+    """Return the plan if there are no blocks for a request that would have had outputs."""
     return plan._replace(outputs=let_go(plan.outputs, sequence, running))
 
 
 def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
-    """The plan when a request is preempted. An input that was to be computed for it in this step is
-    computed for another request that needs its output, or else taken out of the plan."""
+    """Return the plan after a request is preempted. An input that was to be computed for it in this
+    step is computed for another request that needs it, or else removed from the plan."""
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
     plan, taken = plan._replace(computes=computing), plan.computes.get(sequence.id, ())
@@ -161,7 +162,8 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
-    """What is seen of the encoder: segments that it computes, and whose outputs are dropped."""
+    """Return the encoder's fields of the observation: segments that it computes, and those whose
+    outputs are dropped."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {
@@ -183,7 +185,7 @@ def needed(holders: Iterable[Sequence]) -> set[Segment]:
 
 
 def size(segments: Iterable[Segment]) -> int:
-    """Tokens of them all."""
+    """Return the tokens of all segments together."""
     return sum(length for _, length in segments)
 
 

@@ -1,8 +1,8 @@
-"""Decisions on their way: the next one is taken before the last one is computed.
+"""Decisions in flight: the next one is taken before the last one is computed.
 
 Source: chunked-prefill chapter, code of the running clamp (num_output_placeholders); release
-0.28.0: AsyncScheduler, and the engine core's queue of batches. A token that is on its way is
-*promised*; drafts on their way are *hoped* for.
+0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is
+*promised*; drafts in flight are *hoped* for.
 """
 
 from .. import allocator
@@ -15,8 +15,8 @@ from .state import Coming, Flight, Sequence, State
 def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
-    """The running requests when a decision is on its way: its tokens are promised, and its drafts
-    are hoped for, since others will have been proposed before it completes."""
+    """Return the running requests with a decision in flight: its tokens are promised, and its
+    drafts hoped for, since others will be proposed before it completes."""
     if not flight:
         return running
     return tuple([_ahead(config, sequence, flight.get(sequence.id)) for sequence in running])
@@ -31,21 +31,21 @@ def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Seq
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The oldest decision must complete before another one: as many as can be are on their way, or
+    """Return whether the oldest decision must complete before another one: the pipeline is full, or
     nothing was decided."""
     return not decided or len(state.in_flight) >= config.depth
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The worker reports: it is waited for, or it is fast and reports early. Where a record says
-    whether it reports, that counts."""
+    """Return whether the worker reports: it is waited for, or fast and early. A recording that says
+    so takes precedence."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
 def counted(config: VllmConfig, state: State, decided: bool) -> State:
-    """The state that counts the steps in a row in which a decision completes early, this one
+    """Return the state with the steps in a row in which a decision completes early, this one
     included."""
     if not config.early:
         return state
@@ -54,7 +54,7 @@ def counted(config: VllmConfig, state: State, decided: bool) -> State:
 
 
 def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
-    """The oldest decision, if one completes."""
+    """Return the oldest decision, if one completes."""
     reports = completes(config, state, decided)
     state = counted(config, state, decided)
     if state.completes_next is not None:
@@ -76,8 +76,8 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """The request whose blocks can be found that a token has filled which is now known. With a
-    prefix cache no drafts are on their way."""
+    """Return the request whose blocks can be hit if their last token is now known. With a prefix
+    cache no drafts are in flight."""
     if not config.enable_prefix_caching:
         return sequence, pool
     return allocator.publish_full(
@@ -86,7 +86,7 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
 
 
 def delivered(sequence: Sequence, coming: Coming) -> Sequence:
-    """The request when a token has come that it was promised. After a preemption none is."""
+    """Return the request after a promised token has come; after a preemption none is promised."""
     return sequence._replace(
         promised=max(sequence.promised - 1, 0), hoped=max(sequence.hoped - coming.drafts, 0)
     )
@@ -94,7 +94,7 @@ def delivered(sequence: Sequence, coming: Coming) -> Sequence:
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     """A running request has nothing to compute until a token comes that it was promised: its last
-    one, or any where the next is not decided ahead (V1-R06); or what is on its way takes all
+    one, or any where the next is not decided ahead (V1-R06); or what is in flight takes all
     positions, if every draft is right."""
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True

@@ -1,5 +1,4 @@
-"""The truth about blocks: what is free, what each request holds, and what can be found by its
-content.
+"""Blocks: which are free, which each request holds, and which can be hit by their content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
 scheduler asks for room and is given it or not; counts are in blocks.
@@ -24,7 +23,7 @@ def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def grow(
     config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """A running request with room for `tokens` more, or None: that is no error (V1-R15,
+    """Return a running request with room for `tokens` more, or None, which is no error (V1-R15,
     ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
@@ -61,8 +60,8 @@ def admit(
 
 
 def slots(config: VllmConfig, covered: int) -> int:
-    """Tokens for which a request holds blocks whose first `covered` tokens are computed: with the
-    lookahead of its drafter, none beyond max_model_len (V1CP-R30)."""
+    """Return the tokens for which a request holds blocks once its first `covered` are computed:
+    with the drafter's lookahead, but none beyond max_model_len (V1CP-R30)."""
     return min(covered + config.lookahead, config.max_model_len)
 
 

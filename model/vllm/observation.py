@@ -1,4 +1,4 @@
-"""What a client sees of a step: the decision, its results, and the state after it."""
+"""The observation of a step: the decision, its results, and the state after it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What releases of vLLM do otherwise than the documents, each beside the release whose wheel first
+"""The differences of vLLM's releases from the documents, each beside the release whose wheel first
 has it, and the pull request that brought it.
 
 A release that is not here is compared with the newest one before it.

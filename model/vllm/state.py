@@ -27,7 +27,7 @@ class Input(NamedTuple):
     place: int
 
 
-# A decision on its way: by request what comes of it, None where no token does.
+# A decision in flight: by request what comes of it, None where no token does.
 Flight = Mapping[str, Coming | None]
 
 
@@ -37,13 +37,13 @@ class Sequence(sequence.Sequence, frozen=True):
     `arrival` numbers the requests in the order in which they came; a lower `priority` is more
     important. `drafted` tokens are proposed and not computed; the n-th time that drafts are
     computed, `accepted[n]` of them are right, over and over, and `verified` counts these times.
-    `promised` tokens are on their way: known to come, and not emitted; `hoped` drafts are on their
+    `promised` tokens are in flight: known to come, and not emitted; `hoped` drafts are on their
     way with them. A preempted request that is set `aside` waits for those, and is in front from
     then on. A connector has `external` tokens of
     its prompt, and needs `load_steps` more steps to load them; while it is `loading` so many are
     left; `was_loaded` once, it is not loaded again. Its load fails from token `fails_at` on:
     it `arrives` with so many computed. The connector has no answer yet for so many `deferrals`.
-    It has left, and `written_by` so many decisions that are on their way it keeps its blocks; where
+    It has left, and `written_by` so many decisions in flight it keeps its blocks; where
     they are sent, for `send_steps` beyond the next step. An encoder computes its `inputs`; what it
     gave for those in `needs` is kept for this request.
     """

@@ -75,11 +75,10 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _same(grave: Sequence[Differing]) -> str:
-    """Name what two differences have in common. If another request is scheduled, or with more
-    tokens, then queues, kind and emitted tokens differ only as a consequence.
+    """Name what two differences have in common.
 
-    Where another request is scheduled, or with more tokens, the queues, the kind of the step and
-    the tokens that come out follow from that.
+    If another request is scheduled, or with more tokens, then queues, kind and emitted tokens
+    differ only as a consequence.
     """
     by_name = {field.field: field for field in grave}
     causes = [name for name in by_name if name in CAUSES] or list(by_name)

@@ -67,7 +67,7 @@ class Refused(NamedTuple):
 
 @dataclass
 class Coverage:
-    """What a pair has compared in all of its runs, and what it could not compare.
+    """The comparisons of a pair in all of its runs, and what it could not compare.
 
     Attributes:
         fields: by field that both show, the steps in which they did.

@@ -42,8 +42,8 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 
 
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Two observations, as they were answered, have no differing field: what both show is equal as
-    it stands. If not, they may still mean the same (`differing`)."""
+    """Return whether two observations are literally equal in all fields that both show. If not,
+    they may still mean the same (`differing`)."""
     if any(seen.get(field) != model.get(field) for field in NULLABLE):
         return False
     if any(field in seen and seen[field] != value for field, value in model.items()):
@@ -52,7 +52,7 @@ def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
 
 
 class Differing(NamedTuple):
-    """A field of two steps that differs, in a form in which equal values mean the same."""
+    """A field in which two steps differ, in a form in which equal values mean the same."""
 
     field: str
     first: Any
@@ -68,7 +68,7 @@ class Differing(NamedTuple):
 
 
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
-    """The fields, shown by both, in which two steps differ.
+    """Return the fields, shown by both, in which two steps differ.
 
     Block numbers are names: they are compared up to renaming. Block 0 is no name, but the padding,
     where steps show their padding, or only where they write. A request that is not listed has
@@ -95,12 +95,10 @@ def differences(seen: Step, model: Step) -> list[str]:
 
 
 def _unequal(seen: Step, other: Step) -> list[str]:
-    """Return the fields that are not equal literally, which is rarely any. They include all that
-    may differ and still mean the same: the order of the scheduled requests, a tkv of steps of
-    different kinds, and block names.
+    """Return the fields that are not literally equal, which is rarely any.
 
-    All that may differ although it is equal is among them: the order in which requests are
-    scheduled, a tkv of steps of different kinds, and the field that gives the blocks their names.
+    They include all that may differ and still mean the same: the order of the scheduled requests, a
+    tkv of steps of different kinds, and block names.
     """
     unequal = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
     in_order = seen.kind == other.kind and list(seen.scheduled) == list(other.scheduled)

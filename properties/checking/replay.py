@@ -1,4 +1,4 @@
-"""Replay: one scenario on one target, judged step by step to its end."""
+"""Replay one scenario on one target, and judge every step until the end."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def counts(self) -> Counter[str]:
-        """How much ran, and was rejected, by the words that `Search.counts` has."""
+        """Return counts of steps and rejected requests, keyed as in `Search.counts`."""
         return Counter(runs=1, steps=self.steps, rejected=len(self.session.rejected))
 
 

@@ -1,4 +1,4 @@
-"""What requests say: how much two of them have in common, in tokens."""
+"""The content of requests: how many tokens two of them have in common."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from .request_history import RequestHistory
 
 
 def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
-    """Tokens at the start that two contents share: as far as their segments agree."""
+    """Return the leading tokens that two contents share."""
     shared = 0
     for (stream, length), (other_stream, other_length) in zip(first, other, strict=False):
         if stream != other_stream:
@@ -19,7 +19,7 @@ def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) ->
 
 
 def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """The prompt of a request and what it has generated, and so many tokens more."""
+    """Return the prompt of a request, its output, and `more` tokens."""
     generated = account.emitted + more
     if not generated:
         return account.content
@@ -27,15 +27,15 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """The tokens of a request with those on their way: they are computed, and no other request can
-    find them."""
+    """Return the tokens of a request, including those in flight, which are computed but cannot be
+    hit yet."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
 
 def held_by_others(request: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
-    """Tokens in full blocks at the start of a request, its last one apart, that one of the others
-    has computed."""
+    """Return the leading tokens in full blocks, except the last, that one of the others has
+    computed."""
     return max(
         (
             min(
@@ -52,7 +52,7 @@ def held_by_others(request: RequestHistory, others: Iterable[RequestHistory], bl
 
 
 def in_common(request: RequestHistory, other: RequestHistory) -> int:
-    """Tokens at the start that two requests share."""
+    """Return the leading tokens that two requests share."""
     return common_prefix_len(known_tokens(request), known_tokens(other))
 
 
@@ -62,9 +62,9 @@ def surely_found(
     requests: Iterable[RequestHistory],
     block: int,
 ) -> int:
-    """The same for those that run, in a cache that finds of two blocks with the same content only
-    the one filled last, which may be gone: since the one that holds it began, no request that does
-    not run any more, nor this one before, may have filled such a block."""
+    """Return the leading tokens that the request must hit, in a cache that keeps only the block
+    filled last for a content. That block may be gone; so since its holder began, no request that no
+    longer runs, nor this one earlier, may have filled such a block."""
     if request.started or request.preemptions:
         return 0
     holders, tokens = list(running), 0
@@ -87,8 +87,8 @@ def surely_shared(
     requests: Iterable[RequestHistory],
     block: int,
 ) -> int:
-    """The same in a cache that finds the one filled first: those that run must be the only ones
-    that ever filled such a block, and none of them for a second time."""
+    """Return the leading tokens that the request must hit, in a cache that finds the block filled
+    first. Only running requests may ever have filled such a block, and each of them once."""
     holders = [other for other in running if not other.preemptions]
     if request.started or request.preemptions:
         return 0

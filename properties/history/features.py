@@ -1,4 +1,4 @@
-"""What a system's runs have beyond the kernel: loads, drafts, steps in flight, pauses.
+"""Features of a system's runs beyond the kernel: loads, drafts, steps in flight, pauses.
 
 The kernel follows a scheduler whose decisions complete one by one, and whose tokens are computed
 by the step that emits them. A system that does more registers `Features` of its own (the part
@@ -115,7 +115,7 @@ class Features:
         return False
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return the tokens for which a request with so many computed ones holds blocks."""
+        """Return the tokens for which a request holds blocks once `computed` are computed."""
         return covered
 
     # Booking a step, in this order

@@ -1,4 +1,4 @@
-"""What a request finds in the prefix cache when it starts.
+"""Prefix hits: the tokens that a request finds in the cache when it starts.
 
 Source: target protocol, "The step observation".
 """

@@ -1,4 +1,4 @@
-"""What a client has observed of one request so far."""
+"""The observations of one request so far."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""What the client of a scheduler knows: the requests it sent, and what it has seen so far."""
+"""The client's view of a run: the requests it sent, and what it has seen so far."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -101,7 +101,7 @@ class RunHistory(Generic[R]):
             steps that the work in front of it can take at most.
         system_state: what the features of the system follow, one immutable value.
         shadow: what the blocks hold, where a rule asks for it.
-        answers: what was asked `once` since the last change, of which step and configuration.
+        answers: results that `once` keeps until the next change, by step and configuration.
     """
 
     config: Mapping[str, Any]

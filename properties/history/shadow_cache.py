@@ -1,4 +1,4 @@
-"""What each block of the cache holds, as far as a client can see the writes.
+"""The content of each block of the cache, as far as a client can see the writes.
 
 A target shows the blocks of a request after each step, and how many tokens it computed. So the
 tokens of that step stand in the last of these blocks. A request reads all its blocks in every step
@@ -18,7 +18,7 @@ from .content import coming_tokens, common_prefix_len
 from .features import Features
 from .request_history import RequestHistory
 
-# Blocks that no request holds any more are forgotten in batches of about so many.
+# Blocks without a holder are forgotten in batches of about this size.
 FEW = 64
 
 
@@ -59,7 +59,7 @@ class Access(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a step does to the cache.
+    """The effects of a step on the cache.
 
     Attributes:
         accesses: of the requests that compute.

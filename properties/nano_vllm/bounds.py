@@ -13,7 +13,7 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Its prefill, chunk by chunk, and its tokens one by one."""
+    """Return its prefill, chunk by chunk, and its tokens one by one."""
     chunks = -(-(request.prompt + request.max_tokens) // config["max_num_batched_tokens"])
     return int(chunks + request.max_tokens)
 
@@ -33,13 +33,13 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """All of it is within the pool and the budget."""
+    """Return whether all of it is within the pool and the budget."""
     whole = prompt + max_tokens
     return whole <= config["max_num_batched_tokens"] and fits_pool(config, whole)
 
 
 def limits(config: Config) -> list[int]:
-    """The bound on prompt + max_tokens - 1, in tokens: the pool."""
+    """Return the bound on prompt + max_tokens - 1, in tokens: the pool."""
     return pool_limit(config)
 
 

@@ -93,12 +93,12 @@ def _other_phase(
     depth = history.features.depth(history.config)
     for request, tokens in stay:
         if depth > 2 and request.preemptions:
-            continue  # a token may be on its way from before
+            continue  # a token may be in flight from before
         emitted = request.emitted + (request.tokens_in_flight or step.emitted.get(request.id, 0))
         named = request.id in step.prefilling
         if named and emitted > request.regenerated:
             return f"{request.id} already generates, but is listed as prefilling"
-        comes = depth > 1 and tokens >= request.num_tokens  # it is on its way
+        comes = depth > 1 and tokens >= request.num_tokens  # it is in flight
         if not named and tokens and not emitted and not comes:
             return f"{request.id} has emitted no token yet, but is not listed as prefilling"
     return None
@@ -295,7 +295,7 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     """Of three steps in a row, one computes a token while a request is unfinished; of more where
-    several decisions are on their way (ALL-R10)."""
+    several decisions are in flight (ALL-R10)."""
     allowed = 1 + history.features.idle_steps(history)
     if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
         return None

@@ -18,8 +18,8 @@ def hit_too_short(
         hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
             return (
-                f"{request.id} finds {hit} tokens in the cache; one that runs holds {shared} of "
-                "them"
+                f"{request.id} finds {hit} tokens in the cache; a running request holds "
+                f"{shared} of its tokens"
             )
     return None
 

@@ -1,4 +1,4 @@
-"""Our own shrinking, after Hypothesis: fewer requests, smaller numbers, whole blocks.
+"""Shrink a scenario after Hypothesis has: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
 that a reader sees no request and no token that the failure does not need.
@@ -19,7 +19,7 @@ HANG_ATTEMPTS = 10
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
-    """The smallest scenario found that `still_breaks`, in at most `attempts` trials."""
+    """Return the smallest scenario found that `still_breaks`, in at most `attempts` trials."""
     tried: set[str] = set()
     best = scenario
     progress = True
@@ -40,7 +40,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """The scenario without what would happen after a step."""
+    """Return the scenario without what happens after a step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -80,7 +80,7 @@ def _without_many(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def simpler_requests(request: Request, block: int) -> Iterator[Request]:
-    """The request without its abort, without its early end, and with smaller numbers."""
+    """Yield the request without its abort, without its early end, and with smaller numbers."""
     if request.abort_at is not None:
         yield replace(request, abort_at=None, abort_inside=False)
     if request.abort_inside:
@@ -167,7 +167,7 @@ def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
 def needed_features(
     scenario: Scenario, still_breaks: Callable[[Scenario], bool | None]
 ) -> tuple[str, ...]:
-    """The features without which a scenario that was shrunk breaks its rule no more, in words.
+    """Name the features without which a shrunk scenario no longer breaks its rule.
 
     `shrink` has set to its default what is not needed. So only a feature that is on by default is
     tried here, one replay each; `still_breaks` gives None where the target does not take it.
@@ -207,7 +207,7 @@ def _feature(key: str, value: Any) -> str:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Requests, then tokens and steps: which of two scenarios is the smaller one."""
+    """Return requests, then tokens and steps: the smaller of two scenarios has the smaller size."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
     return len(requests), tokens + sum(
@@ -216,7 +216,8 @@ def size(scenario: Scenario) -> tuple[int, int]:
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:
-    """Smaller numbers to try: the least, half, one block less, the block border below, one less."""
+    """Yield smaller numbers to try: the least, half, one block less, the block border below, one
+    less."""
     candidates = (least, number // 2, number - block, number // block * block, number - 1)
     seen = set()
     for candidate in candidates:

@@ -13,7 +13,7 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Its chunks, twice for interleaving, and its tokens."""
+    """Return its chunks, twice because of interleaving, and its tokens."""
     chunks = -(
         -(request.prompt - min(request.computed, request.prompt)) // int(config["chunk_size"])
     )
@@ -28,7 +28,8 @@ def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistor
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """In whole blocks the prompt, and all that it may generate, are within length and limit."""
+    """Return whether the prompt and all that it may generate, in whole blocks, are within length
+    and limit."""
     block = config["block_size"]
     padded = -(-prompt // block) * block + max_tokens
     within = padded <= min(config["max_model_len"], config["max_batch_tkv"])
@@ -36,7 +37,7 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Each bound on prompt + max_tokens - 1, in tokens: length, limit and pool."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: length, limit and pool."""
     return [config["max_model_len"], config["max_batch_tkv"], *pool_limit(config)]
 
 

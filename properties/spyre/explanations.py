@@ -122,7 +122,7 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Whether admission goes by a tkv in which requests that have left still count."""
+    """Whether admission uses a tkv in which requests that have left still count."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
 

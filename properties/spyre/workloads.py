@@ -1,4 +1,4 @@
-"""A wide net: thousands of random loads near the limit at once, for the rules that lanes can judge.
+"""Run thousands of random loads near the limit at once, for the rules that lanes can judge.
 
 A hit is a scenario like any other, to be replayed. `model.spyre.lanes` runs them; needs NumPy.
 """
@@ -30,7 +30,8 @@ LATE = (0, 8, 60)  # steps; or the length of the model
 
 
 def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:
-    """A configuration in which the limit binds before other constraints: just above some rows."""
+    """Draw a configuration in which the limit binds before other constraints: just above
+    some rows."""
     block = int(draw.choice(block_sizes))
     blocks = int(draw.choice((8, 12, 16)))
     slots = int(draw.integers(*SLOTS, endpoint=True))
@@ -48,7 +49,7 @@ def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> di
 
 
 def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Array:
-    """What two to `requests` requests of each lane ask for, (4, requests, lanes).
+    """Draw two to `requests` requests for each lane, (4, requests, lanes).
 
     Short prompts that live long, prompts at block and chunk borders, short requests, and requests
     whose last token is to land where the limit is, beside those that came before step 0.
@@ -64,7 +65,7 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     to_aim = draw.integers(0, np.maximum(length // block - 1, 1), shape) * block + offset
     prompt = draw.integers(1, 2 * block, shape, endpoint=True)
     prompt = np.select((border, aimed), (at_border, to_aim), prompt).clip(1, length - block)
-    # A short request, a long one, or one that ends where so many rows fill the limit.
+    # A short request, a long one, or one that ends where this many rows fill the limit.
     row = limit // draw.integers(2, max(min(rules.max_num_seqs, requests), 2), shape, endpoint=True)
     ends = draw.choice((-1, 0, 0, 1), shape) + np.where(
         draw.random(shape) < 0.5, row // block * block, np.minimum(row, length)
@@ -93,7 +94,7 @@ def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
 
 
 def smallest(requested: Array, hits: NDArray[np.bool_]) -> int:
-    """The lane among `hits` with the fewest requests, and of those the fewest tokens."""
+    """Return the lane among `hits` with the fewest requests, and of those the fewest tokens."""
     places = np.flatnonzero(hits)
     requests = np.count_nonzero(requested[PROMPT][:, places], axis=0)
     tokens = requested[PROMPT][:, places].sum(axis=0) + requested[MAX_TOKENS][:, places].sum(axis=0)

@@ -118,7 +118,7 @@ Lemmas = Callable[[int | None], list[Obligation]]
 
 def together(*lemmas: Lemmas) -> Lemmas:
     """Return all of them as one."""
-    return lambda block: [one for each in lemmas for one in each(block)]
+    return lambda block: [lemma for each in lemmas for lemma in each(block)]
 
 
 class RuleProof(NamedTuple):

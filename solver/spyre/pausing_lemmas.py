@@ -237,11 +237,11 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
         answers: list[tuple[list[str], Any]] = []
 
         def fits(batch: list[Sequence]) -> bool:
-            answers.append(([one.id for one in batch], z3.Bool(f"fits {len(answers)}")))
+            answers.append(([member.id for member in batch], z3.Bool(f"fits {len(answers)}")))
             return bool(Truth(run, answers[-1][1]))
 
         stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
-        return [one.id for one in [*stay, *(paused if all_asked else [])]], answers
+        return [request.id for request in [*stay, *(paused if all_asked else [])]], answers
 
     def fit_together(result: Any) -> Any:
         stay, answers = result
@@ -312,13 +312,15 @@ def obligations(block: int | None = None) -> list[Obligation]:
     ]
 
 
-def before(one: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
+def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
     """`one` is asked before `other` by `release_2_5_2.fairness_order`."""
-    shorter = z3.If(long_outputs, one.generated > other.generated, one.generated < other.generated)
-    as_long = one.generated == other.generated
-    tie = z3.Or(shorter, z3.And(as_long, one.place < other.place))
-    equal = one.paused_steps == other.paused_steps
-    return z3.Or(one.paused_steps > other.paused_steps, z3.And(equal, tie))
+    shorter = z3.If(
+        long_outputs, rank.generated > other.generated, rank.generated < other.generated
+    )
+    as_long = rank.generated == other.generated
+    tie = z3.Or(shorter, z3.And(as_long, rank.place < other.place))
+    equal = rank.paused_steps == other.paused_steps
+    return z3.Or(rank.paused_steps > other.paused_steps, z3.And(equal, tie))
 
 
 def starving(scale: Scale, members: int, passing: int) -> Scenario:
@@ -348,8 +350,8 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
             "max_batch_tkv": scale.limit,
         },
         requests=tuple(
-            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
-            for number, (one, own) in enumerate(asked)
+            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", length),), max_tokens=own)
+            for number, (length, own) in enumerate(asked)
         ),
         origin={"engine": "hand", "note": "prefills go before a paused request", "seed": None},
     )
@@ -363,14 +365,14 @@ def _asked(numbers: Numbers) -> FairnessRank:
     )
 
 
-def _paused(one: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
+def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
     """After a step in which it was paused."""
-    return FairnessRank(one.paused_steps + 1 - uncounted, one.generated, place)
+    return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
-def _kept(numbers: Numbers, one: FairnessRank) -> FairnessRank:
+def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
     """After a step in which it decoded, wherever it stands then."""
-    return FairnessRank(z3.IntVal(0), one.generated + 1, numbers.fresh("place", 0, None))
+    return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0, None))
 
 
 def _first_in_order_decodes(more: int) -> list[Any]:
@@ -384,12 +386,12 @@ def _first_in_order_decodes(more: int) -> list[Any]:
 
 def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    one, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
-    numbers.facts.append(before(one, other, long_outputs))
+    rank, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    numbers.facts.append(before(rank, other, long_outputs))
     # The paused are listed in the order in which they were asked.
     first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
     numbers.facts.append(first < second)
-    still = _paused(one, first, uncounted)
+    still = _paused(rank, first, uncounted)
     return negated(
         numbers,
         z3.And(
@@ -401,17 +403,17 @@ def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
 
 def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    one, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
-    numbers.facts.append(before(other, one, long_outputs))
-    still = _paused(one, one.place, uncounted)
+    first, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    numbers.facts.append(before(other, first, long_outputs))
+    still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, _kept(numbers, other), long_outputs))
 
 
 def _new_request_joins_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    one, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    first, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
     numbers.facts.append(newcomer.paused_steps == 0)
-    still = _paused(one, one.place, uncounted)
+    still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, newcomer, long_outputs))
 
 

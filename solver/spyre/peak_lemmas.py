@@ -298,8 +298,8 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
 
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
             # Only what `insort` has put there is in order.
-            ordered = [one for one in offsets if any(one is other for other in inserted)]
-            calls.append((bare(longest), [bare(one) for one in ordered], bare(at)))
+            ordered = [offset for offset in offsets if any(offset is other for other in inserted)]
+            calls.append((bare(longest), [bare(number) for number in ordered], bare(at)))
             return run.number(answers[len(calls) - 1])
 
         members = [
@@ -374,8 +374,10 @@ def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
 
     def found(result: Any) -> Any:
         below, above = result[0], result[1] + more
-        sides = [z3.And(_below(turn, below, one), _above(turn, above, one)) for one in offsets]
-        there = [z3.Or([one == offset for offset in offsets]) for one in (below, above)]
+        sides = [
+            z3.And(_below(turn, below, offset), _above(turn, above, offset)) for offset in offsets
+        ]
+        there = [z3.Or([number == offset for offset in offsets]) for number in (below, above)]
         return z3.And(*sides, *there)
 
     return holds_on(numbers, list(paths(numbers, code)), found)
@@ -405,7 +407,7 @@ def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
 def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
     """`size` offsets, ascending."""
     offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
-    numbers.facts += [one <= other for one, other in pairwise(offsets)]
+    numbers.facts += [offset <= other for offset, other in pairwise(offsets)]
     return offsets
 
 
@@ -446,12 +448,12 @@ class _ToTheEnd(NamedTuple):
         first, then = (
             numbers.split(turn, block, None, signed=True)[1] for turn in (1 - ends, -ends)
         )
-        for one in (offset, own, below, above):
-            numbers.facts += [_below(first, below, one), _above(then, above, one)]
+        for number in (offset, own, below, above):
+            numbers.facts += [_below(first, below, number), _above(then, above, number)]
 
         def code(run: SymbolicRun) -> Any:
             most, lower, upper, at = (
-                cast(int, run.number(one)) for one in (longest, below, above, ends)
+                cast(int, run.number(number)) for number in (longest, below, above, ends)
             )
             return peak.largest_of_two(most, lower, upper, at, block)
 

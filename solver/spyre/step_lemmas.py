@@ -182,7 +182,7 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     ]
     same = [
         len(left) == len(queue)
-        and all(one is other for one, other in zip(left, queue, strict=True))
+        and all(request is other for request, other in zip(left, queue, strict=True))
         for left, queue in zip(queues, (after.waiting, after.running, after.paused), strict=True)
     ]
     return z3.And(
@@ -203,7 +203,7 @@ def _arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
         model = SpyreModel(step.config(run), revision)
         after = model.arrive(before, cast(Any, arriving))
         *others, last = after.waiting
-        kept = all(one is other for one, other in zip(others, before.waiting, strict=True))
+        kept = all(request is other for request, other in zip(others, before.waiting, strict=True))
         return z3.And(
             kept,
             all(

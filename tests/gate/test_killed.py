@@ -13,12 +13,12 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
 from schedproof.properties.checking.replay import replay
 
-from . import nursery
+from . import crash_loop
 
 
 def survivors(work, folder, kills):
     ran = subprocess.run(
-        [sys.executable, nursery.__file__, work, str(folder), str(kills)],
+        [sys.executable, crash_loop.__file__, work, str(folder), str(kills)],
         stdout=subprocess.PIPE,
         check=True,
     )
@@ -43,15 +43,15 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
     for finding in reported:
         scenario = read_scenario(Path(finding["scenario"]))
         behind = {*finding.get("behind", ())}  # what the run breaks before would end the replay
-        rules = [rule for rule in nursery.RULES if rule.id not in behind]
-        broken = replay(nursery.Faulty(), scenario, rules).broken
+        rules = [rule for rule in crash_loop.RULES if rule.id not in behind]
+        broken = replay(crash_loop.Faulty(), scenario, rules).broken
         assert finding["rule"] in {rule.rule for rule in broken}
     kept = entries(tmp_path / "out")
     assert {finding["scenario"] for finding in reported} <= {str(finding.path) for finding in kept}
     monkeypatch.setattr(probing, "SCALES", ("small",))
     corpus = [entry.scenario for entry in kept]
     limits = {"examples": 1, "max_failures": len(kept)}
-    verdict = judge(gate(nursery.Faulty(), nursery.IDS, corpus=corpus, **limits))
+    verdict = judge(gate(crash_loop.Faulty(), crash_loop.IDS, corpus=corpus, **limits))
     again = {finding.rule for finding in verdict.findings if finding.engine == "own corpus"}
     assert {finding["rule"] for finding in reported} <= again
 

@@ -26,7 +26,7 @@ CONTENTS = st.lists(
 
 
 def tokens(content):
-    """Each token as its stream and its number there; a stream used again starts anew."""
+    """Each token as its stream and its number there; a stream used again starts again."""
     return [(stream, number) for stream, length in content for number in range(length)]
 
 

@@ -42,7 +42,7 @@ WITHIN = tuple(
 
 @dataclass(frozen=True)
 class Row:
-    """What each engine says of a rule in a configuration; "-" where it was not asked."""
+    """The verdict of each engine on a rule in a configuration; "-" where it was not run."""
 
     rule: str
     revision: str
@@ -172,7 +172,8 @@ def _all_sampled(
 def _explored(
     revision: str, scope: Scope, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[tuple[str, int], Says]:
-    """What exhaustive exploration says of each rule at each limit where it was exercised."""
+    """Return the verdict of exhaustive exploration on each rule, at each limit where it was
+    exercised."""
     run = Exploration(ExploreOptions(revision, scope, formula=formula), rules)
     for _ in run.search.run():
         pass
@@ -189,7 +190,6 @@ def _explored(
 
 
 def _sampled(revision: str, config: dict[str, object], rule: Rule, formula: str) -> Says:
-    """What Hypothesis finds of one rule; a finding is replayed."""
     search = Search(
         SearchOptions(ModelTarget(formula), "spyre", revision, [rule], "small", config=config)
     )
@@ -208,7 +208,6 @@ def within(scenario: Scenario, scope: Scope) -> bool:
 
 
 def _solved(formula: str, limit: int) -> Says:
-    """What Z3 says for up to REQUESTS."""
     setting = Setting(formula, 0, BLOCK, CHUNK, limit, LENGTH, early_eos=True)
     says: Says = "holds"
     for obligation in fewest(setting, REQUESTS):

@@ -1,4 +1,4 @@
-"""What the engines find: of a planted fault, whether its rule names it; of a rule, its witness.
+"""Run the engines: does a planted fault break its rule, and does a rule's witness occur?
 
 Import this once the fault is planted (`planting`): it judges by the models that it is imported
 beside. An answer is (engine, found, seconds, how).

@@ -31,7 +31,7 @@ def cell(answers: Sequence[Answer], engine: str) -> str:
     answer = next((answer for answer in answers if answer.engine == engine), None)
     if answer is None:
         return NOT_ASKED
-    return f"{answer.seconds:.1f} s, {answer.how}" if answer.found else f"no: {answer.how}"
+    return f"{answer.seconds:.1f} s, {answer.how}" if answer.detected else f"no: {answer.how}"
 
 
 def main() -> None:

@@ -67,15 +67,16 @@ Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Answer(NamedTuple):
-    """What one engine found, after how long, and how much of what it counts that took."""
+    """The answer of one engine: whether it detects the fault, after how many seconds, and after how
+    much of what it counts."""
 
     engine: str
-    found: bool
+    detected: bool
     seconds: float
     how: str
 
     def __str__(self) -> str:
-        if self.found:
+        if self.detected:
             return f"{self.engine} {self.seconds:.1f} s, {self.how}"
         return f"{self.engine} does not find it: {self.how}"
 
@@ -106,7 +107,7 @@ def ask(engines: Any, fault: Fault, target: Any, quick: bool) -> tuple[Answer, .
         if explores and "explorer" not in fault.excused:
             short.append(partial(engines.by_explorer, fault))
         answers = (Answer(*engine()) for engine in short)
-        if first := next((answer for answer in answers if answer.found), None):
+        if first := next((answer for answer in answers if answer.detected), None):
             return (first,)
     sampled = partial(engines.by_hypothesis, fault, target, SEEDS, "ci", alone=quick)
     full = {"hypothesis": sampled}
@@ -122,10 +123,10 @@ def ask(engines: Any, fault: Fault, target: Any, quick: bool) -> tuple[Answer, .
 
 def verdict(fault: Fault, answers: Sequence[Answer]) -> str | None:
     """Why these answers are a failure of the suite, or None."""
-    if not any(answer.found for answer in answers):
+    if not any(answer.detected for answer in answers):
         return f"{fault.does} ({fault.rule}) survives"
     for answer in answers:
-        if not answer.found and answer.engine not in fault.excused:
+        if not answer.detected and answer.engine not in fault.excused:
             return f"{fault.does} ({fault.rule}) is not found by {answer.engine}: {answer.how}"
     return None
 
@@ -180,7 +181,7 @@ def lockstep_witness(system: str, revision: str) -> list[Result]:
     """Where a target that decides as its model does is compared with it."""
     engines: Any = import_module("schedproof.tests.mutants.engines")
     answer = Answer(*engines.lockstep_witness(system, revision))
-    return [_witnessed(system, revision, "ALL-R07", [answer] if answer.found else [])]
+    return [_witnessed(system, revision, "ALL-R07", [answer] if answer.detected else [])]
 
 
 def _witnessed(system: str, revision: str, rule: str, answers: Sequence[Answer]) -> Result:
@@ -214,7 +215,7 @@ def tasks(parts: Sequence[str], quick: bool, systems: Iterable[str] = SYSTEMS) -
 
 
 def results(todo: Sequence[Task], jobs: int) -> Iterator[Any]:
-    """What is judged, as it comes, from `jobs` processes."""
+    """Yield results as they come, from `jobs` processes."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=set_hypothesis_home)
     try:

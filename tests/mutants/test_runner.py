@@ -1,4 +1,4 @@
-"""What is a failure of the suite, and that none passes in silence."""
+"""Failures of the selfcheck, and that none passes silently."""
 
 import json
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_a_fault_has_to_be_found_by_every_engine_that_is_not_excused(fault, dete
 
 
 def fakes(explores=True, **detected):
-    """Engines that answer as given, and which of them were asked."""
+    """Return engines that answer as given, and the list of their calls."""
     calls: list[str] = []
 
     def engine(name):
@@ -140,7 +140,7 @@ def test_the_explorer_is_not_asked_for_a_target_around_the_model():
 def test_a_fault_is_found_by_its_rule():
     right = next(fault for fault in mutants_of("spyre") if fault.rule == "ALL-R03")
     [answer] = judge(right, quick=True)
-    assert (answer.engine, answer.found) == ("seeds", True)
+    assert (answer.engine, answer.detected) == ("seeds", True)
 
 
 def test_a_run_is_kept_for_faults_that_exist():
@@ -173,7 +173,7 @@ def little(monkeypatch):
 @pytest.mark.slow
 def test_a_fault_that_changes_nothing_is_found_by_no_engine(little):
     for answer in ask(engines, PLAIN, engines.ModelTarget(), False):
-        assert not answer.found
+        assert not answer.detected
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def history(
 
 
 def known(accounts: Collection[RequestHistory]) -> dict[str, dict[str, RequestHistory]]:
-    """What a history knows of these requests, which arrived in this order."""
+    """Return the fields of a history that knows these requests, which arrived in this order."""
     for number, account in enumerate(accounts):
         account.arrival = number
     requests = {account.id: account for account in accounts}

@@ -1,4 +1,4 @@
-"""What the tests of all strategies draw with, and histories for requests that come late."""
+"""Helpers for the tests of all strategies, and histories for requests that come late."""
 
 from typing import Any
 

@@ -108,7 +108,10 @@ def test_divergences_are_known_of_exactly_these_rules_and_say_something_else():
     rules = own_rules("llmservingsim")
     assert {rule.id for rule in rules if rule.divergences} == DIVERGING
     for rule in rules:
-        assert all(row.says.endswith(".") and row.says != rule.says for row in rule.divergences)
+        assert all(
+            row.statement.endswith(".") and row.statement != rule.statement
+            for row in rule.divergences
+        )
 
 
 def test_a_divergence_of_what_is_no_release_yet_is_known_of_it():
@@ -122,7 +125,7 @@ def test_a_divergence_of_what_is_no_release_yet_is_known_of_it():
 
 def test_no_title_and_no_sentence_stands_for_two_rules():
     every = catalogue.load("llmservingsim")
-    for words in ([rule.says for rule in every], [rule.title for rule in every]):
+    for words in ([rule.statement for rule in every], [rule.title for rule in every]):
         assert len(set(words)) == len(words)
 
 

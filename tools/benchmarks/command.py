@@ -15,7 +15,7 @@ from schedproof.gate.files.writing import write
 from schedproof.gate.judging.profiles import set_hypothesis_home
 from schedproof.model.errors import InputError
 
-from .figure import Figure, Plan, Row
+from .figure import Figure, FigurePlan, Row
 
 
 def command(
@@ -50,7 +50,7 @@ def _parts(word: str) -> list[str]:
 
 def run(
     console: Console,
-    plans: Sequence[Plan],
+    plans: Sequence[FigurePlan],
     quick: bool,
     details: bool,
     json_file: Path | None,

@@ -18,7 +18,7 @@ from schedproof.solver.spyre.space import SCOPES
 from schedproof.spec.catalogue import load, select
 
 from . import spin
-from .figure import Plan, Row
+from .figure import FigurePlan, Row
 
 LENGTHS = SCOPES[0]
 SPIN_MB = 6_000
@@ -156,7 +156,7 @@ def _told(holds: bool | None) -> str:
     return {True: "holds", False: "broken", None: "not in time"}[holds]
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "explorers",
     "The explorer beside Spin",
     "SPY-R07 on revision 2.1.2; seconds by the clock, each tool one process; answers of Spin "

@@ -60,7 +60,7 @@ class NotMeasured(Exception):  # noqa: N818 (an answer, not an error)
         self.excused = excused
 
 
-class Plan(NamedTuple):
+class FigurePlan(NamedTuple):
     """A figure that can be measured: `rows(quick)` yields them as they come."""
 
     name: str

@@ -32,7 +32,7 @@ from schedproof.tests.mutants.faults import Fault, mutants_of
 from schedproof.tests.mutants.planting import planted
 
 from . import plain
-from .figure import Plan, Row
+from .figure import FigurePlan, Row
 
 SCALES = ("small", "tight")  # of a gate on a model
 SEEDS, PUBLISHED_ONE = "seed corpus", "published scenario"
@@ -224,7 +224,7 @@ def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
         run_search(warm, 3, 0, 0)
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "finding",
     "Time to find the known bugs",
     f"{OURS}: the gate's engines, profile ci; alone: without the scenarios that come along; plain: "

@@ -31,7 +31,7 @@ from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import load
 
-from .figure import NotMeasured, Plan, Row
+from .figure import FigurePlan, NotMeasured, Row
 
 RELEASE, OTHER = "sendnn-inference==2.1.2", "vllm==0.19.1"
 WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # options that this release does not have
@@ -43,7 +43,7 @@ CPU_CLOCK = 2
 Operation = tuple[str, tuple[Any, ...]]
 
 
-class Subject(NamedTuple):
+class MeasuredTarget(NamedTuple):
     """A target, the scale that it is searched at, the runs of a round, and the keys of the
     configuration for which it has one value only."""
 
@@ -61,7 +61,7 @@ class Spent(NamedTuple):
     clock: float
 
 
-class Ran(NamedTuple):
+class MeasuredRound(NamedTuple):
     """What the same operations cost in the gate, under the monitor only, and on the bare target."""
 
     steps: int
@@ -103,12 +103,14 @@ class Recording:
         return self._target.stop()
 
 
-def subjects(quick: bool) -> Iterator[Subject]:
+def subjects(quick: bool) -> Iterator[MeasuredTarget]:
     """The model, and the real schedulers at the block sizes that they take."""
-    yield Subject("model", "small", 8 if quick else 60, 2 if quick else 7)
-    yield Subject(RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4)
-    yield Subject(OTHER, "tight", 3 if quick else 30, 1 if quick else 4, WITHOUT)
-    yield Subject(CHECKOUT, "small", 8 if quick else 40, 2 if quick else 7)
+    yield MeasuredTarget("model", "small", 8 if quick else 60, 2 if quick else 7)
+    yield MeasuredTarget(
+        RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4
+    )
+    yield MeasuredTarget(OTHER, "tight", 3 if quick else 30, 1 if quick else 4, WITHOUT)
+    yield MeasuredTarget(CHECKOUT, "small", 8 if quick else 40, 2 if quick else 7)
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -125,7 +127,7 @@ def rows(quick: bool) -> Iterator[Row]:
         yield from reported(name, measured)
 
 
-def reported(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
+def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
     """Medians over the rounds: milliseconds of CPU a step, and ratios within a round."""
     steps = sum(ran.steps for ran in measured)
     for what in ("bare", "judged", "gate"):
@@ -141,7 +143,7 @@ def reported(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
         )
 
 
-def measure(subject: Subject) -> list[Ran]:
+def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
     """A round after the other, each with runs of its own.
 
     Raises:
@@ -155,7 +157,9 @@ def measure(subject: Subject) -> list[Ran]:
         return [round_of(target, system, revision, subject, seed) for seed in range(subject.rounds)]
 
 
-def round_of(target: Target, system: str, revision: str, subject: Subject, seed: int) -> Ran:
+def round_of(
+    target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
+) -> MeasuredRound:
     """What the gate's search asks, by the search and otherwise, in turns."""
     rules, spent = load(system), clocks(target)
     operations = searched(target, system, revision, subject, seed)
@@ -166,7 +170,9 @@ def round_of(target: Target, system: str, revision: str, subject: Subject, seed:
     }
     turns = [{name: spent(work) for name, work in works.items()} for _ in range(TURNS)]
     steps = max(sum(op == "step" for op, _ in operations), 1)
-    return Ran(steps, **{name: quickest([turn[name] for turn in turns]) for name in works})
+    return MeasuredRound(
+        steps, **{name: quickest([turn[name] for turn in turns]) for name in works}
+    )
 
 
 def quickest(turns: Sequence[Spent]) -> Spent:
@@ -175,7 +181,7 @@ def quickest(turns: Sequence[Spent]) -> Spent:
 
 
 def searched(
-    target: Target, system: str, revision: str, subject: Subject, seed: int
+    target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> Sequence[Operation]:
     """What the search asks a target: the same every time, by its seed."""
     recording = Recording(target)
@@ -258,7 +264,7 @@ def _unnamed() -> bool:
     return not os.environ.get(known_checkouts()[CHECKOUT].variable)
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "overhead",
     "What the gate costs over the bare target",
     "the same operations on the bare target; under the monitor (judged); "

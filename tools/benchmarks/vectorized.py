@@ -12,7 +12,7 @@ from typing import Any
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.model import make_model
 
-from .figure import NotMeasured, Plan, Row, in_turns
+from .figure import FigurePlan, NotMeasured, Row, in_turns
 
 EXTRA = "fast"
 REVISION = "2.1.2"
@@ -95,7 +95,7 @@ def model_steps(config: dict[str, Any], loads: list[list[Request]]) -> float:
     return float(steps)
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "lanes",
     "Lanes beside the reference model",
     "Spyre 2.1.2, the same loads on both, every load to its end; steps of all lanes per second of "

@@ -57,7 +57,7 @@ COMMANDS = {
 }
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of one command."""
 
     command: str
@@ -66,7 +66,7 @@ class Told(NamedTuple):
     seconds: float
 
 
-def attack(task: tuple[str, Mapping[str, bytes], int]) -> Told:
+def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
     """One command that reads one spoiled file."""
     kind, files, seed = task
     words = random.Random(seed).choice(COMMANDS[kind])
@@ -88,7 +88,9 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> Told:
         if ended.code == USAGE and not lines[-1].startswith("schedproof: "):
             wrong.append(f"no error of ours: {lines[-1]!r}")
         wrong = [f"{kind}, input {seed}: {' '.join(asked)}: {line}" for line in wrong]
-        return Told(" ".join(words[:2]).removesuffix(" {}"), ended.code, wrong, ended.seconds)
+        return AttackReport(
+            " ".join(words[:2]).removesuffix(" {}"), ended.code, wrong, ended.seconds
+        )
 
 
 def forked(work: Callable[[], int], folder: Path) -> Ended:
@@ -133,7 +135,7 @@ def _alone(folder: Path) -> None:
     interrupts.install()
 
 
-def attacked(inputs: int, seed: int, jobs: int) -> list[Told]:
+def attacked(inputs: int, seed: int, jobs: int) -> list[AttackReport]:
     """So many commands, shared out over the kinds of files."""
     files = good()
     kinds = [*COMMANDS]

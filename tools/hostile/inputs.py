@@ -31,7 +31,7 @@ LETTERS = 2_000  # of a refusal
 BATCH = 500
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of some inputs of one kind: counts, the slowest, and those that went wrong."""
 
     kind: str
@@ -81,7 +81,7 @@ def outcome(kind: str, path: Path) -> str:
     return "read"
 
 
-def batch(task: tuple[str, bytes, int, int]) -> Told:
+def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
     """Inputs of one kind, of the numbers from the first on."""
     kind, whole, first, many = task
     counts, wrong, slowest = Counter[str](), list[str](), 0.0
@@ -99,7 +99,7 @@ def batch(task: tuple[str, bytes, int, int]) -> Told:
             counts[what if right else "wrong"] += 1
             if not right and len(wrong) < 5:
                 wrong.append(f"{kind}, input {seed}: {what}")
-    return Told(kind, counts, slowest, wrong)
+    return AttackReport(kind, counts, slowest, wrong)
 
 
 def good_beside(folder: Path) -> str:
@@ -120,7 +120,7 @@ def begin(files: Mapping[str, bytes]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
 
 
-def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
+def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport], int]:
     """So many inputs, shared out over the kinds; by kind what became of them, and megabytes."""
     files = good()
     each = max(inputs // len(LOADERS), 1)
@@ -129,12 +129,12 @@ def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
         for kind in LOADERS
         for start in range(0, each, BATCH)
     ]
-    told: dict[str, Told] = {}
+    told: dict[str, AttackReport] = {}
     fork = multiprocessing.get_context("fork")
     with fork.Pool(jobs, begin, (files,), maxtasksperchild=20) as pool:
         for report in pool.imap_unordered(batch, tasks):
-            before = told.get(report.kind, Told(report.kind, Counter(), 0.0, []))
-            told[report.kind] = Told(
+            before = told.get(report.kind, AttackReport(report.kind, Counter(), 0.0, []))
+            told[report.kind] = AttackReport(
                 report.kind,
                 before.counts + report.counts,
                 max(before.slowest, report.slowest),

@@ -45,7 +45,7 @@ REASONS = (
 Spoiler = Callable[[Path, random.Random], object]
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of the installations of one round: its spoilers, endings, and faults."""
 
     spoilers: list[str]
@@ -53,12 +53,12 @@ class Told(NamedTuple):
     wrong: list[str]
 
 
-def attack(seed: int) -> Told:
+def attack(seed: int) -> AttackReport:
     """Some turns in one cache: it is spoiled, then installations begin at once and some are ended.
 
     At last one is left alone.
     """
-    chance, told = random.Random(seed), Told([], [], [])
+    chance, told = random.Random(seed), AttackReport([], [], [])
     with tempfile.TemporaryDirectory() as place:
         cache = Path(place) / "cache"
         for turn in range(TURNS):

@@ -80,7 +80,7 @@ SCENARIO = {
 }
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of the kills of one command in one folder."""
 
     work: str
@@ -89,7 +89,7 @@ class Told(NamedTuple):
     wrong: list[str]
 
 
-def attack(task: tuple[str, int, int]) -> Told:
+def attack(task: tuple[str, int, int]) -> AttackReport:
     """So many kills in a row of a command in one folder; then it is left alone."""
     name, kills, seed = task
     work, dice, killed, wrong = WORKS[name], random.Random(f"{name} {seed}"), 0, list[str]()
@@ -107,7 +107,7 @@ def attack(task: tuple[str, int, int]) -> Told:
             found += damaged(folder)
             wrong += [f"{name}, kill {number} of seed {seed}: {line}" for line in found]
         wrong += [f"{name} of seed {seed}, left alone: {line}" for line in _goes_on(work, folder)]
-    return Told(name, killed, kills - killed, wrong)
+    return AttackReport(name, killed, kills - killed, wrong)
 
 
 def _goes_on(work: Work, folder: Path) -> Sequence[str]:

@@ -97,7 +97,7 @@ WORKS = {
 }
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of a command in a place."""
 
     place: str
@@ -107,7 +107,7 @@ class Told(NamedTuple):
     seconds: float
 
 
-def attack(task: tuple[str, str, int]) -> Told:
+def attack(task: tuple[str, str, int]) -> AttackReport:
     """A command in a place; a second one at the same time where the place says so."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
@@ -121,7 +121,7 @@ def attack(task: tuple[str, str, int]) -> Told:
     about = f"{name}, {where}, seed {seed}"
     code = ended[0].code if ended[0] else None
     seconds = max((end.seconds for end in ended if end), default=SECONDS)
-    return Told(where, name, code, [f"{about}: {line}" for line in wrong], seconds)
+    return AttackReport(where, name, code, [f"{about}: {line}" for line in wrong], seconds)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ RULES = "ALL-R01,ALL-R02,ALL-R03,ALL-R04"
 ALLOWED = {"out.txt", "err.txt", "out", "left.txt", ".hypothesis"}
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of one gate."""
 
     misdeed: str
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     seconds: float
 
 
-def attack(seed: int) -> Told:
+def attack(seed: int) -> AttackReport:
     """One misdeed, at one operation, in one gate, which a signal may end."""
     dice = random.Random(seed)
     misdeed = [*MISDEEDS][seed % len(MISDEEDS)]
@@ -71,7 +71,7 @@ def attack(seed: int) -> Told:
         how = "ended by a signal" if number is not None else _how(ended)
         place = f"{misdeed}, {operation} {nth}, --jobs {jobs}, {number!r}"
         wrong = [f"{seed}: {place}: {line}" for line in wrong]
-        return Told(misdeed, how, wrong, time.monotonic() - began)
+        return AttackReport(misdeed, how, wrong, time.monotonic() - began)
 
 
 def _codes(number: signal.Signals | None) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ SECONDS = 150  # of processor time for one change
 LATE = "late"  # the answer for one that hangs, or takes too much memory
 
 
-class Judged(NamedTuple):
+class MutantVerdict(NamedTuple):
     """What became of a change: `same` in all scenarios, `found` by a rule, found since it hangs
     (`late`), or it `survives`."""
 
@@ -160,7 +160,7 @@ def rules_of(asked: Judging) -> list[Any]:
     return [rule for rule in load(asked.system) if rule.id not in {LOCKSTEP, *asked.breaks}]
 
 
-def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
+def judged(asked: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     """Judge the model as it is loaded here, with its change; None where no step shows it."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
@@ -174,15 +174,15 @@ def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
     try:
         for scenario in shows:
             if broken := replay(ModelTarget(), scenario, rules).broken:
-                return Judged("found", broken[0].rule)
+                return MutantVerdict("found", broken[0].rule)
         for scale in SCALES:
             options = SearchOptions(ModelTarget(), asked.system, asked.revision, rules, scale)
             search = Search(options)
             if run_search(search, SEARCHED, 0, 0) and search.failure is not None:
-                return Judged("found", search.failure[1][0].rule)
+                return MutantVerdict("found", search.failure[1][0].rule)
     except TargetBroken:
-        return Judged("found", "no step observation")
-    return Judged("survives")
+        return MutantVerdict("found", "no step observation")
+    return MutantVerdict("survives")
 
 
 # What is asked of the model as it is loaded; its answer is JSON, None where no step shows a change.
@@ -252,13 +252,13 @@ def ask_all(
 
 def judged_all(
     folder: Path, asked: Judging, mutants: list[Mutant], jobs: int
-) -> Iterator[tuple[Mutant, Judged]]:
+) -> Iterator[tuple[Mutant, MutantVerdict]]:
     """Each change with what became of it; one that hangs or needs too much memory is found."""
     for mutant, answer in ask_all(folder, asked, mutants, jobs, judged):
         if answer == LATE:
-            yield mutant, Judged("late", "ALL-R02")
+            yield mutant, MutantVerdict("late", "ALL-R02")
         else:
-            yield mutant, Judged("same") if answer is None else Judged(*answer)
+            yield mutant, MutantVerdict("same") if answer is None else MutantVerdict(*answer)
 
 
 def lists_of(asked: Judging) -> dict[str, list[Mutant]]:

@@ -20,7 +20,7 @@ from ...console import output
 from ...console.step_lines import one_line
 from ..base.page import content_security_policy, render_template
 from .following import KINDS, STATES, STOPS, WORDS
-from .recording import Run
+from .recording import RecordedRun
 from .segments import Changes, Line
 
 SCRIPTS = [
@@ -32,17 +32,17 @@ JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # how an explanatio
 MAX_LINES = 8  # of an explanation; a longer one is folded
 
 
-def page(run: Run) -> str:
+def page(run: RecordedRun) -> str:
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
     return render_template("show", values, SCRIPTS, content_security_policy())
 
 
-def packed(run: Run) -> str:
+def packed(run: RecordedRun) -> str:
     """The run as text for a page: JSON, gzip, base64. The same run gives the same text."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
 
 
-def plain(run: Run) -> dict[str, Any]:
+def plain(run: RecordedRun) -> dict[str, Any]:
     """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
     `ids`. What others have named and said is without what would turn or end a line."""
     followed = run.followed
@@ -72,7 +72,7 @@ def plain(run: Run) -> dict[str, Any]:
         },
         "blocks": [_growth(followed.blocks.get(name)) for name in asked],
         "rules": [
-            {"id": rule.id, "title": rule.title, "says": rule.says, "source": rule.source}
+            {"id": rule.id, "title": rule.title, "says": rule.statement, "source": rule.source}
             | {"stakes": followed.stakes[rule.id].flat()}
             for rule in run.checked
         ],
@@ -95,7 +95,7 @@ def plain(run: Run) -> dict[str, Any]:
     }
 
 
-def opens_at(run: Run) -> int:
+def opens_at(run: RecordedRun) -> int:
     """The step at which the page opens: where a rule broke, else where a request first loses its
     place, else the first."""
     last = max(len(run.steps) - 1, 0)
@@ -104,18 +104,18 @@ def opens_at(run: Run) -> int:
     return next((happening.step for happening in run.happenings() if happening.what in LOSSES), 0)
 
 
-def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:
+def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
     found = cause(run)
     return None if found is None or found[1] not in ids else [found[0], ids[found[1]]]
 
 
-def cause(run: Run) -> tuple[int, str] | None:
+def cause(run: RecordedRun) -> tuple[int, str] | None:
     """The step and the name of the request with which the explanation of what broke begins."""
     said = JOINED.match(run.why[0]) if run.why else None
     return None if said is None else (int(said[1]), said[2])
 
 
-def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
+def _names(run: RecordedRun, asked: Sequence[str]) -> Iterable[str]:
     queued = (
         name
         for changes in run.followed.queues.values()
@@ -126,7 +126,7 @@ def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
     return dict.fromkeys([*asked, *queued, *reported])
 
 
-def _request(run: Run, number: int) -> dict[str, Any]:
+def _request(run: RecordedRun, number: int) -> dict[str, Any]:
     request = run.scenario.requests[number]
     return {
         "prompt": request.prompt_len,
@@ -137,7 +137,7 @@ def _request(run: Run, number: int) -> dict[str, Any]:
     }
 
 
-def _refused(run: Run, ids: Mapping[str, int]) -> dict[str, Any]:
+def _refused(run: RecordedRun, ids: Mapping[str, int]) -> dict[str, Any]:
     volume, to = Line(), Changes()
     for projected in run.projected:
         if not projected.joined:
@@ -177,7 +177,7 @@ class Field(NamedTuple):
     model: str
 
 
-def static_values(run: Run) -> dict[str, Any]:
+def static_values(run: RecordedRun) -> dict[str, Any]:
     """What the template `show.html` needs of a run."""
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
@@ -195,7 +195,7 @@ def static_values(run: Run) -> dict[str, Any]:
     }
 
 
-def side_by_side(run: Run) -> list[Field] | None:
+def side_by_side(run: RecordedRun) -> list[Field] | None:
     """The fields of the last step that the target or its model shows; None without a model."""
     if run.expected is None or not run.steps:
         return None

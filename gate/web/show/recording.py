@@ -19,7 +19,7 @@ from .following import Follower, Happening
 
 
 @dataclass
-class Run:
+class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with all that a page shows of it.
 
     Attributes:
@@ -75,7 +75,7 @@ def recorded(
     rules: Sequence[Rule] | None = None,
     *,
     name: str = "",
-) -> Run:
+) -> RecordedRun:
     """Run a scenario on a target (default: the reference model) to its end, or to the first broken
     rule of `rules` (default: all of its system).
 
@@ -106,7 +106,7 @@ def recorded(
     judged = load(asked.system, asked.revision or "") if rules is None else rules
     outcome = replay(target or ModelTarget(), asked, judged, watch, begun=begun)
     session, followed = sessions[0], followers[0]
-    run = Run(
+    run = RecordedRun(
         name or scenario.name or "run",
         asked,
         session.started,
@@ -122,7 +122,7 @@ def recorded(
     return reported(run)
 
 
-def reported(run: Run) -> Run:
+def reported(run: RecordedRun) -> RecordedRun:
     """The run with what the models say of it: why a rule broke, what admissions went by."""
     if run.broken:
         first, version = run.broken[0], run.started.version
@@ -147,7 +147,7 @@ def _step(happening: Happening) -> int:
     return happening.step
 
 
-def _asked(run: Run) -> list[Happening]:
+def _asked(run: RecordedRun) -> list[Happening]:
     found = []
     for request in run.scenario.requests:
         if request.id in run.refused:
@@ -162,7 +162,7 @@ def _asked(run: Run) -> list[Happening]:
     return [failure for failure in found if failure.step <= last]
 
 
-def _judged(run: Run) -> list[Happening]:
+def _judged(run: RecordedRun) -> list[Happening]:
     limit = run.config.get("max_batch_tkv", 0)
     joins = [
         Happening(projected.step, "joins", projected.newcomer, projected.largest, limit)

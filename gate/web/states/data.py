@@ -225,7 +225,7 @@ def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
     reported: dict[str, Any] = {
         "id": rule.id,
         "title": rule.title,
-        "says": rule.says,
+        "says": rule.statement,
         "source": rule.source,
         "witness": rule.witness,
         "verdict": _verdict(graph, rule, shown, broken),

@@ -35,7 +35,7 @@ class NotNow(ValueError):  # noqa: N818 (an answer to who steps, not a fault)
     """A move that the run does not allow; `str()` is one line that says what it does."""
 
 
-class Setup(NamedTuple):
+class StepSetup(NamedTuple):
     """What is stepped: `config` has every key, `stderr` gives what the target wrote there."""
 
     target: Target
@@ -76,7 +76,7 @@ class ByHand:
         notice: something worth a line about the last move.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: StepSetup) -> None:
         """Start the target.
 
         Raises:

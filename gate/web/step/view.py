@@ -193,7 +193,7 @@ def _last(run: ByHand) -> dict[str, Any] | None:
             [
                 failure.rule,
                 titles[failure.rule].title,
-                titles[failure.rule].says,
+                titles[failure.rule].statement,
                 one_line(failure.message),
             ]
             for failure in taken.broken

@@ -1,4 +1,4 @@
-"""What a request finds of the pool when it starts.
+"""The pool at the start of a request: free blocks and prefix hits.
 
 Source: target protocol, fine points, for the page, which only says that memory has limits;
 kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
@@ -70,7 +70,7 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
     if missing <= step.free_blocks:
         return None
     return (
-        f"{new[-1].id} starts; requests that run may still take {missing} blocks, "
+        f"{new[-1].id} starts; running requests may still take {missing} blocks, "
         f"{step.free_blocks} are free"
     )
 

@@ -1,4 +1,4 @@
-"""What a step reports of its work: prompt tokens, and generated ones.
+"""The throughput that a step reports: prompt tokens and generated tokens.
 
 Source: continuous-batching page, "What the scheduler hands back" and "Gotchas".
 """

@@ -102,7 +102,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
         for request in order
         if request not in new or new.index(request) != order.index(request)
     )
-    return f"{names(new)} admitted; in the queue {names(order)} {first.id} is in front"
+    return f"{names(new)} admitted, but {first.id} is in front in the queue {names(order)}"
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:

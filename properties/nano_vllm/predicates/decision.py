@@ -1,4 +1,4 @@
-"""What nano-vLLM's scheduler decided in a step, as far as its client can tell."""
+"""The decision of nano-vLLM's scheduler in a step, as far as its client can tell."""
 
 from collections.abc import Iterable
 

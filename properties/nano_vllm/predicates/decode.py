@@ -1,4 +1,4 @@
-"""What a decode step does, which sequence gives its blocks up for it, and when a token comes out.
+"""Decode steps: which sequence gives up its blocks, and when a token comes out.
 
 Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preemption".
 """
@@ -41,7 +41,7 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
         return None
     tail = before[len(before) - len(gone) :]
     if tail != gone:
-        return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+        return f"{names(gone)} preempted; the last {len(gone)} of {names(before)} are {names(tail)}"
     free = free_when_decided(history)
     if free is None:
         return None
@@ -51,8 +51,8 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
     if needed > free:
         return None
     return (
-        f"{names(gone)} preempted, although without {gone[0].id} {free} blocks were free and "
-        f"requests that run need at most {needed}"
+        f"{names(gone)} preempted, although {free} blocks were free without {gone[0].id} and "
+        f"running requests needed at most {needed}"
     )
 
 
@@ -130,7 +130,7 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
         computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
         needed = blocks_for(history, computed)
         if held != needed:
-            return f"{name} holds {held} blocks; its {computed} computed tokens are {needed}"
+            return f"{name} holds {held} blocks; its {computed} computed tokens need {needed}"
     return None
 
 

@@ -41,7 +41,7 @@ def newcomer_not_at_the_back(history: RunHistory, step: Step) -> str | None:
     expected = [name for name in expected if name in set(seen)]
     if seen == expected:
         return None
-    return f"the queue is {', '.join(seen)}; they came as {', '.join(expected)}"
+    return f"the queue is {', '.join(seen)}; they arrived as {', '.join(expected)}"
 
 
 def someone_arrives(history: RunHistory, step: Step) -> bool:

@@ -227,7 +227,7 @@ def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
                 needed += missing
     if step.reserved_blocks <= needed:
         return None
-    return f"blocks promised: {step.reserved_blocks}; the admitted need {needed} more at most"
+    return f"{step.reserved_blocks} blocks promised; admitted requests need at most {needed} more"
 
 
 def promised_request_leaves(history: RunHistory, step: Step) -> bool:

@@ -1,4 +1,4 @@
-"""What a decode step looks like: every request, one token, a rectangle of blocks, within the limit.
+"""The form of a decode step: every request, one token, a rectangle of blocks, within the limit.
 
 Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 """

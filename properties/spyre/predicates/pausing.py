@@ -75,7 +75,7 @@ def someone_sits_out(history: SpyreRun, step: Step) -> bool:
 
 
 def starved(history: SpyreRun, step: Step) -> str | None:
-    """A paused request decodes again within as many steps as max_num_seqs (SPY-P01).
+    """A paused request decodes again within max_num_seqs steps (SPY-P01).
 
     The request that is paused longest is asked first, so at most every other member comes before
     it.

@@ -1,4 +1,4 @@
-"""What a prefill step computes: one right-aligned chunk, and a token from the last.
+"""The work of a prefill step: one right-aligned chunk, and a token from the last.
 
 Source: Spyre scheduling page, "Prefill padding", "Chunked Prefill" and "Skipping full chunks".
 """

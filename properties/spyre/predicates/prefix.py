@@ -1,4 +1,4 @@
-"""What the prefix cache saves, and what is computed all the same.
+"""The savings of the prefix cache, and what is computed despite a hit.
 
 Source: Spyre scheduling page, "Prefix caching". Hits are known where the target shows them; the
 number of a request's `hit` blocks is written `hit` below.
@@ -86,8 +86,8 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
         written = (step.slot_blocks or {}).get(request.id, ())
         if len(written) != places and request.id not in history.aborts_inside:
             return (
-                f"{request.id} shows what is written at {len(written)} of {places} places of a "
-                "chunk"
+                f"{request.id} shows the written blocks for {len(written)} of the {places} places "
+                "of a chunk"
             )
         for own, number in _positions(history, step, request, written):
             cached = own * history.config["block_size"] < hit
@@ -95,7 +95,7 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
                 return f"block {own} of {request.id} is cached, and written to again (as {number})"
             its_own = held[own] if 0 <= own < len(held) else number
             if own >= 0 and not cached and (number == 0 or number != its_own):
-                return f"block {own} of {request.id} is {its_own}, what is written is {number}"
+                return f"block {own} of {request.id} is {its_own}, but block {number} is written"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What runs: one prefill at a time, first come first served, interleaved, never idle.
+"""The order of execution: one prefill at a time, first come first served, interleaved, never idle.
 
 Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
 """

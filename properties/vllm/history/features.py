@@ -1,4 +1,4 @@
-"""What vLLM's runs have beyond the kernel: steps in flight, drafts, loads, encoder outputs.
+"""The additions of vLLM's runs to the kernel: steps in flight, drafts, loads, encoder outputs.
 
 Each feature has a file of its own, and is consulted only where the configuration has it.
 """

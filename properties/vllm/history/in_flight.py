@@ -1,4 +1,4 @@
-"""Decisions on their way: what a client knows of tokens that are computed and not emitted yet.
+"""Decisions in flight: what a client knows of tokens that are computed and not emitted yet.
 
 Source: target protocol, "The step observation"; release 0.28.0, the engine core's queue of batches.
 """
@@ -15,14 +15,14 @@ Config = Mapping[str, Any]
 
 
 def depth(config: Config) -> int:
-    """Decisions on their way at once, at most: 1 if each completes before the next."""
+    """Return how many decisions can be in flight at once: 1 if each completes before the next."""
     stages = int(config.get("pipeline_parallel_size", 1))
     return max(stages, 2) if speculation.decides_ahead(config) else stages
 
 
 def completes(history: VllmRun, step: Step) -> Collection[str]:
-    """The requests of the decision that completes in this step: its own, or the oldest in flight,
-    where the worker `reports`."""
+    """Return the requests of the decision that completes in this step: its own, or the oldest in
+    flight, if the worker `reports`."""
     if depth(history.config) == 1:
         return step.scheduled
     flights = state_of(history).flights
@@ -33,7 +33,7 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
 
 def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     """Book the decision of a step as in flight, and its tokens with it. Return, by request, what
-    comes of the decision that completes. Decided ahead, drafts are proposed anew each time."""
+    comes of the decision that completes. Decided ahead, drafts are proposed again each time."""
     config, requests, state = history.config, history.requests, state_of(history)
     flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
     if depth(config) == 1:
@@ -68,8 +68,8 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 
 
 def reports(history: VllmRun, step: Step) -> bool:
-    """The worker reports in this step: as many decisions as can be are in flight, or nothing was to
-    be computed; or early, which it does in `early_completions` steps in a row."""
+    """Return whether the worker reports in this step: the pipeline is full, nothing was to be
+    computed, or, in `early_completions` steps in a row, early."""
     if step.completes is not None:  # a record says it
         return step.completes
     fast = state_of(history).early < int(history.config.get("early_completions", 0))
@@ -82,16 +82,15 @@ def _is_waited_for(history: VllmRun, step: Step) -> bool:
 
 
 def due(history: VllmRun, step: Step) -> Flight:
-    """A decision that was taken before and completes in this step; one of nothing where there is
-    none."""
+    """Return the earlier decision that completes in this step; an empty one if there is none."""
     flights = state_of(history).flights
     return flights[0] if flights and reports(history, step) else {}
 
 
 def passed_over(config: Config, request: VllmRequestHistory) -> bool:
-    """A running request has nothing to compute until a token comes that is on its way: its last
-    one, or any where the next is not decided ahead; or what is on its way takes all positions, if
-    every draft is right."""
+    """Return whether a running request has nothing to compute until a token in flight arrives: its
+    last one; any, if the next step is not decided ahead; or one whose right drafts would fill all
+    positions."""
     if not request.tokens_in_flight:
         return False
     if (
@@ -103,13 +102,13 @@ def passed_over(config: Config, request: VllmRequestHistory) -> bool:
 
 
 def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """A request that does not run is part of a decision in flight."""
+    """Return whether a request that does not run is part of a decision in flight."""
     return any(request.id in flight for flight in state_of(history).flights)
 
 
 def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
-    """Book that tokens came which were promised, unless it was preempted meanwhile: then they are
-    to be computed again with all others."""
+    """Book that tokens in flight arrived. If the request was preempted meanwhile, it must compute
+    them again with all others."""
     request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
     request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
     if not request.started:

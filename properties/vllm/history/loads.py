@@ -1,4 +1,4 @@
-"""Parked requests: whose blocks a connector loads, while others run.
+"""Parked requests: a connector loads their blocks while others run.
 
 Source: target protocol, "The step observation".
 """
@@ -13,18 +13,18 @@ from .run import VllmRun
 
 
 def are_made(config: Mapping[str, Any]) -> bool:
-    """Requests may be parked while a connector loads what it has of them."""
+    """Return whether requests may be parked while a connector loads what it has of them."""
     return bool(config.get("kv_connector", False))
 
 
 def meet_decisions(config: Mapping[str, Any]) -> bool:
-    """A load may fill blocks while a decision is on its way that writes them."""
+    """Return whether a load may fill blocks while a decision in flight writes them."""
     return are_made(config) and in_flight.depth(config) > 1
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Note which requests are parked since this step; each is once at most. Where the worker
-    reports, all loads are a step nearer to their end."""
+    """Note which requests are parked since this step, each at most once. If the worker reports, all
+    loads are one step nearer to their end."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)
@@ -41,7 +41,7 @@ def book(history: VllmRun, step: Step) -> None:
 
 
 def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Tokens at the start of a request that a connector has: whole blocks, or all."""
+    """Return the leading tokens of a request that a connector has: whole blocks, or all."""
     if not request.external:
         return 0
     if request.external >= request.num_tokens:
@@ -55,25 +55,26 @@ def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str
 
 
 def begins_now(request: VllmRequestHistory, step: Step) -> bool:
-    """The load of a request begins in this step. A load that begins, ends and fails in one step
-    shows by the error only: after the step the request is not parked."""
+    """Return whether the load of a request begins in this step. A load that begins, ends and fails
+    in one step shows only as an error: after the step the request is not parked."""
     failed = (step.finished or {}).get(request.id) == "error"
     return request.parked_since is None and (failed or request.id in (step.parked or ()))
 
 
 def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
-    """A connector has some tokens of a request that was never parked."""
+    """Return whether a connector has tokens of a request that was never parked."""
     return are_made(config) and request.parked_since is None and offered(config, request) > 0
 
 
 def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Tokens of a request that need no computing when its load has landed: never its last one;
-    where it fails, those of whole blocks before, at least."""
+    """Return the tokens that need no computing once the load has landed: never the last one; after
+    a failure, at least those of whole blocks before it."""
     return min(brought(config, request), request.num_tokens - 1)
 
 
 def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Tokens that a load brings: where it fails, those of whole blocks before, at least."""
+    """Return the tokens that a load brings; after a failure, at least those of whole blocks before
+    it."""
     right = request.tokens_loading or offered(config, request)
     if request.load_fails_at is not None:
         block = int(config["block_size"])
@@ -82,8 +83,8 @@ def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Book that a request begins, whose load has landed. After one that has failed it is not known
-    which blocks it kept: those that it shows."""
+    """Book that a request begins whose load has landed. After a failed load the kept blocks are
+    unknown until they are shown."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -94,20 +95,21 @@ def loading(request: VllmRequestHistory) -> bool:
 
 
 def may_fail(request: VllmRequestHistory) -> bool:
-    """A request does not run whose load fails: it keeps all its blocks, or loses them all."""
+    """Return whether a failed load may keep a request from running; it then keeps all its blocks,
+    or none."""
     return not request.started and request.load_fails_at is not None
 
 
 def has_failed(request: VllmRequestHistory) -> bool:
-    """The load of a request that has not begun is over, and has failed."""
+    """Return whether the load of a request that has not begun is over, and has failed."""
     return (
         bool(request.tokens_loading) and request.load_fails_at is not None and not loading(request)
     )
 
 
 def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
-    """The load that the connector has for a request fails, and the policy ends the request by it,
-    whether or not the load has begun or ended (V1-R28)."""
+    """Return whether the connector's load fails and the policy then ends the request, whether or
+    not the load has begun or ended (V1-R28)."""
     if request.load_fails_at is None or request.load_fails_at >= (
         request.tokens_loading or offered(config, request)
     ):
@@ -116,8 +118,8 @@ def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> b
 
 
 def place_unknown(request: VllmRequestHistory) -> bool:
-    """A request may stand before those that came earlier, and be passed over: the connector may put
-    it off, or its load has failed, perhaps from its first block on."""
+    """Return whether a request may stand before earlier ones and be passed over: the connector may
+    defer it, or its load has failed, perhaps from its first block on."""
     never_began = not request.started and not request.preemptions
     may_be_put_off = request.deferrals > 0 and never_began and request.parked_since is None
     return may_be_put_off or has_failed(request)
@@ -133,19 +135,20 @@ def note_end(request: VllmRequestHistory) -> None:
 
 
 def is_sent(request: VllmRequestHistory) -> bool:
-    """The blocks of a request that has ended are sent, or were."""
+    """Return whether the blocks of an ended request are sent, or were."""
     return request.ended in ("length", "eos") and request.send_steps is not None
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
-    """Steps in which nothing may happen because a connector has no answer yet, at most."""
+    """Return the most steps in which nothing may happen because a connector has no answer yet."""
     return sum(request.deferrals for request in requests)
 
 
 def under_way(
     config: Mapping[str, Any], requests: Iterable[VllmRequestHistory], step: Step
 ) -> bool:
-    """A load writes blocks, or may do so, or has just ended a request by its failure."""
+    """Return whether a load writes blocks, may do so, or has just ended a request by its
+    failure."""
     if not are_made(config):
         return False
     return (

@@ -1,4 +1,4 @@
-"""What speculative decoding does to what a client knows of a request.
+"""Speculative decoding: how drafts change what a client knows of a request.
 
 After each token a drafter proposes more; the next step computes them with the last token, emits
 those that are right and one more, and what was computed of the others does not count.
@@ -14,12 +14,12 @@ Config = Mapping[str, Any]
 
 
 def drafts(config: Config) -> int:
-    """Tokens that the drafter proposes after each token."""
+    """Return the tokens that the drafter proposes after each token."""
     return int(config.get("num_speculative_tokens", 0))
 
 
 def lookahead(config: Config) -> int:
-    """Tokens beyond those computed that a request holds blocks for."""
+    """Return the tokens beyond the computed ones for which a request holds blocks."""
     return int(config.get("num_lookahead_tokens", 0))
 
 
@@ -30,13 +30,13 @@ def most_ahead(config: Config) -> int:
 
 
 def decides_ahead(config: Config) -> bool:
-    """A request is scheduled again while its last token is on its way. Drafts are then proposed
-    with every decision, and not after every token."""
+    """Return whether a request is scheduled again while its last token is in flight. Drafts are
+    then proposed with every decision, not after every token."""
     return bool(config.get("async_scheduling", False))
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Drafts of a request that positions are left for; less than none where those on their way
+    """Drafts of a request that positions are left for; less than none where those in flight
     would be beyond the last position."""
     if not request.drafted:
         return 0
@@ -47,17 +47,17 @@ def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
 
 
 def drafts_computed(request: VllmRequestHistory, tokens: int) -> int:
-    """How many of the `tokens` that a running request computes are drafts."""
+    """Return how many of the `tokens` that a running request computes are drafts."""
     return max(request.computed + tokens - request.num_tokens, 0)
 
 
 def right(request: VllmRequestHistory, tokens: int) -> int:
-    """How many of the drafts among these tokens are what the model says."""
+    """Return how many of the drafts among these tokens are right."""
     return right_of(request, min(drafts_computed(request, tokens), request.drafted))
 
 
 def right_of(request: VllmRequestHistory, drafts: int) -> int:
-    """How many of so many drafts are what the model says, when it verifies next."""
+    """Return how many of `drafts` are right when the request verifies next."""
     if not drafts or not request.accepted:
         return 0
     return min(drafts, request.accepted[request.verified % len(request.accepted)])
@@ -77,21 +77,21 @@ def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens
 
 
 def slots(config: Config, covered: int) -> int:
-    """Tokens that a request holds blocks for when its first `covered` are computed."""
+    """Return the tokens for which a request holds blocks when its first `covered` are computed."""
     ahead = lookahead(config)
     return min(covered + ahead, int(config["max_model_len"])) if ahead else covered
 
 
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
-    """Book that tokens were computed, which `computed` has already; with its `first` ones a request
-    need not get the lookahead."""
+    """Book that tokens were computed, which `computed` already includes. With its `first` ones a
+    request need not get the lookahead."""
     covered = request.computed if first else slots(config, request.computed)
     request.slots = max(request.slots, covered)
 
 
 def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:
-    """Book that so many drafts were verified, after what it emitted is booked: all that is known
-    but its last token is computed, and the drafter proposes more, unless it has before."""
+    """Book that `verified` drafts were verified, after what the request emitted is booked: all
+    known tokens but the last are computed, and the drafter proposes more, unless it has before."""
     request.verified += verified > 0
     request.computed = min(request.computed, request.num_tokens - 1)
     if not decides_ahead(config):

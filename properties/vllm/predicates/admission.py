@@ -1,4 +1,5 @@
-"""What keeps a waiting request out although blocks are free: the watermark, the whole sequence.
+"""Reasons to keep a waiting request out although blocks are free: the watermark, the whole
+sequence.
 
 Source: chunked-prefill chapter, "Admission control".
 """

@@ -1,4 +1,4 @@
-"""What requests hold, what they share, and what they find in the prefix cache.
+"""The blocks that requests hold and share, and those they find in the prefix cache.
 
 Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
 not the budget, runs out"; release 0.28.0 for the last token and the null block.

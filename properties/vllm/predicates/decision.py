@@ -1,4 +1,4 @@
-"""What a scheduler decided in a step, as far as its client can tell.
+"""The decision of vLLM's scheduler in a step, as far as its client can tell.
 
 The client's own account has what was running and how far behind it was; the step shows what ran.
 """
@@ -42,7 +42,7 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """All other unfinished requests, in the order in which they go: parked ones first.
 
-    With more than two decisions on their way preempted requests are set aside in the order of their
+    With more than two decisions in flight preempted requests are set aside in the order of their
     preemptions: there the order that is shown of them counts.
     """
     running = {request.id for request in ran_before(history)}

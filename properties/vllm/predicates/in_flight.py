@@ -1,4 +1,4 @@
-"""Decisions on their way: which request is passed over, which is not admitted, and what comes.
+"""Decisions in flight: which request is passed over, which is not admitted, and what comes.
 
 Source: release 0.28.0: the scheduler's comments on tokens that are in flight, AsyncScheduler;
 chunked-prefill chapter, code of the running clamp (num_output_placeholders).
@@ -130,7 +130,7 @@ def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
 
 
 def admitted_too_early(history: VllmRun, step: Step) -> str | None:
-    """A preempted request is not admitted while a decision is on its way that computes it
+    """A preempted request is not admitted while a decision is in flight that computes it
     (V1-R10)."""
     for request in admitted(history, step):
         if in_flight.computed_still(history, request):

@@ -41,7 +41,7 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
             held = len(now.get(request.id, ()))
             return (
                 f"{request.id} held {len(before[request.id])} blocks that are loaded for "
-                f"{request.load_left} more steps, now {held}, or others"
+                f"{request.load_left} more steps, and now holds {held} or other blocks"
             )
     for name in now:
         ended = history.requests.get(name)
@@ -50,12 +50,12 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
         if loads.is_sent(ended):
             continue
         if history.step > (ended.ended_at or 0) + decisions_still_to_come(history):
-            return f"{name} was aborted, its load has landed, and it holds blocks still"
+            return f"{name} was aborted, its load has landed, but it still holds blocks"
     return None
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Steps in which all decisions that are on their way complete, at most: as many begin first."""
+    """Steps in which all decisions in flight complete, at most: as many begin first."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -127,7 +127,7 @@ def one_has_landed(history: VllmRun, step: Step) -> bool:
 
 
 def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
-    """No load fills a block that a decision on its way writes: no order is kept between the two
+    """No load fills a block that a decision in flight writes: no order is kept between the two
     (V1-R23)."""
     if not loads.meet_decisions(history.config):
         return None
@@ -200,11 +200,12 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
         ):
             return (
                 f"{request.id} held {len(before[request.id])} blocks that are sent for "
-                f"{request.load_left} more steps, now {len(now.get(request.id, ()))}, or others"
+                f"{request.load_left} more steps, and now holds {len(now.get(request.id, ()))} or "
+                "other blocks"
             )
         late = history.step > (request.ended_at or 0) + decisions_still_to_come(history)
         if request.id in now and not request.load_left and late:
-            return f"{request.id} has ended, its blocks are sent, and it holds them still"
+            return f"{request.id} has ended, its blocks are sent, but it still holds them"
     return None
 
 
@@ -273,7 +274,7 @@ def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
     }
     for name, reason in (step.finished or {}).items():
         if reason == "error" and name not in may_end:
-            return f"{name} ends with an error, and no load of it ends in this step and has failed"
+            return f"{name} ends with an error, but no failed load of it ends in this step"
     return None
 
 
@@ -350,7 +351,7 @@ def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int
 
 
 def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
-    """Blocks that a request lacks for so many tokens."""
+    """Return the blocks that a request lacks for `tokens`."""
     held = len((step.blocks or {}).get(request.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)
 

@@ -22,7 +22,7 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
     tail = before[len(before) - len(gone) :]
     if {request.id for request in tail} == {request.id for request in gone}:
         return None
-    return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+    return f"{names(gone)} preempted; the last {len(gone)} of {names(before)} are {names(tail)}"
 
 
 def tail_preempted(history: VllmRun, step: Step) -> bool:
@@ -70,8 +70,8 @@ def needless_preemption(history: VllmRun, step: Step) -> str | None:
         return None
     others = len(gone) - 1
     return (
-        f"{names(gone)} preempted, although without {last.id} {free} blocks were free"
-        f"{f' (those of {others} others included)' if others else ''} and requests that run need "
+        f"{names(gone)} preempted, although {free} blocks were free without {last.id}"
+        f"{f' (including those of {others} others)' if others else ''} and running requests needed "
         f"at most {needed}"
     )
 
@@ -97,7 +97,7 @@ def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
             continue
         may_end = step.finished is None or request.id in step.finished
         if may_end and in_flight.computed_still(history, request):
-            continue  # the token that was on its way may be its last
+            continue  # the token that was in flight may be its last
         if step.waiting is not None and request.id not in step.waiting:
             return f"{request.id} was preempted and does not wait"
         if computed := (step.computed or {}).get(request.id):

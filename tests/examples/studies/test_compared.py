@@ -1,4 +1,4 @@
-"""What a workload's run is counted as, by hand."""
+"""The counts of a workload's run, worked out by hand."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_who_finds_no_slot_waits_from_its_arrival_on():
 
 def test_what_a_preempted_request_computes_again_is_counted():
     """Both begin their second block in the same step, and one block is free: the second begins
-    anew, with its three tokens of prompt and the two that it has generated."""
+    again, with its three tokens of prompt and the two that it has generated."""
     requests = [_asked("a", 3, 4), _asked("b", 3, 4)]
     pool = {"block_size": 4, "num_blocks": 3}
     result = measure(_server("vllm", "documented", enable_prefix_caching=False, **pool), requests)

@@ -265,14 +265,17 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run
     assert (result.code, result.err) == (1, "")
     [rule] = load_rules("SPY-R22")
     first = rule.divergences[0]
-    known = f"{first.releases}: {first.says} ({first.change})"
+    known = f"{first.releases}: {first.statement} ({first.change})"
     assert [entry["divergence"] for entry in data["rules"]] == [known]
     assert [finding["divergence"] for finding in data["findings"]] == [known]
     lines = result.out.splitlines()
     assert f"  known:    {known}" in lines
     start = next(n for n, line in enumerate(lines) if line.startswith("diverges"))
     assert lines[start].startswith(f"diverges       SPY-R22  {rule.title}: ")
-    assert lines[start + 1 : start + 3] == [f"    the rule: {rule.says}", f"    known of {known}"]
+    assert lines[start + 1 : start + 3] == [
+        f"    the rule: {rule.statement}",
+        f"    known of {known}",
+    ]
     assert "does not conform (1 fault, 0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
 

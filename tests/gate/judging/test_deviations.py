@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from schedproof.gate.console import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
-from schedproof.gate.judging.deviations import Judged, is_version, read_deviations
+from schedproof.gate.judging.deviations import Deviation, is_version, read_deviations
 from schedproof.gate.judging.events import Found, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
@@ -235,7 +235,7 @@ def test_what_was_never_at_stake_is_not_met(tmp_path):
     deviations = reading(tmp_path, entry(version="sound"))
     deviations.begin("toy", "sound")
     [judged] = deviations.judged(["ALL-R03"], {})
-    assert isinstance(judged, Judged)
+    assert isinstance(judged, Deviation)
     assert (judged.state, judged.fails) == ("not_met", False)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import shrink_model_of
-from schedproof.gate.judging.events import Began, Found, Judged, Notice, Progress
+from schedproof.gate.judging.events import Began, Concluded, Found, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
 from schedproof.gate.targets import probe as probing
@@ -68,7 +68,7 @@ def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate):
     events = gate.events  # type: ignore[attr-defined]
     target = TargetInfo("toy", "schedproof model of spyre", "sound")
     assert events[0] == Began(target, "spyre", "sound", "quick", 0, ("small", "tight"))
-    assert events[-1] == Judged(verdict)
+    assert events[-1] == Concluded(verdict)
     middle = events[1:-1]
     assert {type(event) for event in middle} == {Notice, Progress, Found}
     assert tuple(event.finding for event in middle if isinstance(event, Found)) == verdict.findings

@@ -18,7 +18,7 @@ from .. import reported
 
 RULES = load("spyre")
 TITLES = {rule.id: rule.title for rule in RULES}
-SAYS = {rule.id: rule.says for rule in RULES}
+SAYS = {rule.id: rule.statement for rule in RULES}
 
 
 def verdict(*rules, **changes):

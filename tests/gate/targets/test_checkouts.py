@@ -85,7 +85,7 @@ def test_a_folder_is_made_absolute(tmp_path, monkeypatch):
 def test_nobody_says_where_the_checkout_is():
     with pytest.raises(InputError) as caught:
         checkouts.folder_of(NANO, "")
-    assert str(caught.value) == f"--path: missing; valid: the folder of a checkout, or ${VARIABLE}"
+    assert str(caught.value) == f"{NANO.name}: for a checkout add --path FOLDER, or set ${VARIABLE}"
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
@@ -179,7 +179,9 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_missing_path_is_one_line(run, here):
-    assert wrong(run, "nano-vllm").startswith("--path: missing; valid: the folder of a checkout")
+    assert wrong(run, "nano-vllm").startswith(
+        "nano-vllm: for a checkout add --path FOLDER, or set "
+    )
 
 
 def test_a_folder_that_does_not_exist_is_one_line(run, here):

@@ -39,8 +39,8 @@ def pool(size: int | None, held: int) -> Pool:
     return Pool(size, fresh=held + 1)
 
 
-class Run:
-    """A model on its way, with every step of it."""
+class ModelRun:
+    """A model in flight, with every step of it."""
 
     def __init__(self, revision: str, **changes: Any) -> None:
         self.model: LlmServingSimModel = make_model(revision, SMALL | changes)
@@ -71,7 +71,7 @@ class Run:
         return [self.step()["scheduled"] for _ in range(count)]
 
     def schedule(self) -> Mapping[str, int] | None:
-        """The tokens of the next batch, which is then on its way, or None."""
+        """The tokens of the next batch, which is then in flight, or None."""
         decision: Decision = self.model.revision.schedule(self.model.config, self.state)
         self.state = decision.state
         return None if decision.batch is None else dict(decision.batch.scheduled)

@@ -57,7 +57,7 @@ def order(plan: Plan) -> list[tuple[str, int]]:
     return list(plan.scheduled.items())
 
 
-class Run:
+class ModelRun:
     """The model at work: requests come, steps are taken."""
 
     def __init__(self, revision: str = "documented", **config: Any) -> None:

@@ -85,7 +85,7 @@ def test_a_free_block_that_was_found_is_not_handed_out_beside():
     sequence, rest = block_manager.allocate(LIMITS, store, waiting(9), (1,))
     assert sequence.blocks == (1, 2, 3)
     assert free_blocks(rest) == 0
-    assert dict(rest.cached) == {FIRST: (1,)}  # the second one is written anew
+    assert dict(rest.cached) == {FIRST: (1,)}  # the second one is written again
 
 
 def test_only_blocks_found_in_use_cost_nothing():

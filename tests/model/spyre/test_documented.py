@@ -1,4 +1,4 @@
-"""The page's functions, by example and by brute force, and that all of the page is there."""
+"""The page's functions, by example and by brute force; no function of the page is missing."""
 
 import re
 from dataclasses import replace
@@ -463,7 +463,7 @@ def test_with_interleaving_or_by_the_page_the_last_chunk_is_checked_when_it_come
         assert not documented.may_prefill(tight, revision, state, ongoing)
 
 
-# --- what admission goes by ------------------------------------------------------------------
+# --- what admission uses ------------------------------------------------------------------
 
 
 @ALL

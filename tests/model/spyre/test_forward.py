@@ -1,4 +1,4 @@
-"""What a step computes, in numbers: block 4, chunks of 8 unless a test says otherwise."""
+"""The work of a step, in numbers: block 4, chunks of 8 unless a test says otherwise."""
 
 from dataclasses import replace
 

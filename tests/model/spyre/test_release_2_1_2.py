@@ -1,4 +1,4 @@
-"""What release 2.1.2 does otherwise: no promises, and a tkv that it remembers."""
+"""The differences of release 2.1.2: no promises, and a tkv that it remembers."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What release 2.5.2 does otherwise: pausing, the scan of the queue, a tkv that it remembers."""
+"""The differences of release 2.5.2: pausing, the scan of the queue, a tkv that it remembers."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -229,7 +229,7 @@ def test_an_idle_step_shows_nothing(revision):
     assert not any(seen[key] for key in seen.keys() - {"kind"})
 
 
-class Run(NamedTuple):
+class ModelRun(NamedTuple):
     config: dict[str, Any]
     arrivals: list[Arrival]
 
@@ -253,7 +253,7 @@ def runs(draw):
         most = draw(st.integers(1, length - prompt + 1))
         emits = draw(st.just(most) | st.integers(1, most))
         arrivals.append(Arrival(step, str(name), prompt, most, emits))
-    return Run(limits, arrivals)
+    return ModelRun(limits, arrivals)
 
 
 @st.composite
@@ -270,7 +270,7 @@ def sharing(draw):
             if rest > 0:
                 content = [*earlier.content, (f"out:{earlier.id}", rest)]
         arrivals.append(arrival._replace(content=tuple(part for part in content if part[1])))
-    return Run(run.config | {"prefix_caching": True}, arrivals)
+    return ModelRun(run.config | {"prefix_caching": True}, arrivals)
 
 
 def steps_of(revision, run, **changes):
@@ -510,7 +510,7 @@ def aborted_at(target, name, number, inside):
 @pytest.mark.parametrize("name", ["a", "b", "c"])
 def test_an_abort_at_any_point_removes_the_request_and_nothing_else(name, inside, revision):
     """Waiting, between two chunks, in its last chunk, decoding, in its last step, finished."""
-    free = steps_of(revision, Run(TIGHT, THREE))
+    free = steps_of(revision, ModelRun(TIGHT, THREE))
     ends = next(number for number, seen in enumerate(free) if name in seen["finished"])
     for number in range(ends + 2):
         steps = aborted_at(started(revision, **TIGHT, num_blocks=64), name, number, inside)
@@ -591,7 +591,7 @@ def test_2_5_2_never_starts_what_fills_the_smallest_pool_that_it_takes():
 
 @EACH
 def test_with_one_slot_requests_run_one_after_the_other(revision):
-    steps = steps_of(revision, Run(TIGHT | {"max_num_seqs": 1}, THREE))
+    steps = steps_of(revision, ModelRun(TIGHT | {"max_num_seqs": 1}, THREE))
     order = [name for seen in steps for name in seen["scheduled"]]
     assert list(dict.fromkeys(order)) == ["a", "b", "c"]
     assert order == sorted(order)
@@ -599,9 +599,9 @@ def test_with_one_slot_requests_run_one_after_the_other(revision):
 
 @EACH
 def test_without_interleaving_the_chunks_of_a_prompt_run_without_a_pause(revision):
-    steps = steps_of(revision, Run(TIGHT | {"interleave": False}, THREE[:2]))
+    steps = steps_of(revision, ModelRun(TIGHT | {"interleave": False}, THREE[:2]))
     assert [seen["kind"] for seen in steps][:5] == ["prefill"] * 4 + ["decode"]
-    steps = steps_of(revision, Run(TIGHT, THREE[:2]))
+    steps = steps_of(revision, ModelRun(TIGHT, THREE[:2]))
     assert [seen["kind"] for seen in steps][:5] == ["prefill", "decode"] * 2 + ["prefill"]
 
 
@@ -612,7 +612,7 @@ def test_only_2_1_2_idles_a_step_by_a_stale_tkv_while_a_request_waits(revision):
     idle step resets the tkv, and step 9 does what step 8 should have done.
     """
     long, short = Arrival(0, "long", 20, 3), Arrival(0, "short", 6, 20)
-    steps = steps_of(revision, Run(TIGHT | {"chunk_size": 4}, [long, short]))
+    steps = steps_of(revision, ModelRun(TIGHT | {"chunk_size": 4}, [long, short]))
     assert steps[7]["finished"] == {"long": "length"}
     assert steps[7]["prefilling"] == ["short"]
     if revision == "2.1.2":
@@ -625,7 +625,7 @@ def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs():
     """Two in their second block have a volume of 14 and more, of 13."""
     limits = TIGHT | {"max_batch_tkv": 13}
     arrivals = [Arrival(0, "a", 5, 4), Arrival(0, "b", 5, 4), Arrival(3, "c", 3, 2)]
-    steps = steps_of("2.5.2", Run(limits, arrivals))
+    steps = steps_of("2.5.2", ModelRun(limits, arrivals))
     assert [(seen["kind"], list(seen["scheduled"]), seen["paused"]) for seen in steps] == [
         ("prefill", ["a"], []),
         ("decode", ["a"], []),

@@ -181,7 +181,7 @@ def test_what_has_failed_is_computed(fails_at, computes):
 
 
 def test_of_a_load_that_failed_from_the_start_no_block_is_kept():
-    """b runs, and leaves too few blocks for a to begin anew."""
+    """b runs, and leaves too few blocks for a to start again."""
     requests = [request("b", 4, 20), loaded("a", 16, 16, load_fails_at=0)]
     seen = run(3, *requests, num_blocks=8, watermark=0.4)
     assert [step["parked"] for step in seen] == [["a"], [], []]
@@ -282,7 +282,7 @@ def test_no_request_is_preempted_whose_blocks_would_have_to_wait():
 
 
 def test_a_load_goes_on_where_the_worker_reports():
-    """The first decision of two on their way brings no report."""
+    """The first decision of two in flight brings no report."""
     seen = run(4, request("b", 4, 9), loaded("a", 8, 8, 1), **AHEAD)
     assert [step["parked"] for step in seen] == [["a"], ["a"], ["a"], []]
     assert "a" in seen[3]["scheduled"]

@@ -1,4 +1,4 @@
-"""Decisions on their way: what is promised, what completes when, and who is passed over."""
+"""Decisions in flight: what is promised, what completes when, and who is passed over."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What releases do otherwise than the documents, and the documents do not."""
+"""The differences of vLLM's releases from the documents."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def request(name, prompt, tokens=4, **more):
 
 
 def scheduled(revision, *arrivals, **config):
-    """What is scheduled in each step; a step's arrivals are requests."""
+    """Return the scheduled tokens of each step; a step's arrivals are requests."""
     target = ModelTarget()
     assert target.start("vllm", revision, SMALL | config)["ok"]
     seen = []

@@ -1,4 +1,4 @@
-"""A target under a monitor: what it is told, and what becomes of its faults."""
+"""A target under a monitor: the calls it gets, and how its faults are handled."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -20,7 +20,7 @@ def request(name, prompt=12, tokens=6, **changes):
 
 
 class Recording:
-    """A model, and an explainer that is told what it does: with `change`, something else."""
+    """A model and an explainer that follows it; `change` falsifies what the explainer sees."""
 
     def __init__(
         self,

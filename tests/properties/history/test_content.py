@@ -1,4 +1,4 @@
-"""What requests have in common: counted in tokens, from the start."""
+"""Common prefixes of requests, counted in tokens."""
 
 import pytest
 from hypothesis import given

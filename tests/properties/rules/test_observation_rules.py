@@ -1,4 +1,4 @@
-"""What a target shows of its requests is what they hold."""
+"""A target's requests hold exactly what it shows."""
 
 from typing import Any
 

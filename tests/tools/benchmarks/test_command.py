@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.tools.benchmarks import figures
-from schedproof.tools.benchmarks.figure import NotMeasured, Plan, Row
+from schedproof.tools.benchmarks.figure import FigurePlan, NotMeasured, Row
 
 ROWS = (
     Row(what="ours", value=0.5, unit="s", ratio=1.0, to="ours", note="as it is"),
@@ -16,7 +16,7 @@ ROWS = (
 
 
 def plan(name, rows):
-    return Plan(name, f"Title of {name}", "about it", rows)
+    return FigurePlan(name, f"Title of {name}", "about it", rows)
 
 
 def works(quick):

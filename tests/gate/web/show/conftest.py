@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.web.show.page import page
-from schedproof.gate.web.show.recording import Run
+from schedproof.gate.web.show.recording import RecordedRun
 
 from ..base.browser import browser as chromium
 
@@ -22,7 +22,9 @@ def show(browser, tmp_path):
     asked: list[str] = []
     contexts = []
 
-    def opened(run: Run, fragment: str = "", *, width: int = 1280, scheme: str = "light") -> Any:
+    def opened(
+        run: RecordedRun, fragment: str = "", *, width: int = 1280, scheme: str = "light"
+    ) -> Any:
         file = tmp_path / f"{run.name}.html"
         file.write_text(page(run), encoding="utf-8")
         context = browser.new_context(

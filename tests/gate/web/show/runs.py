@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import RecordedRun, recorded
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import Reply
@@ -30,7 +30,7 @@ def figure(name: str) -> dict[str, Any]:
 
 
 @cache
-def admission() -> Run:
+def admission() -> RecordedRun:
     """The figure on scheduler constraints."""
     shown = figure("scheduling_admission_constraints")
     requests = tuple(
@@ -46,7 +46,7 @@ def admission() -> Run:
 
 
 @cache
-def jumps() -> Run:
+def jumps() -> RecordedRun:
     """The figure on decode padding, from its beginning; its own limit it exceeds."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = tuple(
@@ -59,7 +59,7 @@ def jumps() -> Run:
 
 
 @cache
-def volume() -> Run:
+def volume() -> RecordedRun:
     """32 requests at production scale, admitted by the document's projection, beyond the limit."""
     long = [request(f"r{n}", 0, 2000 + n * 7 % 64, 2100) for n in range(31)]
     requests = (*long, request("r31", 0, 1, 1984))
@@ -68,14 +68,14 @@ def volume() -> Run:
 
 
 @cache
-def pauses() -> Run:
+def pauses() -> RecordedRun:
     """A batch that 2.5.2 pauses."""
     crowd = [request(name, 0, 12, 30) for name in "abcd"]
     return recorded(scenario(*crowd, revision="2.5.2", max_batch_tkv=64), name="pauses")
 
 
 @cache
-def preemption() -> Run:
+def preemption() -> RecordedRun:
     """vLLM's model preempts."""
     [known] = [
         published
@@ -86,7 +86,7 @@ def preemption() -> Run:
 
 
 @cache
-def odd_names() -> Run:
+def odd_names() -> RecordedRun:
     """Names that mean something to who draws them, and one that is longer than its place."""
     odd = ("$x$", "%{y}", "<b>&amp;</b>", "long" * 40)
     return recorded(scenario(*(request(name, 0, 3, 3) for name in odd)), name="names")
@@ -106,7 +106,7 @@ class Crashes(Toy):
 
 
 @cache
-def crash() -> Run:
+def crash() -> RecordedRun:
     """A target that raises."""
     return recorded(scenario(), Crashes(), name="crash")
 
@@ -123,7 +123,7 @@ class Late(Toy):
 
 
 @cache
-def parted() -> Run:
+def parted() -> RecordedRun:
     """A target that decides as its model, and then does not."""
     rules = select(load("spyre"), ["ALL-R07"])
     return recorded(scenario(revision="2.1.2"), Late(), rules, name="parted")

@@ -226,7 +226,7 @@ def test_what_others_were_promised_is_not_free():
     history = book(request("a", 6, 6, 1), request("b"), running="a")
     step = ran({"a": 1, "b": 6}, "ab", blocks={"a": [1, 2], "b": [3, 4]}, free_blocks=3)
     assert memory.not_promised(history, step) == (
-        "b starts; requests that run may still take 4 blocks, 3 are free"
+        "b starts; running requests may still take 4 blocks, 3 are free"
     )
     # No request is accused who does not start.
     step = ran({"a": 1}, "a", blocks={"a": [1, 2]}, free_blocks=0)
@@ -300,7 +300,7 @@ def three(**changes):
     ("step", "message"),
     [
         (ran({"a": 1}, "a", "bc", preempted=("b",)), None),
-        (ran({"b": 1}, "b", "ac", preempted=("a",)), "a preempted; of a, b the last 1 are b"),
+        (ran({"b": 1}, "b", "ac", preempted=("a",)), "a preempted; the last 1 of a, b are b"),
         (
             ran({"a": 1, "c": 6}, "ac", "b", preempted=("b",)),
             "c admitted in the step that preempted b",
@@ -321,7 +321,7 @@ def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, m
 def test_nobody_gives_way_while_blocks_are_enough():
     reported = tail.not_as_vllm(with_tables(three(), 2), ran({"a": 1}, "a", "bc", preempted=("b",)))
     assert reported == (
-        "b preempted, although without b 2 blocks were free and requests that run need at most 2"
+        "b preempted, although 2 blocks were free without b and running requests needed at most 2"
     )
 
 

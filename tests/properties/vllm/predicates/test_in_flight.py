@@ -1,4 +1,4 @@
-"""Steps in flight, by example: who is passed over, who waits for what is on its way, what comes."""
+"""Steps in flight, by example: who is passed over, who waits for what is in flight, what comes."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ FAST: dict[str, Any] = {**LONG, "early_completions": 2}
 
 
 def promised(name="a", emitted=1, **more):
-    """All that is known of it is computed, and a token is on its way."""
+    """All that is known of it is computed, and a token is in flight."""
     return request(name, 6, 6 + emitted, emitted, tokens_in_flight=1, **more)
 
 

@@ -14,7 +14,7 @@ LOADS = {"kv_connector": True}
 
 
 def parked(name="a", steps_left=2, **more):
-    """A request that is parked since the first step; its load takes so many steps still."""
+    """A request that is parked since the first step; its load takes `steps_left` more steps."""
     return request(name, load_steps=2, parked_since=0, load_left=steps_left, **more)
 
 
@@ -49,7 +49,10 @@ def test_a_request_runs_after_its_load_has_landed():
 def test_it_holds_its_blocks_meanwhile():
     history = before(parked())
     message = loads.runs_too_early(history, after(blocks={"a": (1,)}))
-    assert message == "a held 2 blocks that are loaded for 2 more steps, now 1, or others"
+    assert (
+        message
+        == "a held 2 blocks that are loaded for 2 more steps, and now holds 1 or other blocks"
+    )
     assert loads.runs_too_early(history, after(blocks={"a": (1, 3)})) is not None
     assert loads.runs_too_early(history, after(blocks={})) is not None
 
@@ -136,7 +139,7 @@ def test_blocks_that_come_back_in_the_step_were_not_free_in_it():
 
 
 def in_flight(*accounts, **more):
-    """The history before a step while a decision is on its way that computes w."""
+    """The history before a step while a decision is in flight that computes w."""
     history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
     history.system_state = VllmState(flights=({"w": Coming()},))
     return history
@@ -193,7 +196,7 @@ def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked():
 
 
 def sent(steps_left, ended="length"):
-    """A request that has ended in step 0, and is sent for so many steps still."""
+    """A request that has ended in step 0; sending its blocks takes `steps_left` more steps."""
     return request("a", send_steps=1, load_left=steps_left, ended=ended, ended_at=0)
 
 
@@ -281,7 +284,7 @@ def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends()
 
 def test_no_other_request_ends_with_an_error():
     early = after(finished={"a": "error"}, parked=(), blocks={})
-    says = "a ends with an error, and no load of it ends in this step and has failed"
+    says = "a ends with an error, but no failed load of it ends in this step"
     for account, keys in (
         (parked(steps_left=2, external=8, prompt=8, load_fails_at=5), FAIL),
         (parked(steps_left=1, external=8, prompt=8, load_fails_at=8), FAIL),
@@ -338,7 +341,7 @@ def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
 
 
 def test_a_load_goes_on_where_the_worker_reports():
-    """With two decisions on their way the first one that is taken brings no report."""
+    """With two decisions in flight the first one that is taken brings no report."""
     account = request("a", load_steps=2)
     history = book(account, **LOADS, async_scheduling=True)
     steps = []
