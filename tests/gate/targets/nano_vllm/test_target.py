@@ -16,7 +16,7 @@ from schedproof.gate.targets.nano_vllm.releases import CHECKOUT as NANO
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.observation import FIELDS, REQUIRED
 from schedproof.properties.search.run import run_search
-from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import load, select
 
 Step = dict[str, Any]
@@ -339,23 +339,52 @@ def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before():
     assert 0 <= hashed([31_999] * 256) < 2**64
 
 
-@pytest.fixture
-def without_packages(folder, tmp_path):
-    """The target in an interpreter that finds no numpy and no xxhash."""
+def scripted(folder, file, first):
+    """The target in an interpreter that runs these lines first."""
     command, env = checkouts.command_of(NANO, folder)
-    hidden = tmp_path / "hidden.py"
-    hidden.write_text(
-        "import importlib.util, runpy, sys\n"
-        "found = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *rest: (\n"
-        "    None if name in ('numpy', 'xxhash') else found(name, *rest)\n"
-        ")\n"
+    file.write_text(
+        f"import importlib.util, runpy, sys, types\n{first}\n"
         "sys.argv = sys.argv[1:]\n"
         "sys.path[0] = sys.argv[0].rpartition('/')[0]\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
-    with PipeTarget([command[0], str(hidden), *command[1:]], env=env) as pipe:
+    return PipeTarget([command[0], str(file), *command[1:]], env=env)
+
+
+@pytest.fixture
+def without_packages(folder, tmp_path):
+    """The target in an interpreter that finds no numpy and no xxhash."""
+    first = (
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: (\n"
+        "    None if name in ('numpy', 'xxhash') else found(name, *rest)\n"
+        ")"
+    )
+    with scripted(folder, tmp_path / "hidden.py", first) as pipe:
         yield Nano(pipe)
+
+
+def other_than_a_crash(broken, _):
+    """A sequence that outgrows the pool ends the engine: findings N2 and N5."""
+    return [rule for rule in broken if rule.rule != "ALL-R01"]
+
+
+def test_a_block_that_is_found_by_its_hash_has_the_same_tokens(folder, tmp_path):
+    """NAN-R33: all hashes are one of two, and no request reads the tokens of another."""
+    first = (
+        "class Hash:\n"
+        "    sum = 0\n"
+        "    def update(self, data): self.sum += sum(data)\n"
+        "    def intdigest(self): return self.sum % 2\n"
+        "sys.modules['xxhash'] = types.ModuleType('xxhash')\n"
+        "sys.modules['xxhash'].xxh64 = Hash"
+    )
+    rules = select(load("nano_vllm"), ["ALL-R08", "ALL-R11"])
+    with scripted(folder, tmp_path / "colliding.py", first) as pipe:
+        options = SearchOptions(pipe, "nano_vllm", "documented", rules, "small")
+        search = Search(options, Hooks(new=lambda: other_than_a_crash))
+        assert not run_search(search, 40, 0, 0), search.failure
+    assert search.exercised["ALL-R08"] > 5
 
 
 def episode(nano, seed):
@@ -388,7 +417,8 @@ def test_no_file_beside_a_target_hides_a_module_of_the_package():
 def test_it_says_what_it_is_and_what_it_shows(nano, folder):
     reply = nano.start()
     assert reply["name"] == "nano-vllm"
-    assert f'version = "{reply["version"]}"' in Path(folder, "pyproject.toml").read_text()
+    named = reply["version"].removeprefix("before ")
+    assert f'version = "{named}"' in Path(folder, "pyproject.toml").read_text()
     assert set(reply["observes"]) == FIELDS - REQUIRED - NOT_SEEN
     assert set(nano.step()) == set(reply["observes"]) | REQUIRED
 
