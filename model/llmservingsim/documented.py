@@ -56,7 +56,7 @@ def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
 
 def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
     """A request gets its first tokens, unless blocks are missing: then no request starts before it
-    (LSS-P01, LSS-P02, ALL-R05). Once it runs it waits no more (ALL-R03)."""
+    (LSS-P01, ALL-R05). Once it runs it waits no more (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, one)
     tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:

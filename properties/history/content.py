@@ -33,12 +33,23 @@ def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]
     return known_tokens(account, in_flight + more)
 
 
-def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
+def held_by_others(
+    one: RequestHistory,
+    others: Iterable[RequestHistory],
+    block: int,
+    *,
+    of_prompts: bool = False,
+) -> int:
     """Tokens in full blocks at the start of a request, its last one apart, that one of the others
-    has computed."""
+    has computed; `of_prompts`: not what it has generated, which a cache may leave out."""
     return max(
         (
-            min(in_common(one, other), other.computed - other.tokens_in_flight, one.num_tokens - 1)
+            min(
+                in_common(one, other),
+                other.computed - other.tokens_in_flight,
+                other.prompt if of_prompts else other.computed,
+                one.num_tokens - 1,
+            )
             // block
             * block
             for other in others
@@ -52,39 +63,17 @@ def in_common(one: RequestHistory, other: RequestHistory) -> int:
     return common_prefix_len(known_tokens(one), known_tokens(other))
 
 
-def surely_found(
-    one: RequestHistory,
-    running: Iterable[RequestHistory],
-    requests: Iterable[RequestHistory],
-    block: int,
-) -> int:
-    """The same for those that run, in a cache that finds of two blocks with the same content only
-    the one filled last, which may be gone: since the one that holds it began, no request that does
-    not run any more, nor this one before, may have filled such a block."""
-    if one.started or one.preemptions:
-        return 0
-    there, found = list(running), 0
-    for holder in there:
-        held = held_by_others(one, [holder], block)
-        if held > found and not any(
-            other.over is None or other.over >= holder.began
-            for other in requests
-            if other is not one
-            and not any(other is account for account in there)
-            and _has_filled(other, one, block)
-        ):
-            found = held
-    return found
-
-
 def surely_shared(
     one: RequestHistory,
     running: Iterable[RequestHistory],
     requests: Iterable[RequestHistory],
     block: int,
+    *,
+    of_prompts: bool = False,
 ) -> int:
-    """The same in a cache that finds the one filled first: those that run must be the only ones
-    that ever filled such a block, and none of them for a second time."""
+    """The same in a cache that finds only one of two blocks with the same content, whichever: those
+    that run must be the only ones that ever filled such a block, and none of them for a second
+    time."""
     there = [other for other in running if not other.preemptions]
     if one.started or one.preemptions:
         return 0
@@ -92,7 +81,7 @@ def surely_shared(
         is_there = other is one or any(other is holder for holder in there)
         if not is_there and _has_filled(other, one, block):
             return 0
-    return held_by_others(one, there, block)
+    return held_by_others(one, there, block, of_prompts=of_prompts)
 
 
 def _has_filled(other: RequestHistory, one: RequestHistory, block: int) -> bool:

@@ -89,7 +89,8 @@ def _other_phase(
             continue  # a token may be on its way from before
         emitted = one.emitted + (one.tokens_in_flight or step.emitted.get(one.id, 0))
         named = one.id in step.prefilling
-        if named and emitted > one.regenerated:
+        come = one.emitted + step.emitted.get(one.id, 0)
+        if named and come > one.regenerated:
             return f"{one.id} goes on to generate, and is named as prefilling"
         comes = depth > 1 and tokens >= one.num_tokens  # it is on its way
         if not named and tokens and not emitted and not comes:
@@ -223,7 +224,7 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     if not left:
         return None
     return (
-        f"{_names(left)} unfinished after {history.busy_steps} busy steps; "
+        f"{_names(left)} unfinished after {history.busy_steps + 1} busy steps; "
         f"all work together takes at most {allowance}"
     )
 

@@ -5,7 +5,7 @@ kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
 """
 
 from ....model.observation import Step
-from ...history.content import in_common, surely_found
+from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for, hit_too_short
 from ...rules.predicate import Predicate
@@ -13,7 +13,7 @@ from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
 from ...vllm.predicates.blocks import everything_known_elsewhere, hit_too_long
 from ...vllm.predicates.decision import admitted, kept
-from .budget import must_not_be_cut, promised, waited, whole
+from .budget import promised, waited, whole
 
 
 def starts_late(history: VllmRun, step: Step) -> str | None:
@@ -58,7 +58,7 @@ def hit_at_least(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     if not caches(history.config):
         return 0
     block = history.config["block_size"]
-    return surely_found(one, kept(history, step), history.kin(one), block)
+    return surely_shared(one, kept(history, step), history.kin(one), block, of_prompts=True)
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
@@ -83,25 +83,6 @@ def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
         return False
     one = waiting[0]
     return blocks_for(history, one.prompt) <= free < whole(history, one) + promised(history, step)
-
-
-def overtaken(history: VllmRun, step: Step) -> str | None:
-    """While a request waits for blocks no request that came later starts (LSS-P02)."""
-    new = admitted(history, step)
-    for one in waited(history, step):
-        later = [other for other in new if other.arrival > one.arrival]
-        if later and not must_not_be_cut(history, step, one):
-            return f"{later[0].id} starts, {one.id} came before it and waits for blocks"
-    return None
-
-
-def waits_for_blocks(history: VllmRun, step: Step) -> bool:
-    """A request waits for blocks, and a later one would fit."""
-    waiting, free = waited(history, step), step.free_blocks
-    if len(waiting) < 2 or not free or history.config["num_blocks"] is None:
-        return False
-    left = free - promised(history, step)
-    return whole(history, waiting[0]) > left >= min(whole(history, one) for one in waiting[1:])
 
 
 def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
@@ -139,6 +120,5 @@ PREDICATES = {
     "LSS-R02": Predicate(hit_missed, shares_with_running),
     "LSS-R33": Predicate(hit_too_long, everything_known_elsewhere),
     "LSS-P01": Predicate(not_promised, prompt_alone_fits),
-    "LSS-P02": Predicate(overtaken, waits_for_blocks),
     "LSS-R31": Predicate(rest_does_not_fit, first_block_alone_fits),
 }

@@ -10,10 +10,10 @@ from ...vllm.history.run import VllmRun
 
 def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
     """The prompt throughput counts every token of a prompt, cached ones included: those with the
-    chunk that ends it (LSS-R23)."""
+    chunk that ends it, or with its first one (LSS-R23)."""
     prompts = _prompts(history, step)
     expected = sum(counted for _, counted in prompts)
-    if step.prompt_throughput == expected:
+    if step.prompt_throughput in (expected, _counted_first(history, step)):
         return None
     parts = ", ".join(f"{name} {counted}" for name, counted in prompts)
     return (
@@ -51,6 +51,14 @@ def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
         counted = one.prompt - (one.computed - one.prefix_hit)
         found.append((name, counted if name in (step.emitted or {}) else tokens))
     return found
+
+
+def _counted_first(history: VllmRun, step: Step) -> int:
+    """What is counted where cached tokens count with the first chunk of a prompt."""
+    names = [name for name, _ in _prompts(history, step)]
+    starting = [history.live[name] for name in names if not history.live[name].started]
+    hits = sum(history.hit_now(step, one) or 0 for one in starting)
+    return hits + sum(step.scheduled[name] for name in names)
 
 
 PREDICATES = {

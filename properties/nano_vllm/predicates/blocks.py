@@ -5,7 +5,7 @@ last block.
 """
 
 from ....model.observation import Step
-from ...history.content import surely_found
+from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for, hit_too_short, in_common_after
@@ -114,7 +114,7 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 def hit_at_least(history: RunHistory, one: RequestHistory) -> int:
     """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
     block = history.config["block_size"]
-    return surely_found(one, ran_before(history), history.kin(one), block)
+    return surely_shared(one, ran_before(history), history.kin(one), block)
 
 
 PREDICATES = {

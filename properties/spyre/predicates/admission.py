@@ -128,7 +128,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
     """Blocks for all tokens of the newcomer, but those that it shares with running requests, and
     of every request that has started fit together; the last token needs none, but is promised one
-    where requests are paused."""
+    where requests are paused. The page has no pool: there each may be promised a block more."""
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return True
@@ -138,7 +138,8 @@ def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
         shared = surely_shared(newcomer, started, history.kin(newcomer), block) // block
     last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
     tokens = [one.prompt + one.max_tokens - last for one in (*started, newcomer)]
-    needed = sum(ceil(each / block) for each in tokens)
+    more = int(history.revision == "documented")
+    needed = sum(ceil(each / block) + more for each in tokens)
     return bool(needed - shared <= size)
 
 

@@ -9,7 +9,7 @@ from ...history.content import common_prefix_len, known_tokens
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
-from .prefill import left_padding
+from .prefill import left_padding, may_run_cached
 
 
 def padding_not_block_0(history: RunHistory, step: Step) -> str | None:
@@ -34,10 +34,12 @@ def first_chunk_padded(history: RunHistory, step: Step) -> bool:
 
 
 def everything_cached(history: RunHistory, step: Step) -> str | None:
-    """The last token of a prompt is computed, never taken from the cache (SPY-R55)."""
+    """The last chunk of a prompt runs (SPY-R55). By the page a hit may include all of it: what runs
+    emits the first token. Releases never let a hit include the last token."""
+    runs = (step.emitted or {}) if may_run_cached(history) else ()
     for one in starting(history, step):
         hit = history.hit_now(step, one)
-        if hit is not None and hit >= one.prompt:
+        if hit is not None and hit >= one.prompt and one.id not in runs:
             return f"{one.id} finds its whole prompt of {one.prompt} tokens in the cache"
     return None
 
@@ -78,7 +80,7 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
     places = history.config["chunk_size"] // history.config["block_size"]
     for one in history.prefill_members(step):
         hit = one.prefix_hit if one.started else history.hit_now(step, one)
-        if hit is None:
+        if hit is None or (hit and not step.scheduled[one.id] and may_run_cached(history)):
             continue
         held = (step.blocks or {}).get(one.id, ())
         written = (step.slot_blocks or {}).get(one.id, ())

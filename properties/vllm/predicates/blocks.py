@@ -5,11 +5,11 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 """
 
 from ....model.observation import Step
-from ...history.content import held_by_others, in_common
+from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
-from ..history import loads, speculation
+from ..history import in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, given, kept
@@ -123,11 +123,13 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def _shared_with_running(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
-    """Tokens in full blocks at the start, the last one apart, that a running request holds; 0 of
-    a request that was loaded."""
+    """Prompt tokens in full blocks at the start, the last one apart, that a running request holds;
+    0 of a request that was loaded. A block may be published when its decision completes."""
     if not caches(history.config) or one.tokens_loading:
         return 0
-    return held_by_others(one, kept(history, step), history.config["block_size"])
+    there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
+    block = history.config["block_size"]
+    return surely_shared(one, there, history.kin(one), block, of_prompts=True)
 
 
 def _known_elsewhere(history: VllmRun, one: VllmRequestHistory) -> int:

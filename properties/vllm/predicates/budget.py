@@ -19,6 +19,7 @@ from .decision import (
     padding,
     preempted,
     ran_before,
+    since,
     threshold,
 )
 
@@ -45,7 +46,7 @@ def beyond_known(history: VllmRun, step: Step) -> str | None:
         missing = None if one is None else behind(history, step, one)
         if one is None or missing is None or 1 <= tokens <= missing:
             continue
-        more = padding(history, step, one)
+        more = padding(history, step, one) or last_draft(history, one)
         if not more or tokens != missing + more:
             return f"{name} computes {tokens} tokens, {missing} are known and not computed"
     return None
@@ -155,11 +156,21 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
         if name not in history.live or name in history.aborts_inside:
             continue
         comes = due is not None
+        if comes and _may_be_dropped(history, step, history.live[name]):
+            continue
         if comes != bool((step.emitted or {}).get(name)):
             says = "no token" if comes else "a token"
             known = "all" if comes else "not all"
             return f"{name} emits {says}, and {known} its known tokens were computed by then"
     return None
+
+
+def _may_be_dropped(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
+    """A token in flight is that of a request which was preempted meanwhile: no document says that
+    it must come."""
+    now = one.id in (step.preempted or ())
+    was_preempted = now or (one.preemptions > 0 and not one.tokens_in_flight)
+    return was_preempted and history.revision not in since("0.25")
 
 
 def some_catch_up(history: VllmRun, step: Step) -> bool:
@@ -193,6 +204,9 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         more = padding(history, step, one)
         if more and tokens == 1 + more <= left:  # it is padded only where it is one token behind
             least = tokens
+        last = last_draft(history, one)
+        if missing is not None and last and tokens == min(missing + last, limit, left):
+            least = tokens
         if missing is not None and one.id in wanted and tokens != least and not stops:
             return (
                 f"{one.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "
@@ -200,6 +214,13 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
             )
         left -= tokens
     return None
+
+
+def last_draft(history: VllmRun, one: VllmRequestHistory) -> int:
+    """A draft that may be computed at the last position: no document leaves it empty."""
+    if not one.drafted or history.revision in since("0.25"):
+        return 0
+    return int(one.drafted > speculation.drafts_to_compute(history.config, one) >= 0)
 
 
 def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from schedproof.properties.history.content import (
     common_prefix_len,
     known_tokens,
-    surely_found,
     surely_shared,
 )
 
@@ -79,32 +78,28 @@ SAYS = (("s", 12),)
 
 
 @pytest.mark.parametrize(
-    ("gone", "found", "shared"),
+    ("gone", "shared"),
     [
-        # Before the holder began: its block is the newest, but an older one may still be found.
-        ({"over": 3}, 8, 0),
-        ({"over": 5}, 0, 0),
-        ({"over": None}, 0, 0),
+        # Even before the holder began: of two blocks an index may keep the older one.
+        ({"over": 3}, 0),
+        ({"over": 5}, 0),
+        ({"over": None}, 0),
         # What it had found itself it did not fill.
-        ({"over": 7, "prefix_hit": 8}, 8, 8),
+        ({"over": 7, "prefix_hit": 8}, 8),
     ],
 )
-def test_what_one_that_runs_holds_is_found_unless_another_filled_it_since(gone, found, shared):
+def test_what_one_that_runs_holds_is_found_unless_another_filled_it(gone, shared):
     holder = decoding("a", 12, content=SAYS, began=5)
     earlier = decoding("b", 12, content=SAYS, ended="eos", **gone)
     one = waiting("c", 12, content=SAYS)
-    assert surely_found(one, [holder], [holder, one], 4) == 8
     assert surely_shared(one, [holder], [holder, one], 4) == 8
-    assert surely_found(one, [holder], [earlier, holder, one], 4) == found
     assert surely_shared(one, [holder], [earlier, holder, one], 4) == shared
 
 
 def test_of_one_that_was_preempted_nothing_is_sure():
     holder, one = decoding("a", 12, content=SAYS, began=5), waiting("c", 12, content=SAYS)
     one.preemptions = 1
-    assert surely_found(one, [holder], [holder, one], 4) == 0
     assert surely_shared(one, [holder], [holder, one], 4) == 0
     one.preemptions, holder.preemptions = 0, 1
-    assert surely_found(one, [holder], [holder, one], 4) == 8
     # It may have filled such a block twice, and the first of them is free.
     assert surely_shared(one, [holder], [holder, one], 4) == 0
