@@ -73,6 +73,6 @@ def free(
     config: LlmServingSimConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]
 ) -> Pool:
     """The pool without what `one` holds: its last block goes first, shared ones stay, and none is
-    lost (ALL-R09)."""
+    lost (ALL-R09). What they hold is found until they are handed out (LSS-R35)."""
     held = {block for other in others if other.id != one.id for block in other.blocks}
     return give_back(pool, allocator.freed(one, held, config.block_size), nameless_first=False)

@@ -61,7 +61,7 @@ def hash_blocks(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence
 
 def deallocate(pool: Pool, one: Sequence, others: tuple[Sequence, ...], block_size: int) -> Pool:
     """The pool without what `one` holds, its last block first; shared blocks stay, and none is lost
-    (ALL-R09)."""
+    (ALL-R09). What they hold is found until they are handed out (NAN-R48)."""
     held = {block for other in others if other.id != one.id for block in other.blocks}
     return give_back(pool, allocator.freed(one, held, block_size), nameless_first=False)
 

@@ -80,7 +80,7 @@ def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Se
 
 def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
     """The pool without what `one` holds: its last block goes first (V1CP-R33), shared ones stay,
-    and none is lost (ALL-R09).
+    and none is lost (ALL-R09). What they hold is found until they are handed out (V1CP-R36).
 
     A request that is aborted in the step that was to fill a block leaves it unfilled: the block is
     found no more.

@@ -9,7 +9,7 @@ from ...model.observation import Step
 from ..history.prefix_hits import caches
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
-from ..rules.pool import blocks_for
+from ..rules.pool import blocks_for, found_again
 from ..rules.predicate import Predicate
 
 
@@ -210,6 +210,10 @@ def _begun(one: RequestHistory) -> bool:
     return one.max_computed > 0 or one.emitted > 0
 
 
+def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
+    return [history.live[name] for name in step.scheduled if name in history.live]
+
+
 PREDICATES = {
     "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
     "GEN-R06": Predicate(in_two_hands, two_hold_blocks),
@@ -221,4 +225,5 @@ PREDICATES = {
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken),
     "GEN-R03": Predicate(too_long, as_long_as_may_be),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
+    "GEN-R11": found_again(_starting),
 }

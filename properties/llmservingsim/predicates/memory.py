@@ -7,7 +7,7 @@ kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, hit_too_short
+from ...rules.pool import blocks_for, found_again, hit_too_short
 from ...rules.predicate import Predicate
 from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
@@ -118,6 +118,7 @@ def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
 PREDICATES = {
     "LSS-R03": Predicate(starts_late, said_before),
     "LSS-R02": Predicate(hit_missed, shares_with_running),
+    "LSS-R35": found_again(admitted),
     "LSS-R33": Predicate(hit_too_long, everything_known_elsewhere),
     "LSS-P01": Predicate(not_promised, prompt_alone_fits),
     "LSS-R31": Predicate(rest_does_not_fit, first_block_alone_fits),

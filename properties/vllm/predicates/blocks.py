@@ -7,7 +7,7 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, hit_too_short, in_common_after
+from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
 from ..history import in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
@@ -132,6 +132,15 @@ def _shared_with_running(history: VllmRun, step: Step, one: VllmRequestHistory) 
     return surely_shared(one, there, history.kin(one), block, of_prompts=True)
 
 
+def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Requests that start, where each decision completes before the next, without drafts, and
+    without what a connector or an encoder brings."""
+    config = history.config
+    if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
+        return []
+    return [one for one in admitted(history, step) if not one.inputs]
+
+
 def _known_elsewhere(history: VllmRun, one: VllmRequestHistory) -> int:
     return max(
         (
@@ -148,5 +157,6 @@ PREDICATES = {
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),
+    "V1CP-R36": found_again(_starting_plainly),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
 }
