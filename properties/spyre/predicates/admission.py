@@ -6,7 +6,7 @@ Source: Spyre scheduling page, "Admission constraints"; release 2.5.2 for pools 
 from math import ceil
 
 from ....model.observation import Step
-from ...history.content import surely_shared
+from ...history.content import in_common, surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
@@ -144,10 +144,13 @@ def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
 
 
 def surely_unfinished(history: RunHistory, one: RequestHistory) -> bool:
-    """More chunks follow after the next, whatever the prefix cache has."""
+    """More chunks follow after the next, whatever the prefix cache has: no more than other requests
+    have in common with the prompt."""
+    left = one.prompt - one.computed
     if not one.started and history.config["prefix_caching"]:
-        return False
-    return one.prompt - one.computed > int(history.config["chunk_size"])
+        others = (other for other in history.kin(one) if other is not one and other.max_computed)
+        left -= max((in_common(one, other) for other in others), default=0)
+    return left > int(history.config["chunk_size"])
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:

@@ -5,6 +5,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 """
 
 from ....model.observation import Step
+from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
 from ..history import encoder, in_flight, speculation
 from ..history.request_history import VllmRequestHistory
@@ -192,9 +193,9 @@ def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """Budget is spent in scheduling order. Where a victim by priority gave its share back, the
-    order does not tell what was left for each request: then no violation is reported."""
+    order does not tell what was left for each request."""
     if history.config["policy"] == "priority" and preempted(history, step):
-        return None
+        return _share_lost(history, step, who)
     wanted = {one.id for one in who}
     left, limit = history.config["max_num_batched_tokens"], threshold(history)
     for one in scheduled(history, step):
@@ -213,6 +214,28 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
                 f"request, {left} left of the budget: min is {min(missing, limit, left)}"
             )
         left -= tokens
+    return None
+
+
+def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
+    """The budget cut a request, and some is left over: more than what came back while blocks were
+    looked for, for this request. One that took no block has preempted no other."""
+    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    limit, size, wanted = threshold(history), history.config["block_size"], {one.id for one in who}
+    shares = sum(
+        min(one.num_tokens - one.computed + max(one.drafted, 0), limit)
+        for one in preempted(history, step)
+    )
+    for one in scheduled(history, step):
+        missing, tokens = behind(history, step, one), step.scheduled[one.id]
+        if missing is None or one.id not in wanted or tokens >= min(missing, limit):
+            continue
+        back = shares if taken_by(history, step, one, size) else 0
+        if left > back and not stops_at_input(history, step, one):
+            return (
+                f"{one.id} computes {tokens} tokens, behind by {missing}, at most {limit} a "
+                f"request; {left} tokens of the budget are left, of which {back} can have come back"
+            )
     return None
 
 
