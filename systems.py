@@ -1,4 +1,4 @@
-"""The systems that schedproof brings along. A part is imported when it is first used."""
+"""The built-in systems. A part is imported when it is first used."""
 
 from collections.abc import Mapping
 from importlib import resources
@@ -35,9 +35,15 @@ def _system(
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **parts: Any,
 ) -> System:
-    """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
-    `contracts`: of its arithmetic; `questions`: of its own, for `search`; `explored`: it has small
-    scopes; `has_releases`: on a package index."""
+    """Return a system whose parts lie where the built-in systems have them.
+
+    Args:
+        proven: some of its rules have proofs.
+        contracts: its arithmetic has contracts.
+        questions: `search` has questions of its own for it.
+        explored: it has small scopes.
+        has_releases: a package index has its releases.
+    """
     targets = f"schedproof.gate.targets.{name}"
     return System(
         name=name,

@@ -4,7 +4,7 @@ function openTarget() {
   for (let node = target?.closest("details"); node; node = node.parentElement?.closest("details")) {
     node.open = true;
   }
-  target?.scrollIntoView();
+  (target?.closest("details.rule") ?? target)?.scrollIntoView();
 }
 
 addEventListener("hashchange", openTarget);

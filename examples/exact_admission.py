@@ -21,19 +21,20 @@ BLOCK = 64  # tokens
 
 
 class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
-    """The release's scheduler with another volumetric check, asked of the batch as it is."""
+    """The release's scheduler with another volumetric check, applied to the batch before the
+    newcomer joins."""
 
     tkv: int
 
     def check_batch_tkv_limit_cp(self, request: Any, new_req_tkv: int, running: Any) -> bool:
         """Whether no decode step with the request can exceed the limit."""
         joins = (request.max_tokens - 1, request.num_prompt_tokens)
-        decoding = [(steps_left(one), one.num_computed_tokens) for one in running]
+        decoding = [(steps_left(sequence), sequence.num_computed_tokens) for sequence in running]
         return largest_volume(decoding, joins) <= int(self.max_batch_tkv_limit)
 
     def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
-        """As the release, by the batch's own tkv: the one that is remembered may be that of a
-        request that has left (2.1.2 admits less by it, and idles)."""
+        """Decide as the release does, but by the batch's own tkv. The remembered tkv may be that of
+        a request that has left; 2.1.2 then admits less, and idles."""
         remembered, self.tkv = self.tkv, self._own_tkv()
         try:
             return bool(super()._satisfies_last_chunk_constraints(request))
@@ -41,9 +42,8 @@ class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
             self.tkv = remembered
 
     def _own_tkv(self) -> int:
-        """The tkv of the requests that decode, 0 if there is none."""
-        decoding = [one for one in self.running if one not in self.ongoing_prefills]
-        lengths = [one.num_computed_tokens for one in decoding]
+        decoding = [sequence for sequence in self.running if sequence not in self.ongoing_prefills]
+        lengths = [sequence.num_computed_tokens for sequence in decoding]
         if not lengths:
             return 0
         before_last = (max(lengths) - 1) // BLOCK * BLOCK

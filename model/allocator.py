@@ -1,4 +1,4 @@
-"""The blocks of a request: what it takes from the pool, publishes, and gives back.
+"""Take, publish and give back the blocks of a request.
 
 One mechanism for the four systems. What they decide differently stays with them: when blocks are
 taken and published, whether an index keeps every block of a content or the newest only, and which
@@ -14,42 +14,44 @@ from .sequence import Sequence
 One = TypeVar("One", bound=Sequence)
 
 
-def start(pool: Pool, one: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """The request with the cached blocks of its `hit`, which are in use from now on."""
+def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
+    """Return the request with the cached blocks of its `hit`, which are in use from now on, and the
+    pool."""
     tokens = len(hit) * block_size
-    admitted = one._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
+    admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
     return admitted, touch(pool, hit)
 
 
-def missing_blocks(one: Sequence, covered: int, block_size: int) -> int:
-    """Blocks that the request lacks for its first `covered` tokens; not above 0 if it has them."""
-    return blocks_for(covered, block_size) - len(one.blocks)
+def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
+    """Return how many blocks the request lacks for its first `covered` tokens; 0 or less
+    if none."""
+    return blocks_for(covered, block_size) - len(sequence.blocks)
 
 
-def hold(pool: Pool, one: One, covered: int, block_size: int) -> tuple[One, Pool]:
-    """The request with blocks for its first `covered` tokens."""
-    missing = missing_blocks(one, covered, block_size)
+def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One, Pool]:
+    """Return the request with blocks for its first `covered` tokens, and the pool."""
+    missing = missing_blocks(sequence, covered, block_size)
     if missing <= 0:
-        return one, pool
+        return sequence, pool
     new, pool = take(pool, missing)
-    return one._replace(blocks=one.blocks + new), pool
+    return sequence._replace(blocks=sequence.blocks + new), pool
 
 
 def publish_full(
-    pool: Pool, one: One, covered: int, block_size: int, *, newest_only: bool = False
+    pool: Pool, sequence: One, covered: int, block_size: int, *, newest_only: bool = False
 ) -> tuple[One, Pool]:
-    """The request whose full blocks among its first `covered` tokens can be found; they are to be
-    computed, so that a hit covers nothing else (ALL-R08).
+    """Publish the full blocks among the first `covered` tokens of the request, so that others can
+    hit them. The tokens are computed in this step at the latest (ALL-R08).
 
     `newest_only`: of two blocks with the same content the one that was filled last is found, and
     the other no more.
     """
     full = covered // block_size
-    if full <= one.published:
-        return one, pool
+    if full <= sequence.published:
+        return sequence, pool
     filled = [
-        (one.blocks[number], prefix(one.known, (number + 1) * block_size))
-        for number in range(one.published, full)
+        (sequence.blocks[number], prefix(sequence.known, (number + 1) * block_size))
+        for number in range(sequence.published, full)
     ]
     if newest_only:
         pool = pool._replace(
@@ -57,14 +59,21 @@ def publish_full(
         )
     else:
         pool = publish(pool, filled)
-    return one._replace(published=full), pool
+    return sequence._replace(published=full), pool
 
 
-def freed(one: Sequence, held: Container[int], block_size: int) -> list[tuple[int, Content | None]]:
-    """What the request gives back, its last block first, without those `held` by others (ALL-R09);
-    with each block what it can be found by."""
+def freed(
+    sequence: Sequence, held: Container[int], block_size: int
+) -> list[tuple[int, Content | None]]:
+    """Return the blocks that the request gives back, the last one first, except those `held` by
+    others (ALL-R09), each with the content by which it can be hit."""
     return [
-        (block, prefix(one.known, (number + 1) * block_size) if number < one.published else None)
-        for number, block in reversed(list(enumerate(one.blocks)))
+        (
+            block,
+            prefix(sequence.known, (number + 1) * block_size)
+            if number < sequence.published
+            else None,
+        )
+        for number, block in reversed(list(enumerate(sequence.blocks)))
         if block not in held
     ]

@@ -1,4 +1,4 @@
-"""How the configuration of any system is read: its own keys, and one clear error."""
+"""Read a configuration of any system: its own keys, and one clear error."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
@@ -17,7 +17,7 @@ Config = TypeVar("Config", bound=msgspec.Struct)
 
 
 def convert(values: Mapping[str, Any], kind: type[Config]) -> Config:
-    """The configuration that `values` gives, every key left out at its default.
+    """Return the configuration that `values` gives, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, or a wrong type.
@@ -30,7 +30,7 @@ def convert(values: Mapping[str, Any], kind: type[Config]) -> Config:
             path = f"$.config.{ascii(unknown[0])[1:-1]}"
             problem = f"unknown key; valid: {', '.join(kind.__struct_fields__)}"
         else:
-            said, _, place = str(error).rpartition(" - at `$.")
+            message, _, place = str(error).rpartition(" - at `$.")
             key = place.removesuffix("`")
-            path, problem = f"$.config.{key}", f"{values.get(key)!r:.60}: {said}"
+            path, problem = f"$.config.{key}", f"{values.get(key)!r:.60}: {message}"
         raise InputError(path, problem) from None

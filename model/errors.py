@@ -1,8 +1,8 @@
-"""The errors of the core: an input that means nothing, and a release that ends."""
+"""The errors of the core: input that makes no sense, and a release that would crash."""
 
 
 class InputError(ValueError):
-    """Input that cannot be honoured; `path` is its JSON path (`$.requests[2].prompt`)."""
+    """Input that cannot be used; `path` is its JSON path (`$.requests[2].prompt`)."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -11,4 +11,4 @@ class InputError(ValueError):
 
 
 class ReleaseEnded(Exception):  # noqa: N818 (what the modelled release does, no error of ours)
-    """The modelled release does not survive this step: from here on its model says nothing."""
+    """The modelled release would crash in this step, so its model cannot continue."""

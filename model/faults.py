@@ -1,4 +1,4 @@
-"""What can go wrong with a target itself, as opposed to a rule that its scheduler breaks.
+"""Faults of a target itself, as opposed to rules that its scheduler breaks.
 
 A fault is never a verdict: the gate reports it as a hang (rule "never hangs"), as a crash, or
 as a broken target. Each prints as one line that says what happened and to which operation.
@@ -13,7 +13,7 @@ class TargetFault(Exception):  # noqa: N818 (faults, as opposed to errors of our
 
 
 class ConfigRefused(TargetFault):
-    """The target cannot honour a configuration, and says so."""
+    """The target cannot run with a configuration, and has said so."""
 
 
 class TargetCrashed(TargetFault):
@@ -30,7 +30,7 @@ class TargetCrashed(TargetFault):
 
 
 class TargetHung(TargetFault):
-    """No full reply to `op` within `seconds`; the process group has been killed.
+    """No complete reply to `op` came within `seconds`, and the process group was killed.
 
     `details`: where it was, if it is a Python target that we serve.
     """
@@ -46,7 +46,7 @@ class TargetHung(TargetFault):
 
 
 class TargetTooLarge(TargetFault):
-    """The process used more memory (MiB) than it may, and was killed while it answered `op`."""
+    """The process used more memory (MiB) than allowed, and was killed while it answered `op`."""
 
     def __init__(self, op: str, used: int, limit: int) -> None:
         super().__init__(op, used, limit)
@@ -84,7 +84,7 @@ class TargetDied(TargetFault):
 
 
 class TargetBroken(TargetFault):
-    """What came on stdout in answer to `op` is not a reply; `line_excerpt` is how it begins."""
+    """The output in answer to `op` is not a reply; `line_excerpt` is its beginning."""
 
     def __init__(self, op: str, why: str, line_excerpt: str) -> None:
         super().__init__(op, why, line_excerpt)
@@ -98,15 +98,15 @@ class TargetBroken(TargetFault):
 
 
 class AdapterFault(TargetBroken):
-    """The reply is one that only an adapter can give, whatever its scheduler does: a method that
-    cannot be called, a field that is missing or of another type."""
+    """The reply has a fault that only an adapter can cause, whatever its scheduler does: a method
+    that cannot be called, or a field that is missing or of another type."""
 
     def __str__(self) -> str:
         return f"ADAPTER: at {self.op!r} {self.why}"
 
 
 class TargetNotStarted(TargetFault):
-    """There is no process to talk to: it could not be run, or ended before its first answer."""
+    """There is no process to talk to: it could not be started, or ended before its first answer."""
 
     def __init__(self, command: Sequence[str], why: str, stderr_tail: str) -> None:
         super().__init__(command, why, stderr_tail)
@@ -120,7 +120,7 @@ class TargetNotStarted(TargetFault):
 
 
 def ending(returncode: int) -> str:
-    """How a process ended, in words: "exit code 3", "signal SIGKILL"."""
+    """Describe how a process ended: "exit code 3", "signal SIGKILL"."""
     if returncode >= 0:
         return f"exit code {returncode}"
     try:
@@ -130,11 +130,11 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """The last line on stderr that says something, ready to be appended, or nothing."""
+    """Return the last line on stderr that is not blank, ready to be appended; "" without one."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 
 
 def excerpt(line: bytes | bytearray) -> str:
-    """How an unreadable line begins (200 bytes)."""
+    """Return the beginning of an unreadable line (200 bytes)."""
     return line[:200].decode(errors="replace").rstrip("\n")

@@ -1,4 +1,4 @@
-"""Records of the models, and members of a scheduler's queues, by their ids.
+"""Records of the models, and requests in a scheduler's queues by their ids.
 
 A request is in one queue at a time (ALL-R03).
 """
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """Fields that never change; a changed record is another one.
+    """An immutable record; `_replace` returns a changed copy.
 
     Used as a named tuple is, but several times as quick to make, which every step does for every
     request. The garbage collector leaves it alone: it holds nothing that could hold itself.
@@ -22,11 +22,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Named(Protocol):
-    """Whatever stands in a queue."""
+    """A member of a queue."""
 
     @property
     def id(self) -> str:
-        """The request's id."""
+        """Return the request's id."""
 
 
 Member = TypeVar("Member", bound=Named)
@@ -34,36 +34,37 @@ QUEUES = ("waiting", "running", "paused")
 
 
 def without(queue: Iterable[Member], request_id: str) -> tuple[Member, ...]:
-    return tuple([one for one in queue if one.id != request_id])
+    return tuple([member for member in queue if member.id != request_id])
 
 
 def find(queue: Iterable[Member], request_id: str) -> Member | None:
-    for one in queue:
-        if one.id == request_id:
-            return one
+    for member in queue:
+        if member.id == request_id:
+            return member
     return None
 
 
 def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member, ...]:
-    """The queue with each request as it is in `by`, where it is there."""
-    return queue and tuple([by.get(one.id, one) for one in queue])
+    """Return the queue with the members of `by` in the place of those with the same id."""
+    return queue and tuple([by.get(member.id, member) for member in queue])
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """The state of a scheduler in whose next step the oldest decision on its way completes, or
-    none does."""
-    return state._replace(told=completes)
+    """Return the state with the next step's decision on completion fixed: `completes` or not."""
+    return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """The state of a scheduler in which the next token that the request generates is its last;
-    where no request has that id it stays as it is."""
+    """Return the state in which the request's next token is its last. A request that is not in the
+    state changes nothing."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{
             name: tuple(
-                one._replace(output_len=one.generated + 1) if one.id == request_id else one
-                for one in queue
+                member._replace(output_len=member.generated + 1)
+                if member.id == request_id
+                else member
+                for member in queue
             )
             for name, queue in queues.items()
             if find(queue, request_id) is not None

@@ -1,4 +1,4 @@
-"""What a target lets us see of one step: the step observation of the target protocol."""
+"""The step observation of the target protocol: everything that a target shows of one step."""
 
 from typing import Annotated, Literal
 

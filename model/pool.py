@@ -32,32 +32,32 @@ class Pool(NamedTuple):
 
 
 def free_blocks(pool: Pool) -> int | None:
-    """How many blocks no request holds, None where there is no bound."""
+    """Return how many blocks no request holds; None without a bound."""
     if pool.size is None:
         return None
     return len(pool.head) + pool.size + 1 - pool.fresh + len(pool.tail)
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens; both may be arrays or symbols."""
+    """Return how many blocks hold this many tokens; both may be arrays or symbols."""
     return (tokens - 1) // block_size + 1
 
 
 def fits(pool: Pool, blocks: int) -> bool:
-    """At least so many blocks are free."""
+    """Return whether at least `count` blocks are free."""
     free = free_blocks(pool)
     return free is None or blocks <= free
 
 
 def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
-    """How many of these cached blocks no request holds."""
+    """Return how many of these cached blocks no request holds."""
     free = {block for block, _ in pool.tail}
     return sum(block in free for block in hit)
 
 
 def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
-    """`count` blocks and the pool without them; what they held cannot be found any more, since it
-    is about to be overwritten (ALL-R11)."""
+    """Take `count` blocks; return them, and the pool without them. Their content can no longer be
+    hit, since it is about to be overwritten (ALL-R11)."""
     if count <= 0:
         return (), pool
     size, head, fresh, tail, cached = pool
@@ -75,16 +75,16 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
-    """The pool when `blocks`, found by their content, are in use (again)."""
-    found = set(blocks)
-    tail = tuple(entry for entry in pool.tail if entry[0] not in found)
+    """Return the pool with `blocks`, which were hit, in use."""
+    reused = set(blocks)
+    tail = tuple(entry for entry in pool.tail if entry[0] not in reused)
     return pool._replace(tail=tail)
 
 
 def give_back(
     pool: Pool, blocks: Iterable[tuple[int, Content | None]], nameless_first: bool
 ) -> Pool:
-    """The pool with `blocks` free again, the first of them to be handed out first.
+    """Return the pool with `blocks` free, the first of them to be handed out first.
 
     `nameless_first`: blocks that no request can find by content are handed out before all others.
     """
@@ -99,7 +99,7 @@ def give_back(
 
 
 def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
-    """The pool in which each block of `filled` can be found by what it holds."""
+    """Return the pool in which each block of `filled` can be hit by its content."""
     cached = dict(pool.cached)
     for block, content in filled:
         cached[content] = (*cached.get(content, ()), block)
@@ -113,13 +113,13 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], content: Content, block: int
 ) -> dict[Content, tuple[int, ...]]:
-    left = dict(cached)
-    holders = tuple(other for other in left.pop(content, ()) if other != block)
-    return {**left, content: holders} if holders else left
+    kept = dict(cached)
+    holders = tuple(other for other in kept.pop(content, ()) if other != block)
+    return {**kept, content: holders} if holders else kept
 
 
 def prefix(content: Content, tokens: int) -> Content:
-    """The first `tokens` tokens of `content`.
+    """Return the first `tokens` tokens of `content`.
 
     What a block holds is named by the whole prefix that ends with it, as a chain of hashes would:
     equal prefixes, equal names. So a request finds only blocks of its own tokens (ALL-R11).
@@ -134,14 +134,14 @@ def prefix(content: Content, tokens: int) -> Content:
 
 
 def cached_blocks(pool: Pool, content: Content, tokens: int, block_size: int) -> tuple[int, ...]:
-    """The longest run of cached full blocks at the start of `tokens` tokens, by number.
+    """Return the longest run of cached full blocks at the start of `tokens` tokens, by number.
 
     The last token is never taken from the cache: it must be computed to give the next one.
     """
-    found: list[int] = []
+    hit: list[int] = []
     for number in range(1, (tokens - 1) // block_size + 1):
         holders = pool.cached.get(prefix(content, number * block_size))
         if not holders:
             break
-        found.append(holders[0])
-    return tuple(found)
+        hit.append(holders[0])
+    return tuple(hit)

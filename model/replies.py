@@ -1,4 +1,4 @@
-"""Reading a target's replies: what the protocol asks for, or a fault that says what is wrong."""
+"""Read a target's replies, or raise a fault that says what is wrong with them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ START_UP = "start_up"
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """Whether a server of the target starts with the configuration, None if that is not known.
+    """Whether a server of the target starts with the configuration; None if unknown.
 
     `why` names the check that it passed, or says why it does not start or was not checked.
     """
@@ -29,9 +29,9 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 class Started(NamedTuple):
-    """What a target says of itself: name, version, the step fields that it shows, by configuration
-    key what it does where a configuration does not give the key, by key of its own the values that
-    a configuration of the generic system may have in `own`, and whether its server starts so."""
+    """A target's report of itself: name, version, the step fields that it shows, its defaults by
+    configuration key, the values that a generic scheduler's own keys may have in `own`, and whether
+    its server starts with this configuration."""
 
     name: str
     version: str
@@ -42,12 +42,12 @@ class Started(NamedTuple):
 
     @property
     def shows(self) -> frozenset[str]:
-        """What rules can need: step fields, and `DEFAULTS` where the target says them."""
+        """Return what rules can need: step fields, and `DEFAULTS` if the target reports them."""
         return self.observes | {DEFAULTS} if self.defaults else self.observes
 
 
 def read_started(reply: Any) -> Started:
-    """The reply to `start`.
+    """Read the reply to `start`.
 
     Raises:
         ConfigRefused: the target cannot honour the configuration.
@@ -74,13 +74,13 @@ def read_started(reply: Any) -> Started:
     return Started(name, version, shown, defaults, choices, _start_up(reply.get(START_UP)))
 
 
-def _start_up(said: Any) -> StartUp | None:
-    if said is None:
+def _start_up(reply: Any) -> StartUp | None:
+    if reply is None:
         return None
     try:
-        return msgspec.convert(said, StartUp)
+        return msgspec.convert(reply, StartUp)
     except msgspec.ValidationError as error:
-        raise AdapterFault("start", f"{START_UP} is {_text(said)}: {error}", "") from None
+        raise AdapterFault("start", f"{START_UP} is {_text(reply)}: {error}", "") from None
 
 
 def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
@@ -94,7 +94,7 @@ def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def read_ok(op: str, reply: Any) -> str | None:
-    """None where the reply is `ok`, else the error of an answer that is not a fault.
+    """Return None if the reply is `ok`, else the error of a refusal, which is not a fault.
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised.
@@ -121,7 +121,8 @@ def read_ok(op: str, reply: Any) -> str | None:
 
 
 def read_step(reply: Any, observes: frozenset[str]) -> Step:
-    """The observation in the reply to `step`, with every field that the target promised (ALL-R13).
+    """Return the observation in the reply to `step`, with every field that the target promised
+    (ALL-R13).
 
     Raises:
         TargetCrashed: the scheduler raised.
@@ -147,7 +148,7 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
     if observes <= seen.keys() and all(value is not None for value in seen.values()):
-        return []  # nearly always, and soon told
+        return []  # nearly always, and cheap to tell
     return [name for name in observes - NULLABLE if seen.get(name) is None]
 
 

@@ -1,4 +1,4 @@
-"""Scenarios: one admission sequence, the unit that every part of the suite trades in.
+"""Scenarios: one admission sequence, the unit of exchange between all parts of schedproof.
 
 The fields are those of the scenario format `schedproof/scenario@1`; reading and writing files is
 left to `gate`.
@@ -59,45 +59,46 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def prompt_len(self) -> int:
-        """Tokens of the prompt."""
+        """Return the tokens of the prompt."""
         return sum(length for _, length in self.prompt)
 
     @property
     def segment_starts(self) -> list[int]:
-        """The token at which each segment of the prompt starts, and the one behind the last."""
+        """Return the token at which each segment of the prompt starts, and the end of the last."""
         return [*accumulate([length for _, length in self.prompt], initial=0)]
 
     @property
     def tokens_to_emit(self) -> int:
-        """Tokens that the request really generates unless it is aborted."""
+        """Return the tokens that the request generates unless it is aborted."""
         return self.max_tokens if self.output_len is None else self.output_len
 
     def for_target(self) -> dict[str, Any]:
-        """The request as the target protocol's `add` sends it."""
-        asked: dict[str, Any] = {
+        """Return the request as the target protocol's `add` sends it."""
+        options: dict[str, Any] = {
             "id": self.id,
             "prompt": [list(segment) for segment in self.prompt],
             "max_tokens": self.max_tokens,
             "output_len": self.tokens_to_emit,
             "priority": self.priority,
         }
-        if self.accepted:  # a target that knows nothing of speculation is not asked
-            asked["accepted"] = list(self.accepted)
+        if self.accepted:  # a target without speculation never sees the field
+            options["accepted"] = list(self.accepted)
         if self.external_tokens:  # nor one that knows nothing of connectors
-            asked |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
+            options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
-            asked["encoder_inputs"] = list(self.encoder_inputs)
+            options["encoder_inputs"] = list(self.encoder_inputs)
         for key, nothing in TO_CONNECTOR.items():
             if getattr(self, key) != nothing:
-                asked[key] = getattr(self, key)
-        return asked
+                options[key] = getattr(self, key)
+        return options
 
     def without_connector(self) -> "Request":
         return msgspec.structs.replace(self, **TO_CONNECTOR)
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a replay must show: every rule holds, these rules break first, or these steps."""
+    """The expected outcome of a replay: every rule holds, these rules break first, or these steps
+    come."""
 
     holds: bool | None = None
     violates: tuple[Name, ...] | None = None
@@ -105,7 +106,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An admission sequence for one system. `config` holds every key of that system."""
+    """An admission sequence for one system. `config` has every key of that system."""
 
     format: Literal["schedproof/scenario@1"] = FORMAT
     name: str = ""
@@ -118,7 +119,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def check_requests(requests: tuple[Request, ...]) -> None:
-    """Check what the types cannot say.
+    """Check what the types cannot express.
 
     Raises:
         InputError: an id given twice, `output_len` beyond `max_tokens`, `abort_inside`
@@ -145,8 +146,8 @@ def check_requests(requests: tuple[Request, ...]) -> None:
 
 
 def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
-    """A segment is an encoder input wherever its name comes up, and always as long: what is kept of
-    it is found by its name."""
+    """Every segment of an encoder input's name must be an encoder input of the same length, since
+    outputs are cached by name."""
     lengths: dict[str, tuple[int, str]] = {}
     for index, request in enumerate(requests):
         path = f"$.requests[{index}].encoder_inputs"

@@ -1,4 +1,4 @@
-"""A request inside a scheduler: what all four systems remember of it."""
+"""A request inside a scheduler: the state that all four systems keep of it."""
 
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ class Sequence(Record, frozen=True):
 
     @classmethod
     def of(cls, request: Request, **more: Any) -> Self:
-        """A request that has just arrived; `more`: fields that only one system has."""
+        """Return a request that has just arrived; `more` are fields of one system."""
         return cls(
             request.id,
             request.prompt_len,
@@ -41,12 +41,12 @@ class Sequence(Record, frozen=True):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens known so far: the prompt and what was generated."""
+        """Return the tokens known so far: prompt and output."""
         return self.prompt + self.generated
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Known tokens that are not computed yet; 1 is a decode."""
+        """Return how many known tokens are not computed yet; 1 is a decode."""
         return self.prompt + self.generated - self.computed
 
     @property
@@ -55,7 +55,7 @@ class Sequence(Record, frozen=True):
 
     @property
     def known(self) -> Content:
-        """The segments of the prompt and of what was generated since."""
+        """Return the segments of the prompt and of the output so far."""
         if not self.generated:
             return self.content
         return (*self.content, (f"out:{self.id}", self.generated))

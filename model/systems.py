@@ -1,4 +1,4 @@
-"""The reference models of the registered systems, by the name that scenarios use."""
+"""The reference models of the registered systems, by the names that scenarios use."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class ReferenceModel(Generic[State]):
-    """One configuration of one revision. Every method is pure: states go in and come out.
+    """One configuration of one revision. Every method is pure: it takes and returns states.
 
     Attributes:
         config: the configuration of its system.
@@ -29,43 +29,44 @@ class ReferenceModel(Generic[State]):
     state: ClassVar[Any]
 
     def options(self) -> dict[str, bool]:
-        """Further fields of the step observation, and whether this configuration shows them."""
+        """Return the optional fields of the step observation, and whether this configuration shows
+        them."""
         return {}
 
     @property
     def observes(self) -> tuple[str, ...]:
-        """Fields of the step observation that this model shows."""
+        """Return the fields of the step observation that this model shows."""
         return self.fields + tuple(field for field, shown in self.options().items() if shown)
 
     def initial(self) -> State:
-        """The scheduler before anything arrived."""
+        """Return the state before any request arrives."""
         made: State = self.state(pool=Pool(self.config.num_blocks))
         return made
 
 
 class Model(Protocol):
-    """One configuration of one revision of a system. Every method is pure: its states, which
-    opaque to callers, go in and come out."""
+    """One configuration of one revision of a system. Every method is pure: it takes and returns
+    states, which are opaque to callers."""
 
     @property
     def observes(self) -> tuple[str, ...]:
-        """Fields of the step observation that the model shows."""
+        """Return the fields of the step observation that the model shows."""
 
     def initial(self) -> Any:
-        """The scheduler before anything arrived."""
+        """Return the state before any request arrives."""
 
     def refusal(self, request: Request) -> str | None:
-        """Why the request can never run, or None."""
+        """Return why the request can never run, or None."""
 
     def arrive(self, state: Any, request: Request) -> Any:
-        """The request joins the waiting queue."""
+        """Put the request into the waiting queue."""
 
     def abort(self, state: Any, request_id: str) -> Any:
-        """The client gives the request up before the next decision."""
+        """Abort the request before the next decision."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation, which a release
-        is compared with (ALL-R07)."""
+        """Take one decision and complete it; return the next state and the step observation
+        (ALL-R07)."""
 
 
 class Reference(NamedTuple):
@@ -83,13 +84,13 @@ class Reference(NamedTuple):
 
 
 def reference(system: str) -> Reference:
-    """The reference models of a registered system."""
-    found: Reference = part(system, "model")
-    return found
+    """Return the reference models of a registered system."""
+    model: Reference = part(system, "model")
+    return model
 
 
 def revisions_of(system: str) -> tuple[str, ...]:
-    """The revisions of a registered system, the default first."""
+    """Return the revisions of a registered system, the default first."""
     return SYSTEMS[system].revisions
 
 
@@ -100,7 +101,7 @@ def check_system(system: str) -> None:
 
 
 def resolve_revision(system: str, revision: str | None) -> str:
-    """The revision meant: the system's first where none is given.
+    """Return `revision`, or the system's first one if none is given.
 
     Raises:
         InputError: an unknown system or revision.
@@ -116,7 +117,7 @@ def resolve_revision(system: str, revision: str | None) -> str:
 
 
 def full_config(system: str, revision: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Every key of the system's configuration, those left out at their defaults.
+    """Return every key of the system's configuration, with defaults for missing keys.
 
     Raises:
         InputError: an unknown system, revision or key, or an impossible value.
@@ -127,7 +128,7 @@ def full_config(system: str, revision: str, values: Mapping[str, Any]) -> dict[s
 
 
 def config_keys(system: str, revision: str) -> tuple[str, ...]:
-    """Every key of the system's configuration, those too that are absent by default.
+    """Return every key of the system's configuration, including those that are absent by default.
 
     Raises:
         InputError: an unknown system or revision.
@@ -137,7 +138,7 @@ def config_keys(system: str, revision: str) -> tuple[str, ...]:
 
 
 def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
-    """The reference model of a system's revision.
+    """Return the reference model of a system's revision.
 
     Raises:
         InputError: an unknown system, revision or key, an impossible value, or no such model.
@@ -147,7 +148,7 @@ def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
 
 
 def with_formula(system: str, model: Model, formula: str) -> Model:
-    """The model of a system, deciding by a named formula in the place of its revision's own.
+    """Return the model of a system that decides by a named formula instead of its revision's own.
 
     Raises:
         InputError: the system has no formula of this name.
@@ -160,7 +161,7 @@ def with_formula(system: str, model: Model, formula: str) -> Model:
 
 
 def valid_formulas() -> str:
-    """What `knows_formula` knows, in words."""
+    """Describe the formulas that `knows_formula` accepts."""
     return ", ".join(name for system in SYSTEMS for name in reference(system).formulas)
 
 

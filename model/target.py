@@ -21,31 +21,31 @@ REQUEST_KEYS = frozenset(
 
 
 class Target(Protocol):
-    """A scheduler under test; each method answers with the protocol's reply."""
+    """A scheduler under test; each method returns the protocol's reply."""
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Discard everything and begin anew."""
+        """Discard everything and start again."""
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """A request arrives before the next step."""
+        """Add a request before the next step."""
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """A client gives a request up: before the next step, or inside it."""
+        """Abort a request before the next step, or inside it."""
 
     def step(self) -> Reply:
-        """One scheduling decision and its completion."""
+        """Take one scheduling decision and complete it."""
 
     def stop(self) -> Reply:
-        """The run is over; `start` may follow."""
+        """End the run; `start` may follow."""
 
 
 def model_name(system: str) -> str:
-    """What a reference model reports to be, here and behind a pipe."""
+    """Return the name that a reference model reports, here and behind a pipe."""
     return f"schedproof model of {system}"
 
 
 class ModelTarget:
-    """A reference model in a target's place.
+    """A reference model as a target.
 
     `formula` names a formula of the system, by which the model decides in the place of its
     revision's own; the target then reports it as its version.
@@ -60,7 +60,7 @@ class ModelTarget:
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Begin anew; a configuration without a model is refused with `config`."""
+        """Start again; refuse a configuration that has no model with `config`."""
         try:
             model = make_model(system, revision, config)
             if self._formula is not None:
@@ -83,7 +83,7 @@ class ModelTarget:
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Queue a request; what can never run, or means nothing, is `rejected` (ALL-R12)."""
+        """Queue a request; one that can never run, or makes no sense, is `rejected` (ALL-R12)."""
         model = self._model
         if model is None:
             return _not_started("add")
@@ -118,8 +118,7 @@ class ModelTarget:
         return {"ok": True}
 
     def step(self) -> Reply:
-        """One step of the model; where the release that it models would not survive, a crash
-        (ALL-R01)."""
+        """Take one step of the model; crash where the modelled release would (ALL-R01)."""
         model = self._model
         if model is None:
             return _not_started("step")
@@ -133,7 +132,8 @@ class ModelTarget:
 
     @property
     def at_rest(self) -> bool:
-        """The last step has changed nothing, so the next one is the same until a request comes."""
+        """Return whether the last step changed nothing, so that every further step is the same
+        until a request arrives."""
         return self._before is not None and bool(self._before == self._state)
 
     def stop(self) -> Reply:

@@ -59,7 +59,10 @@ class Contract:
 
     def arguments(self) -> dict[str, Any]:
         """Name and type of each argument."""
-        return {name: one.annotation for name, one in signature(self.holds).parameters.items()}
+        return {
+            name: parameter.annotation
+            for name, parameter in signature(self.holds).parameters.items()
+        }
 
 
 class SystemSpace(NamedTuple):

@@ -1,1 +1,1 @@
-"""What must hold: the rule catalogue, one TOML file per system, and its loader."""
+"""The rule catalogue: what must hold, in one TOML file per system, and its loader."""

@@ -1,4 +1,4 @@
-"""The rule catalogue: what must hold, one TOML file per system, and how it is read.
+"""The rule catalogue: what must hold. One TOML file per system, and its loader.
 
 A file is a list of `[[rule]]` tables. Their order is the order in which broken rules are named, so
 a rule stands before those that break as a consequence of it.
@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a
+# Why a rule has no own predicate: it defines a word or a value; it cannot break unless a
 # rule that stands in for it does; no decision shows it; it is not so, and a run shows that; a
 # scenario or the protocol has nothing for it yet.
 REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
@@ -48,42 +48,44 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Change:
-    """What a rule says from a release on, since upstream changed it on purpose and documented it.
+    """A statement that replaces the rule's from a release on, which changed it on purpose and
+    documented it.
 
     `since`: the first release whose wheel has it. `source`: where that release documents it.
     `change`: the pull request, with the date of its merge or of its beginning.
     """
 
     since: str
-    says: str
+    statement: str
     source: str
     change: str
 
     def applies_to(self, version: str) -> bool:
-        """The release, or the revision that is named after one, has the change."""
+        """Return whether the release, or the revision named after it, has the change."""
         own, first = _release(version), _release(self.since)
         return own is not None and first is not None and own >= first
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where releases, or the document elsewhere, do otherwise than the rule says.
+    """Releases that behave differently from the rule, or another place in the document that
+    contradicts it.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release ("after 1.1.0"). `change`: the pull request that
-    began or ended it, where it is known. `system`: whose releases these are; "" for the one system
-    that the rule is of.
+    "all releases"; or in words, what is no release ("after 1.1.0", "before 0.2.0"). `change`: the
+    pull request that began or ended it, where it is known. `system`: whose releases these are; ""
+    for the one system that the rule is of.
     """
 
     releases: str
-    says: str
+    statement: str
     change: str = ""
     system: str = ""
 
     def covers(self, version: str) -> bool:
-        """The divergence speaks of this release."""
-        if version.startswith("after "):
-            return version in self.releases.split(" and ")
+        """Return whether the divergence applies to this release."""
+        if version.startswith(("after ", "before ")):
+            return version in self.releases.split(" and ") or self.releases == "all releases"
         own = _release(version)
         words = self.releases.replace(" and ", " ").split()
         named = [_release(word) for word in words]
@@ -104,13 +106,13 @@ class Divergence:
 
 
 def _release(version: str) -> Version | None:
-    """A release number, to compare; None for other words, and for a build that is no release."""
+    """Parse a release number to compare it; return None for other words and for builds."""
     try:
-        found = Version(version)
+        release = Version(version)
     except InvalidVersion:
         return None
-    published = version[:1].isdecimal() and not found.is_devrelease and found.local is None
-    return found if published else None
+    published = version[:1].isdecimal() and not release.is_devrelease and release.local is None
+    return release if published else None
 
 
 @dataclass(frozen=True)
@@ -118,14 +120,14 @@ class Rule:
     """One rule: what must hold, which document states it, and what is needed to see it.
 
     `changes`: what it says from later releases on, the oldest first; `worded` applies them.
-    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `because` in
+    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `reason` in
     one of `REASONS`, with the rules that `stands_in` names in its place. `beside`: of lockstep, the
     revision whose model decides beside the target, where a user asks for one.
     """
 
     id: str
     title: str
-    says: str
+    statement: str
     source: str
     kind: str
     revisions: tuple[str, ...]
@@ -133,7 +135,7 @@ class Rule:
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
-    because: str = ""
+    reason: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -145,40 +147,45 @@ class Rule:
         return not self.planned and not self.unchecked
 
     def worded(self, revision: str) -> Rule:
-        """The rule as this revision has it; `changes` has those that came later."""
+        """Return the rule as this revision has it; `changes` then has only later ones."""
         made = [change for change in self.changes if change.applies_to(revision)]
         if not made:
             return self
         later = self.changes[len(made) :]
-        return replace(self, says=made[-1].says, source=made[-1].source, changes=later)
+        return replace(self, statement=made[-1].statement, source=made[-1].source, changes=later)
 
     def divergence_of(self, version: str) -> Divergence | None:
-        """What is known of this release, if it does otherwise: what the rule says there by now, or
-        a divergence."""
+        """Return the known divergence of this release, or None. A release that is judged by an
+        older statement diverges by the newer one."""
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
             last = made[-1]
-            return Divergence(f"{last.since} and later", last.says, last.change)
-        return next((one for one in self.divergences if one.covers(version)), None)
+            return Divergence(f"{last.since} and later", last.statement, last.change)
+        return next(
+            (divergence for divergence in self.divergences if divergence.covers(version)), None
+        )
 
 
 def names_of_revisions() -> tuple[str, ...]:
-    """The revisions of all systems, then the same as SYSTEM/REVISION, for rules of every system."""
+    """Return the revisions of all systems, then the same as SYSTEM/REVISION, for rules that every
+    system shares."""
     plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
-    named = [f"{one.name}/{revision}" for one in SYSTEMS.values() for revision in one.revisions]
+    named = [
+        f"{system.name}/{revision}" for system in SYSTEMS.values() for revision in system.revisions
+    ]
     return (*dict.fromkeys(plain), *named)
 
 
 class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
     releases: str
-    says: str
+    statement: str
     change: str = ""
     system: str = ""
 
 
 class _ChangeTable(msgspec.Struct, forbid_unknown_fields=True):
     since: str
-    says: str
+    statement: str
     source: str
     change: str
 
@@ -186,7 +193,7 @@ class _ChangeTable(msgspec.Struct, forbid_unknown_fields=True):
 class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     title: str
-    says: str
+    statement: str
     source: str
     kind: str
     revisions: tuple[str, ...]
@@ -194,7 +201,7 @@ class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
-    because: str = ""
+    reason: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
     change: tuple[_ChangeTable, ...] = ()
@@ -274,26 +281,26 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the ids that words mean: a word is an id, or a pattern such as ALL-*, which means each
-    checked rule that it matches. By id: whether a word names it in full.
+    """Return the rule ids that words select: each word is an id, or a pattern such as ALL-* for
+    every checked rule that it matches. The value says whether a word names the rule in full.
 
     Raises `CatalogueError` for an unknown id, and for a pattern that matches nothing.
     """
-    found: dict[str, bool] = {}
+    options: dict[str, bool] = {}
     for word in words:
         if "*" not in word and "?" not in word:
-            found[select(rules, [word])[0].id] = True
+            options[select(rules, [word])[0].id] = True
             continue
         matches = [rule.id for rule in rules if rule.checked and fnmatchcase(rule.id, word)]
         if not matches:
             raise CatalogueError(f"no rule matches {word!r}; `schedproof rules` lists the rules")
-        found = {**dict.fromkeys(matches, False), **found}
-    return found
+        options = {**dict.fromkeys(matches, False), **options}
+    return options
 
 
 @cache
 def _common() -> tuple[Rule, ...]:
-    # The resource may lie in a zip file, where it has no path of its own.
+    # The resource may lie in a zip file, where it has no file path.
     return _rules_of(resources.files("schedproof.spec") / "common.toml", "common.toml")
 
 
@@ -301,7 +308,7 @@ _known: dict[str, tuple[Readable, tuple[Rule, ...]]] = {}
 
 
 def _rules_of(file: Readable, name: str) -> tuple[Rule, ...]:
-    """The rules in a catalogue file. It is read once; a new file of the same name replaces it."""
+    """Read the rules of a catalogue file, once for each `file` object."""
     known = _known.get(name)
     if known is None or known[0] is not file:
         known = _known[name] = file, read(file.read_text("utf-8"), name)
@@ -342,7 +349,7 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     if not _ID.fullmatch(table.id):
         form = "a system, '-R' or '-P' and two digits, or '-I' and one, as in 'SPY-R09'"
         yield _fault(f"{path}.id", table.id, form)
-    yield from _empty(table, ("title", "says", "source"), path)
+    yield from _empty(table, ("title", "statement", "source"), path)
     yield from _foreign(f"{path}.kind", table.kind, KINDS)
     if not table.revisions:
         yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(names_of_revisions())}")
@@ -368,17 +375,17 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
             expected = f"some of {', '.join(ENGINES)}, or say `planned` or `unchecked`"
             yield _fault(f"{path}.engines", [], expected)
     if table.unchecked:
-        yield from _foreign(f"{path}.because", table.because, REASONS)
-    elif table.because:
-        yield _fault(f"{path}.because", table.because, "absent, since the rule is checked")
-    if table.because == "consequence" and not table.stands_in:
+        yield from _foreign(f"{path}.reason", table.reason, REASONS)
+    elif table.reason:
+        yield _fault(f"{path}.reason", table.reason, "absent, since the rule is checked")
+    if table.reason == "consequence" and not table.stands_in:
         yield _fault(f"{path}.stands_in", [], "the rules that it follows from")
     if table.stands_in and not table.unchecked:
         yield _fault(f"{path}.stands_in", list(table.stands_in), "[], since the rule is checked")
     newest = None
     for index, change in enumerate(table.change):
         place = f"{path}.change[{index}]"
-        yield from _empty(change, ("says", "source", "change"), place)
+        yield from _empty(change, ("statement", "source", "change"), place)
         since = _release(change.since)
         if since is None or (newest is not None and since <= newest):
             after = f", after {newest}" if newest is not None else ""
@@ -386,7 +393,7 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
         newest = since or newest
     for index, row in enumerate(table.divergence):
         place = f"{path}.divergence[{index}]"
-        yield from _empty(row, ("releases", "says"), place)
+        yield from _empty(row, ("releases", "statement"), place)
         yield from _foreign(f"{place}.system", row.system, ("", *SYSTEMS))
 
 
@@ -406,7 +413,7 @@ def _fault(path: str, value: object, valid: str) -> str:
 
 
 class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A topic, the ids of the rules that word it by system, and where the systems differ."""
+    """A topic: the ids of its rules by system, and how the systems differ."""
 
     title: str
     rules: dict[str, tuple[str, ...]]
@@ -418,6 +425,6 @@ class _Topics(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def topics() -> tuple[Topic, ...]:
-    """All topics, in the order of the file."""
+    """Return all topics, in the order of the file."""
     text = resources.files("schedproof.spec").joinpath("shared.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), _Topics).topic

@@ -19,7 +19,7 @@ class Readable(Protocol):
     """A text file, on disk or in a package: a `Path` or a `Traversable`."""
 
     def read_text(self, encoding: str) -> str:
-        """The whole text."""
+        """Return the whole text."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def unregister(name: str) -> None:
 
 
 class OwnRule(NamedTuple):
-    """A rule that a user adds to every system: a `spec.catalogue.Rule`, and its predicate, a
+    """A rule that a user adds to every system: a `spec.catalogue.Rule` with its predicate, a
     `properties.rules.predicate.Predicate`."""
 
     rule: Any
@@ -125,8 +125,8 @@ OWN_RULES: Mapping[str, OwnRule] = MappingProxyType(_own)
 
 
 def add_rules(rules: Sequence[OwnRule]) -> None:
-    """Judge by these, too, beside the rules of whatever system."""
-    _own.update({one.rule.id: one for one in rules})
+    """Judge every system by these rules as well."""
+    _own.update({rule.rule.id: rule for rule in rules})
 
 
 def remove_rules() -> None:
@@ -134,12 +134,12 @@ def remove_rules() -> None:
 
 
 def first_system() -> str:
-    """The system that is meant where none is named: the first registered one."""
+    """Return the default system: the first registered one."""
     return next(iter(_registered))
 
 
 def part(system: str, name: str) -> Any:
-    """The part of a system's descriptor, imported where it is named by a string.
+    """Return a part of the system's descriptor; import it if the descriptor names it by a string.
 
     Raises:
         KeyError: no such system is registered.
@@ -151,5 +151,5 @@ def part(system: str, name: str) -> Any:
 @cache
 def _imported(place: str) -> Any:
     module, colon, attribute = place.partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if colon else found
+    imported = import_module(module)
+    return getattr(imported, attribute) if colon else imported

@@ -74,7 +74,10 @@ def arrival_of(request: dict[str, Any]) -> Arrival:
         request["id"],
         request["prompt_len"],
         request["max_tokens"],
-        content=tuple((f"{one['source']}{one['key']}", one["len"]) for one in request["prompt"]),
+        content=tuple(
+            (f"{segment['source']}{segment['key']}", segment["len"])
+            for segment in request["prompt"]
+        ),
     )
 
 
@@ -94,12 +97,12 @@ def request_of(arrival: Arrival) -> Request:
     )
 
 
-def usable_blocks(config: SpyreConfig, one: Held) -> int:
+def usable_blocks(config: SpyreConfig, held: Held) -> int:
     """Blocks of a request's prefix hit that save a chunk."""
     return documented.usable_blocks(
-        documented.left_padding_blocks(one.prompt, config.chunk_size, config.block_size),
-        one.prefix_hit // config.block_size,
-        documented.chunk_count(one.prompt, config.chunk_size),
+        documented.left_padding_blocks(held.prompt, config.chunk_size, config.block_size),
+        held.prefix_hit // config.block_size,
+        documented.chunk_count(held.prompt, config.chunk_size),
         config.chunk_size // config.block_size,
     )
 
@@ -117,7 +120,9 @@ def add(target: ModelTarget, arrival: Arrival) -> None:
     reply = target.add(
         {
             "id": arrival.id,
-            "prompt": [list(one) for one in arrival.content or ((arrival.id, arrival.prompt),)],
+            "prompt": [
+                list(segment) for segment in arrival.content or ((arrival.id, arrival.prompt),)
+            ],
             "max_tokens": arrival.max_tokens,
             "output_len": arrival.output_len or arrival.max_tokens,
         }
@@ -129,8 +134,8 @@ def play(target: ModelTarget, arrivals: Sequence[Arrival]) -> Iterator[dict[str,
     """The steps of a run until every request has finished; arrivals come before their step."""
     left = {arrival.id for arrival in arrivals}
     # No step is lost but one idle step per request at most, and those before an arrival.
-    work = sum(2 * one.prompt + one.max_tokens + 2 for one in arrivals)
-    bound = work + max(one.step for one in arrivals)
+    work = sum(2 * drawn.prompt + drawn.max_tokens + 2 for drawn in arrivals)
+    bound = work + max(drawn.step for drawn in arrivals)
     for number in range(bound + 1):
         for arrival in arrivals:
             if arrival.step == number:
@@ -170,7 +175,7 @@ def drawn_rows(
     steps: Iterator[dict[str, Any]], requests: Sequence[Arrival], first: int
 ) -> Iterator[dict[str, Any]]:
     """The rows that a figure would show for the engine's steps, numbered from `first`."""
-    by_id = {one.id: one for one in requests}
+    by_id = {request.id: request for request in requests}
     generated: dict[str, int] = {}
     computed: dict[str, int] = {}
     chunks: dict[str, int] = {}

@@ -27,13 +27,15 @@ PROFILES["quick"], probe.SCALES = Profile(4, 4, 8, 2_000), ("small",)
 
 
 def step(name):
-    [found] = [one for one in ACTION["runs"]["steps"] if one.get("name") == name]
+    [found] = [each for each in ACTION["runs"]["steps"] if each.get("name") == name]
     return found
 
 
 def gated(folder, **inputs):
     """The script of the gate's step, with these inputs; exit code and output."""
-    defaults = {name: str(one.get("default", "")) for name, one in ACTION["inputs"].items()}
+    defaults = {
+        name: str(declared.get("default", "")) for name, declared in ACTION["inputs"].items()
+    }
     given = defaults | {"python": sys.executable} | inputs
     env = {
         name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], value)
@@ -55,8 +57,8 @@ def gated(folder, **inputs):
 
 
 def test_no_input_is_ever_part_of_a_script():
-    for one in ACTION["runs"]["steps"]:
-        assert "${{" not in one.get("run", "")
+    for each in ACTION["runs"]["steps"]:
+        assert "${{" not in each.get("run", "")
 
 
 def test_every_input_is_used():
@@ -85,7 +87,7 @@ def test_a_hostile_target_is_a_word_and_nothing_else(tmp_path, target):
     assert not (tmp_path / "hacked").exists()
 
 
-@pytest.mark.parametrize("hook", HOOKS, ids=lambda one: str(one["id"]))
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: str(hook["id"]))
 def test_a_hook_calls_a_command_that_there_is(hook, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [*hook["entry"].split(), "--help"])
     with pytest.raises(SystemExit) as ended:
@@ -145,7 +147,7 @@ def test_the_cache_goes_by_the_version_of_the_action_and_the_target(tmp_path):
         digests.append(output.read_text())
     assert digests[0] != digests[1] == digests[2] != digests[3]
     assert re.fullmatch(r"digest=[0-9a-f]{16}\n", digests[3])
-    [cache] = [one for one in ACTION["runs"]["steps"] if "actions/cache" in one.get("uses", "")]
+    [cache] = [each for each in ACTION["runs"]["steps"] if "actions/cache" in each.get("uses", "")]
     assert "steps.install.outputs.digest" in cache["with"]["key"]
     assert "inputs." not in cache["with"]["key"]  # a comma is not valid there
 
@@ -155,11 +157,11 @@ def test_the_examples_use_inputs_and_hooks_that_there_are():
     workflow = yaml.safe_load(text)
     assert "@main" not in text
     steps = [
-        one for one in workflow["jobs"]["gate"]["steps"] if "/schedproof@" in one.get("uses", "")
+        each for each in workflow["jobs"]["gate"]["steps"] if "/schedproof@" in each.get("uses", "")
     ]
     assert len(steps) == 2
-    for one in steps:
-        assert one["with"].keys() <= ACTION["inputs"].keys()
+    for taken in steps:
+        assert taken["with"].keys() <= ACTION["inputs"].keys()
     config = yaml.safe_load((EXAMPLES / "pre-commit-config.yaml").read_text())
     [repository] = config["repos"]
-    assert {one["id"] for one in repository["hooks"]} <= {one["id"] for one in HOOKS}
+    assert {hook["id"] for hook in repository["hooks"]} <= {hook["id"] for hook in HOOKS}

@@ -300,8 +300,8 @@ LOCKED = dict(
 
 def test_every_dependency_is_locked_with_hashes_in_a_version_that_is_allowed():
     asked = [Requirement(line) for line in PROJECT["dependencies"]]
-    for one in asked:
-        assert one.specifier.contains(LOCKED[one.name]), one
+    for requirement in asked:
+        assert requirement.specifier.contains(LOCKED[requirement.name]), requirement
     text = (ROOT / "requirements.lock").read_text()
     assert text.count("--hash=sha256:") >= len(LOCKED)
     assert "file:" not in text
@@ -320,5 +320,9 @@ def test_the_container_is_made_of_files_that_there_are():
 def test_an_index_knows_what_it_is_and_what_it_needs():
     assert PROJECT["license"] == "Apache-2.0"
     assert PROJECT["readme"] == "README.md"
-    versions = [one for one in PROJECT["classifiers"] if one.startswith("Programming Language")]
+    versions = [
+        classifier
+        for classifier in PROJECT["classifiers"]
+        if classifier.startswith("Programming Language")
+    ]
     assert f"Programming Language :: Python :: {PROJECT['requires-python'][2:]}" in versions

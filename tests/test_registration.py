@@ -37,10 +37,10 @@ def test_a_gate_judges_it_by_its_rules_and_those_of_every_system():
 @pytest.mark.slow
 def test_a_gate_finds_and_shrinks_what_breaks_its_rules():
     verdict = schedproof.judge(ModelTarget(), system="toy", revision="one too many")
-    finding = next(one for one in verdict.findings if one.rule == "TOY-R01")
+    finding = next(found for found in verdict.findings if found.rule == "TOY-R01")
     assert (verdict.exit_code, finding.requests) == (1, 2)
     scenario = schedproof.read_scenario(finding.scenario)
-    assert [one.rule for one in schedproof.replay(scenario).broken] == ["TOY-R01"]
+    assert [failure.rule for failure in schedproof.replay(scenario).broken] == ["TOY-R01"]
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_its_scope_is_explored_to_the_end(revision, broken):
         pass
     explored = run.result()
     assert explored.complete
-    assert sorted({one.rule for one in explored.counterexamples}) == broken
+    assert sorted({counterexample.rule for counterexample in explored.counterexamples}) == broken
     assert explored.exercised["TOY-R01"] == (1, 2)
 
 
@@ -70,7 +70,7 @@ def test_its_scope_is_explored_to_the_end(revision, broken):
 def test_a_search_finds_its_counterexample():
     found = schedproof.search("TOY-R01", system="toy", revision="one too many")
     assert found is not None
-    assert [one.rule for one in found.broken] == ["TOY-R01"]
+    assert [failure.rule for failure in found.broken] == ["TOY-R01"]
     assert schedproof.search("TOY-R01", system="toy", examples=50) is None
 
 

@@ -228,7 +228,7 @@ def test_an_aborted_request_leaves_once_and_others_stay(subject, inside, steps):
     for _ in range(20):
         state, seen = model.step(model.abort(state, "a"))
         finished.append(seen["finished"])
-    assert [one for one in finished if one] == [{"b": "length"}]
+    assert [ended for ended in finished if ended] == [{"b": "length"}]
     assert free(seen)
 
 

@@ -69,9 +69,9 @@ def checked_by(rule: Rule) -> str:
     if rule.checked:
         return ", ".join(rule.engines)
     if not rule.stands_in:
-        return rule.because
-    link = " of " if rule.because == "consequence" else "; see "
-    return f"{rule.because}{link}{', '.join(rule.stands_in)}"
+        return rule.reason
+    link = " of " if rule.reason == "consequence" else "; see "
+    return f"{rule.reason}{link}{', '.join(rule.stands_in)}"
 
 
 def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
@@ -79,21 +79,21 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
     if not rule.checked:
         return "–"
     judged = sorted(
-        (JUDGED[one.status], verdict.target.version)
+        (JUDGED[judged_rule.status], verdict.target.version)
         for verdict in verdicts
-        for one in verdict.rules
-        if one.id == rule.id and one.status in JUDGED
+        for judged_rule in verdict.rules
+        if judged_rule.id == rule.id and judged_rule.status in JUDGED
     )
     together = (
         f"{status}: {', '.join(version for _, version in versions)}"
-        for status, versions in groupby(judged, key=lambda one: one[0])
+        for status, versions in groupby(judged, key=lambda row: row[0])
     )
     return "; ".join(together) or "not judged"
 
 
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """How many rules there are, checked how, and how many on real code."""
-    judged = {one.id for each in verdicts for one in each.rules if one.status in JUDGED}
+    judged = {rule.id for each in verdicts for rule in each.rules if rule.status in JUDGED}
     found: list[Sequence[str]] = [
         ("document", "rules", "with a predicate", "of these on real code", *REASONS)
     ]
@@ -101,7 +101,7 @@ def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
         own = rules_of(document)
         checked = [rule for rule in own if rule.checked]
         on_code = sum(rule.id in judged for rule in checked)
-        reasons = [str(sum(rule.because == reason for rule in own)) for reason in REASONS]
+        reasons = [str(sum(rule.reason == reason for rule in own)) for reason in REASONS]
         counts = (str(len(own)), str(len(checked)), str(on_code))
         found.append((document.source, *counts, *reasons))
     yield from rows(*found)
@@ -126,7 +126,7 @@ def main() -> int:
     for release in options.releases:
         gate(release, options.verdicts)
     verdicts = read(options.verdicts)
-    put(PAGE, f"{TOOL}: totals", totals([one for each in verdicts.values() for one in each]))
+    put(PAGE, f"{TOOL}: totals", totals([rule for each in verdicts.values() for rule in each]))
     for name, document in DOCUMENTS.items():
         put(PAGE, f"{TOOL}: {name}", table(document, verdicts[document.system]))
     return 0

@@ -23,12 +23,12 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for asked in QUESTIONS[: 2 if options.quick else None]:
         found = answers(asked, options.seconds)
-        for tool, one in found.items():
-            word = {True: "holds", False: "broken", None: "not in time"}[one.holds]
+        for tool, figures in found.items():
+            word = {True: "holds", False: "broken", None: "not in time"}[figures.holds]
             print(
-                f"| {asked.rule}, {asked.revision}, {asked} | {tool} | {word} | {one.states:,} "
-                f"| {one.seconds:.1f} | {one.memory_mb:.0f} "
-                f"| {one.seconds / found['explorer'].seconds:.2f} |",
+                f"| {asked.rule}, {asked.revision}, {asked} | {tool} | {word} | {figures.states:,} "
+                f"| {figures.seconds:.1f} | {figures.memory_mb:.0f} "
+                f"| {figures.seconds / found['explorer'].seconds:.2f} |",
                 flush=True,
             )
 

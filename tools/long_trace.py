@@ -63,9 +63,9 @@ def conversation(system: str, revision: str, steps: int) -> Iterator[dict[str, A
     yield target.start(system, revision, config)
     for step in range(steps):
         if step % EVERY == 0:
-            one = next(arriving).for_target()
-            yield {"op": "add", "request": one}
-            yield target.add(one)
+            request = next(arriving).for_target()
+            yield {"op": "add", "request": request}
+            yield target.add(request)
         yield {"op": "step"}
         yield target.step()
 

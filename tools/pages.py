@@ -32,14 +32,21 @@ def put(page: Path, mark: str, lines: Iterable[str]) -> None:
     page.write_text(before + found + table + END + rest.partition(END)[2], encoding="utf-8")
 
 
-def make(page: Path, tool: str, tables: Tables, about: str | None) -> int:
+def make(
+    page: Path,
+    tool: str,
+    tables: Tables,
+    about: str | None,
+    elsewhere: Mapping[str, Path] | None = None,
+) -> int:
     """Run a tool that makes tables: print them, and with `--write` put them into the page.
 
     Args:
-        page: the page that has a table of each name.
+        page: the page that has the tables.
         tool: the file of the tool, as its tables name it.
         tables: by name, what makes the lines of a table.
         about: the description that `--help` prints.
+        elsewhere: by name, the page of a table that is not on `page`.
 
     Returns:
         The exit code.
@@ -47,14 +54,14 @@ def make(page: Path, tool: str, tables: Tables, about: str | None) -> int:
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help=f"put them into {page.name}")
+    parser.add_argument("--write", action="store_true", help="put them into the documentation")
     parser.add_argument("--only", action="append", choices=[*tables], help="make this one")
     options = parser.parse_args()
     for name in options.only or tables:
         lines = [*tables[name]()]
         print("\n".join(lines), flush=True)
         if options.write:
-            put(page, f"{tool}: {name}", lines)
+            put((elsewhere or {}).get(name, page), f"{tool}: {name}", lines)
     return 0
 
 

@@ -1,7 +1,8 @@
 """What is proven of the volumetric check, for each release and configuration, lemma by lemma?
 
-Puts the tables into `docs/explanation/volumetric.md`, five minutes of one core. Where a lemma
-fails, the table has the run that `schedproof search` finds, replayed on the model:
+Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, five minutes
+of one core. If a lemma fails, the table has the run that `schedproof search` finds, replayed on the
+model:
 
     make tool NAME=proofs OPTIONS=--write
 """
@@ -15,7 +16,6 @@ from typing import NamedTuple
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.smt.obligation import Discharged, discharge
-from schedproof.solver.spyre import step_lemmas
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting, to_scenario
 from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 from schedproof.solver.spyre.worst_case import fewest
@@ -24,11 +24,12 @@ from schedproof.spec.catalogue import load, select
 from .pages import DOCS, make, rows
 
 PAGE, TOOL = DOCS / "explanation" / "volumetric.md", "tools/proofs.py"
+LEMMAS = DOCS / "reference" / "lemmas.md"
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
 REQUESTS = 5
 
 
-class Asked(NamedTuple):
+class ProofQuestion(NamedTuple):
     """A row: whose admission, in which configuration."""
 
     admission: str
@@ -60,7 +61,7 @@ class Asked(NamedTuple):
 
 ASKED = (
     *(
-        Asked(admission, revision, None, interleave, pausing)
+        ProofQuestion(admission, revision, None, interleave, pausing)
         for admission, revision, pausings in (
             ("`sound`", "sound", (None,)),
             ("`documented`", "documented", (None,)),
@@ -70,29 +71,28 @@ ASKED = (
         for pausing in pausings
         for interleave in (True, False)
     ),
-    Asked("`exact`", "sound", "exact"),
-    Asked("`rounded`", "sound", "rounded"),
+    ProofQuestion("`exact`", "sound", "exact"),
+    ProofQuestion("`rounded`", "sound", "rounded"),
 )
 
 
 def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple[str, Discharged]]:
     """Each lemma with the title of its group."""
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas):
-            yield group.title, one
+        for lemma in discharge(group.lemmas):
+            yield group.title, lemma
 
 
-def answer(rule: str, asked: Asked) -> str:
+def answer(rule: str, asked: ProofQuestion) -> str:
     """What is so of a rule: proven, or a run."""
     setting = asked.setting
     if rule == JOIN and asked.pausing:
         return "not asked"
-    failed = [one.name for _, one in proof(rule, setting) if one.status != "proven"]
+    failed = [lemma.name for _, lemma in proof(rule, setting) if lemma.status != "proven"]
     if not failed:
         if rule == LIMIT and setting.pauses:
             return "proven (by pausing, few requests)"
-        beside = ", ".join(map(str, step_lemmas.SIZES))
-        return f"proven (beside {beside}{'' if setting.interleave else '; room for every prompt'})"
+        return "proven" if setting.interleave else "proven, with room for every prompt"
     began = time.monotonic()
     for found in fewest(setting, REQUESTS):
         if found.answer != "sat":
@@ -137,4 +137,4 @@ TABLES = {"configurations": configurations, "lemmas": lemmas}
 
 
 if __name__ == "__main__":
-    sys.exit(make(PAGE, TOOL, TABLES, __doc__))
+    sys.exit(make(PAGE, TOOL, TABLES, __doc__, {"lemmas": LEMMAS}))

@@ -57,8 +57,8 @@ class Served:
         self.milliseconds.append(1000 * (time.perf_counter() - began) / steps)
 
     def _add(self) -> None:
-        [one] = islice(self._requests, 1)
-        reply = self._target.add(one.for_target())
+        [request] = islice(self._requests, 1)
+        reply = self._target.add(request.for_target())
         assert reply["ok"], reply
 
 

@@ -43,13 +43,15 @@ def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> lis
 def lines(name: str, version: str, digests: list[str]) -> str:
     """An entry of a lock file of pip's."""
     assert digests, (name, version)
-    return " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{one}" for one in digests)])
+    return " \\\n    ".join(
+        [f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in digests)]
+    )
 
 
 def main() -> None:
     """Write both files."""
     listed = {name: [*package.versions] for name, package in known_packages().items()}
-    listed["vllm"] = [one.partition("==")[2] for one in releases_of("vllm")]
+    listed["vllm"] = [release.partition("==")[2] for release in releases_of("vllm")]
     wheels = [
         lines(name, version, of_version(there, version, sources=False))
         for name, versions in listed.items()

@@ -61,11 +61,11 @@ def sampled(system: str, scale: str) -> Iterator[Scenario]:
             Hooks(ended=runs.append),
         )
         run_search(search, RUNS, seed, 0)
-        for one in runs:
-            given = one.config.items()
+        for scenario in runs:
+            given = scenario.config.items()
             config = {key: value for key, value in given if value != usual.get(key, ...)}
             origin = {"engine": "hypothesis", "seed": seed}
-            yield replace(one, config=config, origin=origin)
+            yield replace(scenario, config=config, origin=origin)
 
 
 def candidates(system: str, scale: str) -> Iterator[Candidate]:
@@ -81,7 +81,9 @@ def distilled(there: list[Candidate]) -> Iterator[Candidate]:
     """Again and again the run with the most rules that were not exercised often enough so far."""
     seen = Counter[str]()
     while there:
-        best = max(there, key=lambda one: sum(seen[rule] < TIMES for rule in one.exercised))
+        best = max(
+            there, key=lambda candidate: sum(seen[rule] < TIMES for rule in candidate.exercised)
+        )
         if all(seen[rule] >= TIMES for rule in best.exercised):
             return
         seen.update(best.exercised)
@@ -96,13 +98,13 @@ def write(system: str, scale: str) -> None:
     for old in folder.glob(f"{scale}-*.json"):
         old.unlink()
     chosen = list(distilled(list(candidates(system, scale))))
-    for number, one in enumerate(chosen, 1):
+    for number, candidate in enumerate(chosen, 1):
         name = f"{scale}-{number:02}"
-        note = f"exercised: {', '.join(sorted(one.exercised))}"
-        origin = {**(one.scenario.origin or {}), "note": note}
-        named = expecting(replace(one.scenario, name=name, origin=origin), None)
+        note = f"exercised: {', '.join(sorted(candidate.exercised))}"
+        origin = {**(candidate.scenario.origin or {}), "note": note}
+        named = expecting(replace(candidate.scenario, name=name, origin=origin), None)
         (folder / f"{name}.json").write_text(scenario_json(named), encoding="utf-8")
-    rules = frozenset[str]().union(*(one.exercised for one in chosen))
+    rules = frozenset[str]().union(*(candidate.exercised for candidate in chosen))
     checked = {rule.id for rule in load(system) if rule.checked}
     print(f"{system}, {scale}: {len(chosen)} runs, {len(rules)} of {len(checked)} rules exercised,")
     print("  never:", ", ".join(sorted(checked - rules)))

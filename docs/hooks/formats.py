@@ -17,7 +17,7 @@ from mkdocs.exceptions import PluginError
 from msgspec import inspect as types
 
 from schedproof.gate.corpus import folder as corpus_folder
-from schedproof.gate.judging import coverage, deviations, events, verdict
+from schedproof.gate.judging import coverage, deviations, events, reach, verdict
 from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, replies, scenario
@@ -37,16 +37,17 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "StartUp": replies.StartUp,
     "Refusal": verdict.Refusal,
     "Coverage": coverage.Coverage,
+    "Reach": reach.Reach,
     "FileCoverage": coverage.FileCoverage,
     "FunctionCoverage": coverage.FunctionCoverage,
     "Fault": verdict.Fault,
-    "Deviation": deviations.Judged,
+    "Deviation": deviations.Deviation,
     "Entry": deviations.Entry,
     "Began": events.Began,
     "Notice": events.Notice,
     "Progress": events.Progress,
     "Found": FoundLine,
-    "Judged": events.Judged,
+    "Concluded": events.Concluded,
     "Origin": corpus_folder.Origin,
     "FoundOn": corpus_folder.FoundOn,
     "TraceVerdict": trace_verdict.TraceVerdict,

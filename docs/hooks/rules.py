@@ -125,7 +125,7 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
         f"<small>{rule.kind}{_state(rule)}</small></summary>"
     )
     yield ""
-    yield f'<a id="{rule.id.lower()}"></a>{rule.says}'
+    yield f'<a id="{rule.id.lower()}"></a>{rule.statement}'
     yield ""
     yield f"- Source: {rule.source}"
     if rule.revisions != ("*",):
@@ -133,17 +133,17 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
     if rule.planned:
         yield f"- Planned: {rule.planned}"
     elif rule.unchecked:
-        yield f"- Not checked ({rule.because}): {rule.unchecked}"
+        yield f"- Not checked ({rule.reason}): {rule.unchecked}"
         if rule.stands_in:
             links = ", ".join(f"[{id_}](#{id_.lower()})" for id_ in rule.stands_in)
             yield f"- See instead: {links}"
     else:
         yield from _checks(system, rule)
     for change in rule.changes:
-        yield f"- Since {change.since}: {change.says} ({change.source}; {change.change})"
+        yield f"- Since {change.since}: {change.statement} ({change.source}; {change.change})"
     for divergence in rule.divergences:
         link = f" ({divergence.change})" * bool(divergence.change)
-        yield f"- Known divergence of {divergence.releases}: {divergence.says}{link}"
+        yield f"- Known divergence of {divergence.releases}: {divergence.statement}{link}"
     predicate = predicates_of(system).get(rule.id)
     if rule.checked and predicate is None:
         yield "- Checked in `properties/checking/session.py`, which calls the target"

@@ -20,7 +20,7 @@ from .compared import Measured, check_servers, longest_of, measure, servers
 from .pictures import check_picture
 from .workloads import WORKLOADS
 
-NAMES = ", ".join(one.name for one in WORKLOADS)
+NAMES = ", ".join(workload.name for workload in WORKLOADS)
 
 
 def command(
@@ -67,7 +67,7 @@ def requests_of(workload: str) -> Sequence[Request]:
         InputError: neither is called so.
         FileError: the file is no scenario.
     """
-    by_name = {one.name: one.requests for one in WORKLOADS}
+    by_name = {load.name: load.requests for load in WORKLOADS}
     if workload in by_name:
         return by_name[workload]
     if not Path(workload).is_file():
@@ -78,9 +78,9 @@ def requests_of(workload: str) -> Sequence[Request]:
 def show(console: Console, workload: str, requests: int, measured: Sequence[Measured]) -> None:
     """The servers, the counts, and what they are."""
     output.say(console, f"compare {workload}: {requests} requests, on models")
-    for one in measured:
-        config = ", ".join(f"{key} {value}" for key, value in one.server.config.items())
-        output.say(console, f"  {one.server.name}: {config}")
+    for result in measured:
+        config = ", ".join(f"{key} {value}" for key, value in result.server.config.items())
+        output.say(console, f"  {result.server.name}: {config}")
     console.print(table(measured))
     output.say(
         console,
@@ -88,12 +88,12 @@ def show(console: Console, workload: str, requests: int, measured: Sequence[Meas
         "how often; again: tokens that the same request had computed before; pad: of the positions "
         "that prefill chunks and decode rectangles compute, those without a token",
     )
-    for one in measured:
-        if one.refused or one.unfinished:
+    for result in measured:
+        if result.refused or result.unfinished:
             output.say(
                 console,
-                f"{one.server.name}: {one.refused} requests refused at the door, {one.unfinished} "
-                "never end",
+                f"{result.server.name}: {result.refused} requests refused at the door, "
+                f"{result.unfinished} never end",
             )
 
 
@@ -106,19 +106,19 @@ def table(measured: Sequence[Measured]) -> Table:
         *("pre-\nempted", "\nagain", "pad:\nchunk", "pad:\ndecode"),
     ):
         drawn.add_column(head, justify="right", min_width=max(map(len, head.split())))
-    for one in measured:
-        waits = one.waits or (0,)
+    for result in measured:
+        waits = result.waits or (0,)
         drawn.add_row(
-            one.server.name,
-            *(f"{len(one.tokens):,}", f"{mean(one.tokens):,.0f}", f"{max(one.tokens):,}"),
+            result.server.name,
+            *(f"{len(result.tokens):,}", f"{mean(result.tokens):,.0f}", f"{max(result.tokens):,}"),
             *(f"{mean(waits):,.0f}", f"{max(waits):,}"),
-            *(f"{one.preemptions:,}", f"{one.again:,}"),
-            *(f"{share:.0%}" for share in (one.chunk_padding, one.decode_padding)),
+            *(f"{result.preemptions:,}", f"{result.again:,}"),
+            *(f"{share:.0%}" for share in (result.chunk_padding, result.decode_padding)),
         )
     return drawn
 
 
 def as_json(workload: str, measured: Sequence[Measured]) -> bytes:
     """The file of --json: counts in tokens and steps."""
-    rows = [one._asdict() | {"server": one.server._asdict()} for one in measured]
+    rows = [result._asdict() | {"server": result.server._asdict()} for result in measured]
     return output.as_json({"format": "schedproof/compare@1", "workload": workload, "servers": rows})

@@ -28,11 +28,11 @@ def figure(workload: str, measured: Sequence[Measured]) -> Any:
         shared_xaxes="all",
         shared_yaxes="all",
         vertical_spacing=0.06,
-        subplot_titles=[_told(one) for one in measured],
+        subplot_titles=[_told(result) for result in measured],
     )
-    for row, one in enumerate(measured, 1):
+    for row, result in enumerate(measured, 1):
         drawn.add_scatter(
-            y=one.tokens,
+            y=result.tokens,
             mode="lines",
             line={"width": 1, "shape": "hv"},
             fill="tozeroy",
@@ -52,9 +52,9 @@ def figure(workload: str, measured: Sequence[Measured]) -> Any:
     return drawn
 
 
-def _told(one: Measured) -> str:
-    preempted = f", {one.preemptions} preemptions" if one.preemptions else ""
-    return f"{one.server.name}: {len(one.tokens):,} steps{preempted}"
+def _told(result: Measured) -> str:
+    preempted = f", {result.preemptions} preemptions" if result.preemptions else ""
+    return f"{result.server.name}: {len(result.tokens):,} steps{preempted}"
 
 
 def _height(measured: Sequence[Measured]) -> int:

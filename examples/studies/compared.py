@@ -13,7 +13,7 @@ from ...model.errors import InputError
 from ...model.scenario import Request
 from ...model.systems import full_config, make_model
 
-# Nothing was computed in so many steps in a row: the rest will never end.
+# Steps in a row without a computed token after which the rest will never end.
 STUCK = 100
 
 
@@ -62,41 +62,44 @@ def servers(memory: int, slots: int, budget: int, longest: int) -> tuple[Server,
     """
     budgeted = {"max_num_seqs": slots, "max_num_batched_tokens": budget}
     whole = {"max_num_seqs": slots, "max_model_len": -(-longest // 64) * 64}
-    asked = [
+    requested = [
         ("spyre", "sound", {"num_blocks": memory // 64, "prefix_caching": True, **whole}),
         ("vllm", "documented", {"num_blocks": memory // 16, "max_model_len": longest, **budgeted}),
     ]
     for revision in ("documented", "0.2.0"):
-        asked.append(("nano_vllm", revision, {"num_blocks": memory // 256, **budgeted}))
+        requested.append(("nano_vllm", revision, {"num_blocks": memory // 256, **budgeted}))
     for revision in ("documented", "head"):
-        asked.append(("llmservingsim", revision, {"num_blocks": memory // 16, **budgeted}))
+        requested.append(("llmservingsim", revision, {"num_blocks": memory // 16, **budgeted}))
     return tuple(
         Server(system, revision, full_config(system, revision, config))
-        for system, revision, config in asked
+        for system, revision, config in requested
     )
 
 
 def longest_of(requests: Iterable[Request]) -> int:
     """Tokens of the longest request, prompt and answer."""
-    return max(one.prompt_len + one.max_tokens for one in requests)
+    return max(request.prompt_len + request.max_tokens for request in requests)
 
 
 def measure(server: Server, requests: Sequence[Request]) -> Measured:
     """Run the workload; aborts of a scenario are the client's here, too."""
     model = make_model(server.system, server.revision, server.config)
-    refused = {one.id for one in requests if model.refusal(one) is not None}
-    coming = sorted((one for one in requests if one.id not in refused), key=lambda one: one.arrival)
-    waiting = {one.id: one for one in coming}
+    refused = {request.id for request in requests if model.refusal(request) is not None}
+    coming = sorted(
+        (request for request in requests if request.id not in refused),
+        key=lambda request: request.arrival,
+    )
+    waiting = {request.id: request for request in coming}
     run = _Run(server.config)
     state, step, barren = model.initial(), 0, 0
     while waiting and barren < STUCK:
         while coming and coming[0].arrival <= step:
             state = model.arrive(state, coming.pop(0))
-        leaving = [one for one in waiting.values() if one.abort_at == step]
-        for one in leaving:
-            if not one.abort_inside:
-                state = model.abort(state, one.id)
-        inside = tuple(one.id for one in leaving if one.abort_inside)
+        leaving = [request for request in waiting.values() if request.abort_at == step]
+        for request in leaving:
+            if not request.abort_inside:
+                state = model.abort(state, request.id)
+        inside = tuple(request.id for request in leaving if request.abort_inside)
         state, seen = model.step(state, inside)
         run.note(step, seen, waiting)
         barren = 0 if seen["scheduled"] or coming else barren + 1
@@ -117,8 +120,6 @@ def measure(server: Server, requests: Sequence[Request]) -> Measured:
 
 
 class _Run:
-    """What has been counted so far."""
-
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._chunk: int | None = config.get("chunk_size")
         self._computed: Counter[str] = Counter()
@@ -131,7 +132,6 @@ class _Run:
         self.positions: Counter[str] = Counter()
 
     def note(self, step: int, seen: Mapping[str, Any], known: Mapping[str, Request]) -> None:
-        """Count one step."""
         scheduled: Mapping[str, int] = seen["scheduled"]
         self.tokens.append(sum(scheduled.values()))
         for name in seen.get("preempted", ()):

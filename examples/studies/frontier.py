@@ -68,12 +68,12 @@ def command(
         check_picture(picture_file)
     load, cost = Load(prompt, decoding), StepCost(step_cost, token_cost)
     console = output.make_console()
-    found = measured(console, load, settings, cost)
-    show(console, load, settings, cost, found)
+    points = measured(console, load, settings, cost)
+    show(console, load, settings, cost, points)
     if json_file is not None:
-        write(json_file, as_json(load, cost, found))
+        write(json_file, as_json(load, cost, points))
     if picture_file is not None:
-        write(picture_file, picture(picture_file, load, cost, found))
+        write(picture_file, picture(picture_file, load, cost, points))
     raise typer.Exit(CONFORMS)
 
 
@@ -84,31 +84,33 @@ def read_chunks(words: str) -> tuple[int, ...]:
         InputError: no numbers, or numbers out of range.
     """
     parts = [part.strip() for part in words.split(",")]
-    found: set[int] = set()
+    sizes: set[int] = set()
     for part in parts:
         if not (part.isascii() and part.isdigit() and 1 <= int(part[:8]) <= MAX_TOKENS):
             raise InputError(
                 "--chunks", f"{words!r:.60}; valid: tokens from 1 to {MAX_TOKENS:,}, as 64,128,256"
             )
-        found.add(int(part))
-    if len(found) > MAX_SETTINGS:
-        raise InputError("--chunks", f"{len(found)} settings; valid: 1 to {MAX_SETTINGS}")
-    return tuple(sorted(found))
+        sizes.add(int(part))
+    if len(sizes) > MAX_SETTINGS:
+        raise InputError("--chunks", f"{len(sizes)} settings; valid: 1 to {MAX_SETTINGS}")
+    return tuple(sorted(sizes))
 
 
 def measured(console: Console, load: Load, settings: Sequence[int], cost: StepCost) -> list[Priced]:
     """Every possible setting of both knobs, run on the model."""
-    asked = [(knob, one) for knob in KNOBS for one in settings if possible(load, knob, one)]
+    choices = [
+        (knob, setting) for knob in KNOBS for setting in settings if possible(load, knob, setting)
+    ]
     points = []
     with console.status("") as status:
-        for number, (knob, setting) in enumerate(asked, 1):
-            status.update(f"{knob} {setting}: {number} of {len(asked)}")
+        for number, (knob, setting) in enumerate(choices, 1):
+            status.update(f"{knob} {setting}: {number} of {len(choices)}")
             points.append(measure(load, knob, setting))
     return priced(points, cost)
 
 
 def show(
-    console: Console, load: Load, settings: Sequence[int], cost: StepCost, found: list[Priced]
+    console: Console, load: Load, settings: Sequence[int], cost: StepCost, points: list[Priced]
 ) -> None:
     """The points by ascending chunk, and what they say."""
     output.say(
@@ -122,19 +124,19 @@ def show(
         f"  a step costs {cost.fixed:g} + {cost.per_token:g} x its tokens: illustrative units, no "
         "hardware's",
     )
-    console.print(table(found))
-    left_out = [str(one) for one in settings if not possible(load, "budget", one)]
+    console.print(table(points))
+    left_out = [str(setting) for setting in settings if not possible(load, "budget", setting)]
     if left_out:
         output.say(
             console,
             f"no budget of {', '.join(left_out)}: {load.decoding} decodes and two prompts need "
             f"{load.decoding + 2} tokens a step",
         )
-    for line in conclusions(load, found):
+    for line in conclusions(load, points):
         output.say(console, line)
 
 
-def table(found: list[Priced]) -> Table:
+def table(points: list[Priced]) -> Table:
     """A row a point; the dominated ones dim and marked."""
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column("\nknob")
@@ -144,38 +146,42 @@ def table(found: list[Priced]) -> Table:
     ):
         drawn.add_column(head, justify="right")
     drawn.add_column("\n")
-    for one in found:
-        point = one.point
+    for priced_point in points:
+        point = priced_point.point
         drawn.add_row(
             point.knob,
             *(f"{point.setting:,}", f"{point.chunk:,}", f"{point.steps:,}"),
             *(f"{point.longest:,}", f"{point.tokens / point.steps:,.0f}"),
-            *(f"{one.ttft:,.0f}", f"{one.itl:,.0f}", f"{one.mean_itl:,.0f}"),
+            *(
+                f"{priced_point.ttft:,.0f}",
+                f"{priced_point.itl:,.0f}",
+                f"{priced_point.mean_itl:,.0f}",
+            ),
             f"{point.waits:,}",
-            "x" if one.dominated else "",
-            style="dim" if one.dominated else None,
+            "x" if priced_point.dominated else "",
+            style="dim" if priced_point.dominated else None,
         )
     return drawn
 
 
-def conclusions(load: Load, found: list[Priced]) -> list[str]:
-    """What the points say, in a few lines."""
-    kept = sum(not one.dominated for one in found)
+def conclusions(load: Load, points: list[Priced]) -> list[str]:
+    """Sum up the points in a few lines."""
+    kept = sum(not point.dominated for point in points)
     lines = [
         "chunk: the prompt's tokens in a step; steps: all tokens in one, decodes included",
         "wait behind: steps to the first token of a short prompt that comes a step later",
-        f"x: dominated; {kept} of {len(found)} points are on the frontier",
+        f"x: dominated; {kept} of {len(points)} points are on the frontier",
         f"{even_chunks(load.prompt):,} of all {load.prompt:,} chunk sizes are: they cut the prompt "
         "into even slices",
     ]
-    worse = next((one.point for one in found if one.dominated), None)
+    worse = next((result.point for result in points if result.dominated), None)
     if worse is not None:
         even = even_chunk(load.prompt, worse.chunk)
         lines.append(f"a chunk of {even:,} takes the same {worse.steps:,} steps as {worse.chunk:,}")
     return lines
 
 
-def as_json(load: Load, cost: StepCost, found: list[Priced]) -> bytes:
+def as_json(load: Load, cost: StepCost, points: list[Priced]) -> bytes:
     """The file of --json: lengths in tokens, prices in the unit of the cost."""
     whole = {
         "format": "schedproof/frontier@1",
@@ -184,14 +190,14 @@ def as_json(load: Load, cost: StepCost, found: list[Priced]) -> bytes:
         "cost": cost._asdict(),
         "points": [
             {
-                **one.point._asdict(),
-                "mean": one.point.tokens / one.point.steps,
-                "ttft": one.ttft,
-                "itl": one.itl,
-                "mean_itl": one.mean_itl,
-                "dominated": one.dominated,
+                **point.point._asdict(),
+                "mean": point.point.tokens / point.point.steps,
+                "ttft": point.ttft,
+                "itl": point.itl,
+                "mean_itl": point.mean_itl,
+                "dominated": point.dominated,
             }
-            for one in found
+            for point in points
         ],
     }
     return output.as_json(whole)

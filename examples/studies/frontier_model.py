@@ -1,4 +1,4 @@
-"""What a chunk size costs: a long prompt that arrives beside a batch of decoding requests.
+"""The cost of a chunk size: a long prompt that arrives beside a batch of decoding requests.
 
 Source: chunked-prefill chapter, "Slicing the long prefill" and "What is unsolved". The model runs
 and its steps and tokens are counted; how long a step takes is left to a cost that the reader sets.
@@ -18,7 +18,7 @@ SHORT = 16  # tokens of every prompt but the long one
 
 
 class Load(NamedTuple):
-    """A prompt of so many tokens, beside so many requests that decode."""
+    """A prompt of `prompt` tokens beside `decoding` requests that decode."""
 
     prompt: int
     decoding: int
@@ -122,7 +122,7 @@ def settled(model: VllmModel, load: Load) -> State:
     state = model.initial()
     for number in range(load.decoding):
         state = model.arrive(state, request(f"d{number}", SHORT, load))
-    while state.waiting or not all(one.decodes for one in state.running):
+    while state.waiting or not all(sequence.decodes for sequence in state.running):
         state, _ = model.step(state)
     return state
 
@@ -141,13 +141,13 @@ def until_first_token(
 
 def priced(points: Iterable[Point], cost: StepCost) -> list[Priced]:
     """The points by ascending chunk, each with its price and whether another one dominates it."""
-    ordered = sorted(points, key=lambda one: (one.chunk, one.setting))
+    ordered = sorted(points, key=lambda point: (point.chunk, point.setting))
     prices = [
         (
-            cost.fixed * one.steps + cost.per_token * one.tokens,
-            cost.fixed + cost.per_token * one.longest,
+            cost.fixed * point.steps + cost.per_token * point.tokens,
+            cost.fixed + cost.per_token * point.longest,
         )
-        for one in ordered
+        for point in ordered
     ]
     return [
         Priced(

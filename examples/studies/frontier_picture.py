@@ -14,45 +14,45 @@ LABELS = {"budget": "top right", "threshold": "bottom left"}
 TICKS = {"type": "log", "dtick": "D2", "tickformat": ","}
 
 
-def picture(path: Path, load: Load, cost: StepCost, found: list[Priced]) -> bytes:
+def picture(path: Path, load: Load, cost: StepCost, points: list[Priced]) -> bytes:
     """The file: an .html page that needs no network, or an .svg.
 
     Raises:
         InputError: Kaleido cannot draw, for want of a browser.
     """
-    return drawn_as(path, figure(load, cost, found), "frontier", HEIGHT)
+    return drawn_as(path, figure(load, cost, points), "frontier", HEIGHT)
 
 
-def figure(load: Load, cost: StepCost, found: list[Priced]) -> Any:
+def figure(load: Load, cost: StepCost, points: list[Priced]) -> Any:
     """TTFT against the longest gap of a decode, both logarithmic; each point has its setting."""
     import plotly.graph_objects as plotly
 
-    kept = [one for one in found if not one.dominated]
+    kept = [point for point in points if not point.dominated]
     drawn = plotly.Figure()
     drawn.add_scatter(
-        x=[one.itl for one in kept],
-        y=[one.ttft for one in kept],
+        x=[point.itl for point in kept],
+        y=[point.ttft for point in kept],
         mode="lines",
         name="frontier",
         line={"color": "#bbbbbb"},
         hoverinfo="skip",
     )
     for knob in KNOBS:
-        own = [one for one in found if one.point.knob == knob]
+        own = [point for point in points if point.point.knob == knob]
         drawn.add_scatter(
-            x=[one.itl for one in own],
-            y=[one.ttft for one in own],
+            x=[point.itl for point in own],
+            y=[point.ttft for point in own],
             mode="markers+text",
             name=knob,
-            text=[f"{one.point.setting:,}" for one in own],
+            text=[f"{point.point.setting:,}" for point in own],
             textposition=LABELS[knob],
             textfont={"size": 11},
             marker={
                 "size": SIZES[knob],
                 "line": {"width": 2},
-                "symbol": ["x-thin-open" if one.dominated else SYMBOLS[knob] for one in own],
+                "symbol": ["x-thin-open" if point.dominated else SYMBOLS[knob] for point in own],
             },
-            hovertext=[_told(one) for one in own],
+            hovertext=[_told(point) for point in own],
             hoverinfo="text",
         )
     unit = f"a step costs {cost.fixed:g} + {cost.per_token:g} x tokens; illustrative"
@@ -70,10 +70,10 @@ def figure(load: Load, cost: StepCost, found: list[Priced]) -> Any:
     return drawn
 
 
-def _told(one: Priced) -> str:
-    point = one.point
+def _told(priced: Priced) -> str:
+    point = priced.point
     return (
         f"{point.knob} {point.setting:,}: chunk {point.chunk:,}, {point.steps:,} steps<br>"
         f"longest step {point.longest:,} tokens, mean {point.tokens / point.steps:,.0f}<br>"
-        f"TTFT {one.ttft:,.0f}, ITL {one.itl:,.0f}{', dominated' * one.dominated}"
+        f"TTFT {priced.ttft:,.0f}, ITL {priced.itl:,.0f}{', dominated' * priced.dominated}"
     )

@@ -19,5 +19,5 @@ function adapt() {
   }
   Plotly.relayout(picture, changes);
 }
-for (const one of [dark, narrow]) one.addEventListener("change", adapt);
+for (const query of [dark, narrow]) query.addEventListener("change", adapt);
 adapt();

@@ -1,4 +1,4 @@
-"""What every picture needs: a file that can be written, Plotly, and the bytes of a figure."""
+"""Shared parts of every picture: a writable file, Plotly, and the bytes of a figure."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -25,7 +25,8 @@ def command(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--workload", help=f"one of {', '.join(one.name for one in WORKLOADS)}  [default: all]"
+            "--workload",
+            help=f"one of {', '.join(workload.name for workload in WORKLOADS)}  [default: all]",
         ),
     ] = None,
     blocks: Annotated[int, typer.Option(help="of 16 tokens, in the pool")] = 400,
@@ -38,7 +39,7 @@ def command(
 ) -> None:
     """The price of preemption under four victim policies, on vLLM's model."""
     workloads = chosen_workloads(only)
-    at_least("--blocks", blocks, max(fewest_blocks(one) for one in workloads))
+    at_least("--blocks", blocks, max(fewest_blocks(workload) for workload in workloads))
     if json_file is not None:
         check_file("--json", json_file)
     config = msgspec.structs.replace(ENGINE, num_blocks=blocks, enable_prefix_caching=caching)
@@ -56,7 +57,7 @@ def chosen_workloads(names: Sequence[str] | None) -> list[Workload]:
     Raises:
         InputError: an unknown name.
     """
-    by_name = {one.name: one for one in WORKLOADS}
+    by_name = {workload.name: workload for workload in WORKLOADS}
     for name in names or ():
         if name not in by_name:
             raise InputError("--workload", f"{name!r:.60}; valid: {', '.join(by_name)}")
@@ -85,7 +86,7 @@ def show(console: Console, config: VllmConfig, rows: Sequence[Row]) -> None:
     for policy in POLICIES:
         output.say(console, f"  {policy.name:<9} preempts {policy.about}")
     output.say(console, "workloads, as requests x (prompt + output) in tokens:")
-    for workload in dict.fromkeys(one for one, _, _ in rows):
+    for workload in dict.fromkeys(load for load, _, _ in rows):
         output.say(console, f"  {workload.name:<14} {workload.about}")
     console.print(table(rows))
     output.say(console, "most: preemptions of one request; again: tokens that the same request had")
@@ -101,7 +102,7 @@ def table(rows: Sequence[Row]) -> Table:
         drawn.add_column(head, justify="right")
     last = None
     for workload, policy, cost in rows:
-        least = min(other.recomputed for one, _, other in rows if one is workload)
+        least = min(other.recomputed for load, _, other in rows if load is workload)
         again = f"{cost.recomputed:,}"
         drawn.add_row(
             "" if workload is last else workload.name,

@@ -1,4 +1,4 @@
-"""What preemption costs: a workload run under a victim policy, and counted.
+"""The cost of preemption: run a workload under a victim policy, and count.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out".
 """
@@ -32,10 +32,10 @@ def cost_of(config: VllmConfig, workload: Workload, policy: Policy) -> Cost:
     steps = run(config, workload, policy)
     preempted = [name for seen in steps for name in seen["preempted"]]
     lived = [
-        number + 1 - one.arrival
+        number + 1 - request.arrival
         for number, seen in enumerate(steps)
-        for one in workload.requests
-        if one.id in seen["finished"]
+        for request in workload.requests
+        if request.id in seen["finished"]
     ]
     return Cost(
         preemptions=len(preempted),
@@ -65,7 +65,9 @@ def run(config: VllmConfig, workload: Workload, policy: Policy) -> list[dict[str
 def recomputed(workload: Workload, steps: list[dict[str, Any]]) -> int:
     """Tokens that a request computed though it had them already: below where it once was."""
     # The last token that a request emits is never computed.
-    whole = {one.id: one.prompt_len + one.tokens_to_emit - 1 for one in workload.requests}
+    whole = {
+        request.id: request.prompt_len + request.tokens_to_emit - 1 for request in workload.requests
+    }
     reached: dict[str, int] = {}
     again = 0
     for seen in steps:

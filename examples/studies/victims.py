@@ -28,20 +28,20 @@ class Policy(NamedTuple):
     pick: Victim
 
 
-def rebuild_warm(config: VllmConfig, plan: Plan, one: Sequence) -> int:
+def rebuild_warm(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
     """If it came back at once: what it alone held is free by then, and still cached."""
-    pool = kv_cache.free(config, plan.pool, one, plan.running)
-    hit = kv_cache.prefix_hit(config, pool, one.rewound())
-    return one.num_tokens - len(hit) * config.block_size
+    pool = kv_cache.free(config, plan.pool, sequence, plan.running)
+    hit = kv_cache.prefix_hit(config, pool, sequence.rewound())
+    return sequence.num_tokens - len(hit) * config.block_size
 
 
-def rebuild_cold(config: VllmConfig, plan: Plan, one: Sequence) -> int:
+def rebuild_cold(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
     """If what it alone holds is handed out before it comes back: only what others hold stays."""
-    held = {block for other in plan.running if other.id != one.id for block in other.blocks}
+    held = {block for other in plan.running if other.id != sequence.id for block in other.blocks}
     kept = 0
-    while kept < one.published and one.blocks[kept] in held:
+    while kept < sequence.published and sequence.blocks[kept] in held:
         kept += 1
-    return one.num_tokens - kept * config.block_size
+    return sequence.num_tokens - kept * config.block_size
 
 
 def cheapest(rebuild: Rebuild) -> Victim:
@@ -52,9 +52,11 @@ def cheapest(rebuild: Rebuild) -> Victim:
     """
 
     def pick(config: VllmConfig, plan: Plan) -> Sequence:
-        eldest = min(plan.running, key=lambda one: one.arrival)
-        others = [one for one in plan.running if one is not eldest]
-        return min(reversed(others), key=lambda one: rebuild(config, plan, one), default=eldest)
+        eldest = min(plan.running, key=lambda sequence: sequence.arrival)
+        others = [sequence for sequence in plan.running if sequence is not eldest]
+        return min(
+            reversed(others), key=lambda sequence: rebuild(config, plan, sequence), default=eldest
+        )
 
     return pick
 

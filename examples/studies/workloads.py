@@ -25,7 +25,7 @@ class Workload(NamedTuple):
     requests: tuple[Request, ...]
 
 
-def workload(name: str, about: str, asked: Iterable[AskedRequest]) -> Workload:
+def workload(name: str, about: str, requested: Iterable[AskedRequest]) -> Workload:
     """The workload of these requests, numbered from 0; no priority belongs to a kind of them."""
     requests = tuple(
         Request(
@@ -35,13 +35,13 @@ def workload(name: str, about: str, asked: Iterable[AskedRequest]) -> Workload:
             max_tokens=max_tokens,
             priority=number % PRIORITIES,
         )
-        for number, (arrival, prompt, max_tokens) in enumerate(asked)
+        for number, (arrival, prompt, max_tokens) in enumerate(requested)
     )
     return Workload(name, about, requests)
 
 
 def own(number: int, tokens: int) -> tuple[str, int]:
-    """So many tokens that no other prompt has."""
+    """Return a segment of tokens that no other prompt has."""
     return f"r{number}", tokens
 
 
@@ -92,5 +92,5 @@ WORKLOADS = (
 
 def fewest_blocks(workload: Workload) -> int:
     """Blocks without which some request of the workload can never end."""
-    longest = max(one.prompt_len + one.tokens_to_emit - 1 for one in workload.requests)
+    longest = max(request.prompt_len + request.tokens_to_emit - 1 for request in workload.requests)
     return blocks_for(longest, ENGINE.block_size)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from itertools import islice
 
-from ..processes.executors import DEATHS, Executor, Ran, run_tasks
+from ..processes.executors import DEATHS, Executor, TaskResult, run_tasks
 from .items import Item, Result, digest_of, plan
 from .ledger import Done, Ledger
 
@@ -50,7 +50,7 @@ def run_campaign(
             ledger.write(done)
 
 
-def _done(item: Item, ran: Ran | None) -> Done:
+def _done(item: Item, ran: TaskResult | None) -> Done:
     if ran is None:
         failed = f"its worker died {DEATHS} times"
         return Done(item, Result(failed=failed, complete=False), 0.0, "")

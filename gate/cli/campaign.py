@@ -24,34 +24,39 @@ DEFAULT_LEDGER = Path("schedproof-out") / "campaign.jsonl"
 
 def command(
     budget: Annotated[
-        str | None, typer.Option(help="hand out items for so long: 2h, 30m, 1h30m")
+        str | None, typer.Option(help="time during which to start new items: 2h, 30m, 1h30m")
     ] = None,
     items: Annotated[
-        int | None, typer.Option(help="items of the whole campaign, at least 1")
+        int | None, typer.Option(help="number of items in the whole campaign, at least 1")
     ] = None,
     ledger: Annotated[
-        Path, typer.Option(help="the campaign's file; an existing one is resumed")
+        Path, typer.Option(help="file of the campaign; an existing campaign is resumed")
     ] = DEFAULT_LEDGER,
     workers: Annotated[
         int | None, typer.Option(help="processes, at least 1  [default: as many as cores]")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="a Dask scheduler instead, tcp://HOST:PORT")
+        str | None,
+        typer.Option(
+            help="address of a Dask scheduler to use instead of --workers, tcp://HOST:PORT"
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="from 0 upwards  [default: 0]")] = None,
     system: Annotated[
-        list[str] | None, typer.Option(help="only this system; may be repeated, or A,B")
+        list[str] | None, typer.Option(help="only this system; repeat it, or write A,B")
     ] = None,
     revision: Annotated[
-        list[str] | None, typer.Option(help="only this revision; may be repeated")
+        list[str] | None, typer.Option(help="only this revision; repeat it for more")
     ] = None,
     rule: Annotated[
-        list[str] | None, typer.Option(help="judge this rule only; may be repeated")
+        list[str] | None, typer.Option(help="only this rule; repeat it for more")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="what is judged: a TARGET as of gate  [default: model]")
+        str | None, typer.Option(help="target to judge, as for gate  [default: model]")
     ] = None,
-    show: Annotated[bool, typer.Option("--report", help="say what the ledger holds")] = False,
+    show: Annotated[
+        bool, typer.Option("--report", help="report what the ledger holds, and run nothing")
+    ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
     """Search for hours, on one machine or many; the same command resumes what was interrupted."""

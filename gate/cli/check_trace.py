@@ -38,17 +38,20 @@ def command(
     rule: RuleOption = None,
     extra_rules: ExtraRulesOption = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="run the models beside it: which one matches longest")
+        bool,
+        typer.Option(
+            "--explain", help="run the models alongside and report which one matches longest"
+        ),
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option("--perfetto", help="draw the runs to this file, trace events for Perfetto"),
+        typer.Option("--perfetto", help="write the runs to this file as trace events for Perfetto"),
     ] = None,
     max_failures: Annotated[
-        int, typer.Option(help="runs to show in full, at least 0; all are counted")
+        int, typer.Option(help="how many runs to show in full, 0 or more; all are counted")
     ] = 3,
     time_limit: TimeLimit = None,
 ) -> None:
@@ -123,7 +126,9 @@ def check_options(system: str | None, revision: str | None) -> None:
         with option("--revision"):
             resolve_revision(system, revision)
     elif all(revision not in known.revisions for known in SYSTEMS.values()):
-        valid = "; ".join(f"{one.name}: {', '.join(one.revisions)}" for one in SYSTEMS.values())
+        valid = "; ".join(
+            f"{known.name}: {', '.join(known.revisions)}" for known in SYSTEMS.values()
+        )
         raise InputError("--revision", f"{revision!r:.60} is no revision; valid: {valid}")
 
 
@@ -139,4 +144,4 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
     ids = meant([*known.values()], rule_words("--rule", words))
     if ids.get(LOCKSTEP) and not explain:
         raise InputError("--rule", f"{LOCKSTEP} compares with the model; valid: with --explain")
-    return [one for one in ids if explain or one != LOCKSTEP]
+    return [rule_id for rule_id in ids if explain or rule_id != LOCKSTEP]

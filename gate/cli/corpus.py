@@ -36,7 +36,7 @@ app = typer.Typer(
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
 RuleOption = Annotated[
-    list[str] | None, typer.Option("--rule", help="this rule alone; may be repeated, or A,B")
+    list[str] | None, typer.Option("--rule", help="only this rule; repeat it, or write A,B")
 ]
 EXPECTATIONS = ("holds", "violates")
 
@@ -49,13 +49,15 @@ def add(
     expect: Annotated[
         str,
         typer.Option(
-            help="holds: must not break again; violates: the rule breaks here, and is known to"
+            help="holds: the rule must not break again; violates: it is known to break here"
         ),
     ] = "holds",
     rule: RuleOption = None,
-    no_shrink: Annotated[bool, typer.Option("--no-shrink", help="do not make it smaller")] = False,
+    no_shrink: Annotated[
+        bool, typer.Option("--no-shrink", help="keep the scenario as it is")
+    ] = False,
     found: Annotated[
-        str | None, typer.Option(help="the date that it was found, YYYY-MM-DD  [default: today]")
+        str | None, typer.Option(help="date on which it was found, YYYY-MM-DD  [default: today]")
     ] = None,
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
@@ -110,7 +112,7 @@ def run(
     ids = rule_ids(rule)
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
-    there = [one for one in corpus_folder.entries(corpus) if not ids or one.rule in ids]
+    there = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
     options = replay_options(spec, ids, step_limit)
     notice = output.notice(console)
@@ -132,7 +134,7 @@ def list_entries(
         bool,
         typer.Option(
             "--builtin",
-            help="the scenarios that schedproof has; by name they go wherever a file does",
+            help="list the scenarios of schedproof itself; their names work wherever a file does",
         ),
     ] = False,
 ) -> None:
@@ -150,7 +152,7 @@ def list_entries(
         say(f"    {entry.shape or 'a witness: nothing breaks'}")
     say(counted(len(there)))
     if json_file is not None:
-        rows = [row(one) for one in there]
+        rows = [row(entry) for entry in there]
         data = {"format": "schedproof/corpus@1", "entries": rows}
         write(json_file, output.as_json(data))
 
@@ -195,7 +197,9 @@ def minimize(
 def prune(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say it only")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print what would change, and change nothing")
+    ] = False,
     step_limit: StepLimit = 10.0,
     time_limit: TimeLimit = None,
     offline: Offline = False,
@@ -247,7 +251,7 @@ def export(
     target: Annotated[
         str | None,
         typer.Option(
-            help="what a test of --as pytest tests (default: what the entries were found on)"
+            help="target of the tests of --as pytest (default: the one the entries were found on)"
         ),
     ] = None,
 ) -> None:
@@ -260,7 +264,7 @@ def export(
     if out is not None:
         check_file("--out", out)
     ids = rule_ids(rule)
-    there = [one for one in corpus_folder.entries(corpus) if not ids or one.rule in ids]
+    there = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
     for entry in there:
         _known_rule(entry)
     if not there:

@@ -41,7 +41,9 @@ SCENES = (
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="folder for what is found")] = Path("schedproof-demo"),
+    out: Annotated[Path, typer.Option(help="folder for counterexamples and pages")] = Path(
+        "schedproof-demo"
+    ),
 ) -> None:
     """Show the product in half a minute, on the models, without a network."""
     check_places(None, out)

@@ -11,7 +11,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.recording import Recorded
 from ..compare.baseline import read_baseline
 from ..compare.baseline_runs import Recording, record, replay_baseline
@@ -43,12 +43,14 @@ def command(
     target_a: Annotated[str, typer.Argument(metavar="TARGET_A", help=TARGETS)],
     target_b: Annotated[
         str | None,
-        typer.Argument(metavar="TARGET_B", help="another one; none with --save or --since"),
+        typer.Argument(
+            metavar="TARGET_B", help="target to compare with; omit it with --save or --since"
+        ),
     ] = None,
     system: Annotated[
         str | None,
         typer.Option(
-            help="the system whose scenarios are run (default: by TARGET_A)",
+            help="system whose scenarios are run (default: that of TARGET_A)",
             callback=with_its_target,
         ),
     ] = None,
@@ -64,12 +66,16 @@ def command(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="the same seed gives the same runs; from 0 upwards  [default: 0]"),
+        typer.Option(
+            help="seed of the search, 0 or more; the same seed gives the same runs  [default: 0]"
+        ),
     ] = None,
-    max_differences: Annotated[int, typer.Option(help="differences to look for, at least 1")] = 3,
+    max_differences: Annotated[
+        int, typer.Option(help="stop after this many differences, at least 1")
+    ] = 3,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--config", help="KEY=VALUE: in every configuration; may be repeated"),
+        typer.Option("--config", help="fix KEY in every configuration; repeat it for more keys"),
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path_a: Annotated[
@@ -79,7 +85,7 @@ def command(
             "--scheduler-cls"
         ),
     ] = None,
-    path_b: Annotated[Path | None, typer.Option(help="the same of TARGET_B")] = None,
+    path_b: Annotated[Path | None, typer.Option(help="as --path-a, for TARGET_B")] = None,
     save: Annotated[
         Path | None, typer.Option(help="record TARGET_A in this file, for --since")
     ] = None,
@@ -89,11 +95,12 @@ def command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the result to this file")
     ] = None,
-    out: Annotated[Path, typer.Option(help="folder for scenarios that differ")] = Path(
-        "schedproof-out"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="folder for scenarios in which the targets differ")
+    ] = Path("schedproof-out"),
     jobs: Annotated[
-        int, typer.Option(help="processes that search scales, at least 1; the same result")
+        int,
+        typer.Option(help="processes to search scales in, at least 1; does not change the result"),
     ] = 1,
     step_limit: StepLimit = 10.0,
     time_limit: TimeLimit = None,
@@ -221,7 +228,7 @@ def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
     with begun.opened(spec) as now:
         started = Started(header.target.name, header.target.version, frozenset())
         then = Side(Recorded(()), header.system, header.revision, started=started)
-        pair = Pair(then, Side(now.target, *setting.sides[0], stderr=now.stderr))
+        pair = DifferentialTarget(then, Side(now.target, *setting.sides[0], stderr=now.stderr))
         options = _options(begun, recorded, spec, both)
         reporter = DiffReporter(begun.console)
         gate = GateContext(options, pair, reporter, now.stderr, base=Base(pair, ()))

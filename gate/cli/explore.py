@@ -29,9 +29,10 @@ LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_sys
 
 
 def command(
-    system: Annotated[str, typer.Option(help="the system to explore")] = first_system(),
+    system: Annotated[str, typer.Option(help="system to explore")] = first_system(),
     revision: Annotated[
-        str | None, typer.Option(help="the published behaviour  [default: the system's first]")
+        str | None,
+        typer.Option(help="published behaviour to explore  [default: the system's first]"),
     ] = None,
     scope: Annotated[
         list[str] | None,
@@ -39,14 +40,14 @@ def command(
             "--scope",
             help="one of the system's ("
             + "; ".join(
-                f"{name}: {', '.join(one.name for one in space_of(name).scopes)}"
+                f"{name}: {', '.join(scope.name for scope in space_of(name).scopes)}"
                 for name in explored_systems()
             )
             + ")  [default: all]",
         ),
     ] = None,
     rule: Annotated[
-        list[str] | None, typer.Option("--rule", help="check only this rule; may be repeated")
+        list[str] | None, typer.Option("--rule", help="check only this rule; repeat it for more")
     ] = None,
     requests: Annotated[
         int | None, typer.Option(help="requests in a run, 1 to 6  [default: the scope's]")
@@ -60,36 +61,41 @@ def command(
     aborts: Annotated[
         str | None,
         typer.Option(
-            help="none; alone: a client a step gives up, in a step in which no request ends early; "
-            "any: also in steps in which requests end  [default: the scope's]"
+            help="clients that give up: none; alone: at most one per step, and not in a step in "
+            "which a request ends early; any  [default: the scope's]"
         ),
     ] = None,
     order: Annotated[
-        str, typer.Option(help="breadth (shortest first), depth, deepening or random")
+        str,
+        typer.Option(
+            help="order of the search: breadth (shortest runs first), depth, deepening or random"
+        ),
     ] = "breadth",
     deepest: Annotated[
-        int | None, typer.Option(help="cut a path after so many moves, at least 1")
+        int | None, typer.Option(help="end a path after this many moves, at least 1")
     ] = None,
-    walks: Annotated[int, typer.Option(help="random walks, with --order random")] = 1000,
-    seed: Annotated[int, typer.Option(help="of the random walks, from 0 upwards")] = 0,
+    walks: Annotated[int, typer.Option(help="number of random walks, with --order random")] = 1000,
+    seed: Annotated[int, typer.Option(help="seed of the random walks, 0 or more")] = 0,
     full: Annotated[
-        bool, typer.Option("--full", help="no reduction: every decode step is looked at")
+        bool, typer.Option("--full", help="switch reductions off and visit every decode step")
     ] = False,
-    jobs: Annotated[int, typer.Option(help="processes, at least 1")] = 2,
-    time_limit: Annotated[float, typer.Option(help="seconds for everything, at least 1")] = 3600.0,
+    jobs: Annotated[int, typer.Option(help="number of processes, at least 1")] = 2,
+    time_limit: Annotated[
+        float, typer.Option(help="seconds for the whole command, at least 1")
+    ] = 3600.0,
     memory_limit: Annotated[int, typer.Option(help="MB for each process, at least 64")] = MEMORY_MB,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="folder to put unfinished work by in, and to go on from"),
+        typer.Option(help="folder to save unfinished work in and to resume it from"),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="write what was covered to this file")
+        Path | None, typer.Option("--json", help="write the coverage as JSON to this file")
     ] = None,
     html: Annotated[
         Path | None,
         typer.Option(
             "--html",
-            help="draw the states of one scope at one limit, 2,000 of them at most, as a page",
+            help="write a page with the states of one scope at one limit, at most 2,000 of them",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
@@ -118,13 +124,13 @@ def command(
     questions = [
         ExploreOptions(
             resolved,
-            changed(one, requests, limits, aborts),
+            changed(chosen, requests, limits, aborts),
             order,
             reduced=not full,
             deepest=deepest,
             walks=walks if order == "random" else 0,
         )
-        for one in chosen_scopes(scope, system, resolved)
+        for chosen in chosen_scopes(scope, system, resolved)
     ]
     budget = Budget(time_limit, memory_limit, checkpoint, seed)
     rules = chosen_rules(catalogue, rule, resolved)

@@ -56,11 +56,17 @@ from .options import (
     TimeLimit,
     check_limits,
 )
-from .project import left_out, named_target, with_its_target
+from .project import left_out, named_nowhere, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
     for name, profile in PROFILES.items()
+)
+
+
+OUR_OWN = (
+    "no target is named, so this judges schedproof's own model of Spyre; name yours as in "
+    "`schedproof gate MODULE:FACTORY`, or begin with `schedproof init`"
 )
 
 
@@ -78,43 +84,44 @@ def command(
     exclude: ExcludeOption = None,
     extra_rules: ExtraRulesOption = None,
     compare_with: CompareWithOption = None,
-    profile: Annotated[str, typer.Option(help=f"how much is searched, a scale: {BUDGETS}")] = "ci",
+    profile: Annotated[str, typer.Option(help=f"how much to search per scale: {BUDGETS}")] = "ci",
     seed: Annotated[
-        int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
+        int, typer.Option(help="seed of the search, 0 or more; the same seed gives the same runs")
     ] = 0,
     max_failures: Annotated[
         int,
-        typer.Option(help="broken rules to shrink per scale, at least 1"),
+        typer.Option(help="how many broken rules to shrink per scale, at least 1"),
     ] = MAX_FAILURES,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")
     ] = None,
     junit_file: Annotated[
-        Path | None, typer.Option("--junit", help="write JUnit XML to this file, a case per rule")
+        Path | None,
+        typer.Option("--junit", help="write JUnit XML to this file, one test case per rule"),
     ] = None,
     sarif_file: Annotated[
         Path | None, typer.Option("--sarif", help="write SARIF 2.1.0 to this file")
     ] = None,
     ndjson_file: Annotated[
-        Path | None, typer.Option("--ndjson", help="write a line per event to this file, at once")
+        Path | None,
+        typer.Option("--ndjson", help="write a JSON line per event to this file as it happens"),
     ] = None,
     github: Annotated[
-        bool, typer.Option("--github", help="GitHub annotations, and a step summary")
+        bool, typer.Option("--github", help="write GitHub annotations and a step summary")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="a line for every rule, also where all is well")
+        bool,
+        typer.Option("--verbose", help="print a line for every rule, including those that hold"),
     ] = False,
     open_page: Annotated[
-        bool, typer.Option("--open", help="draw the first fault, and open it in a browser")
+        bool, typer.Option("--open", help="draw the first fault and open it in a browser")
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
-    corpus: Annotated[
-        Path | None, typer.Option(help="a folder of scenarios that are replayed first")
-    ] = None,
+    corpus: Annotated[Path | None, typer.Option(help="folder of scenarios to replay first")] = None,
     deviations: Annotated[
         Path | None,
         typer.Option(
-            help="what is known to fail, and what differs by design: a TOML file",
+            help="TOML file that lists known failures and intended differences",
             callback=with_its_target,
         ),
     ] = None,
@@ -126,8 +133,8 @@ def command(
         list[str] | None,
         typer.Option(
             "--config",
-            help="KEY=VALUE: in every configuration; may be repeated; formula=NAME: the model "
-            "admits by this formula",
+            help="fix KEY in every configuration; repeat it for more keys. With target `model`, "
+            "formula=NAME chooses the formula that admits requests",
         ),
     ] = None,
     scheduler_cls: SchedulerClass = None,
@@ -136,7 +143,8 @@ def command(
     against_base: AgainstBase = False,
     beyond_start_up: BeyondStartUp = False,
     jobs: Annotated[
-        int, typer.Option(help="processes that run scales and engines; the verdict is the same")
+        int,
+        typer.Option(help="processes to run scales and engines in; does not change the verdict"),
     ] = 1,
     coverage: Annotated[
         bool,
@@ -175,7 +183,7 @@ def command(
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[one.scenario for one in entries(corpus)] if corpus else (),
+        corpus=[entry.scenario for entry in entries(corpus)] if corpus else (),
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,
@@ -190,6 +198,8 @@ def command(
         own = base_options(beside, options.system, options.revision)
         options = replace(options, base=own, compare_with=compare_with)
     console = output.make_console()
+    if named_nowhere(context, "target") and not system_named and revision is None:
+        output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
     finish = no_fields if beside is None else changes_of
     with (

@@ -1,5 +1,7 @@
-"""The commands, each loaded when it is asked for; and their help: commands by what they are for, a
-summary that fits, an example."""
+"""Commands, loaded on first use, and their help: grouped by purpose, with a summary and an example.
+
+`--help` leaves out rarely needed commands and options; `--help --all` shows them.
+"""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -9,33 +11,33 @@ import typer.core
 
 WIDTH = 120  # columns, at most; else that of the terminal
 SETTINGS = {"max_content_width": WIDTH}
-# By what a user wants: commands in the order of the help, each with a summary of a line.
+# Commands in the order of the help, each with a summary of one line.
 GROUPS = {
     "Begin": {
-        "demo": "what the commands do, in half a minute, on the models",
+        "demo": "show the main commands on the models, in half a minute",
         "init": "write an adapter, the configuration, a workflow and a hook",
-        "doctor": "is the adapter sound, before the scheduler is judged",
+        "doctor": "check an adapter before you judge a scheduler",
     },
     "Judge": {
         "gate": "judge a scheduler: a verdict per rule",
         "replay": "run one scenario, and show every step",
-        "corpus": "regression scenarios: add, run, list, export",
-        "diff": "where do two schedulers decide otherwise",
-        "check-trace": "judge what a server recorded",
+        "corpus": "manage regression scenarios: add, run, list, export",
+        "diff": "find where two schedulers decide differently",
+        "check-trace": "judge a recorded run",
         "matrix": "judge many releases, each in every configuration",
-        "serve": "a Python target on stdin and stdout",
+        "serve": "serve a Python target on stdin and stdout",
     },
     "Search": {
-        "search": "one rule: a counterexample, a proof, or inconclusive",
-        "explore": "every behaviour of small scopes",
+        "search": "search one rule for a counterexample or a proof",
+        "explore": "explore every behaviour of small scopes",
         "campaign": "search for hours, on one machine or many",
     },
     "Look": {
-        "show": "a run as a page for a browser",
+        "show": "draw a run as a page for a browser",
         "step": "step a scheduler by hand, in a browser",
     },
     "Trust": {
-        "rules": "the rules of a system, and what checks each",
+        "rules": "list the rules of a system and what checks each",
         "check": "prove the arithmetic of the models",
     },
 }
@@ -59,7 +61,14 @@ EXAMPLES = {
 }
 
 
-# By option, what its value is; of others the type says it.
+# Shown only by `--help --all`.
+RARE_COMMANDS = {"check", "campaign", "matrix", "serve"}
+RARE_OPTIONS = {
+    "gate": ("--ndjson", "--step-limit", "--memory-limit", "--time-limit", "--offline"),
+    "explore": ("--walks", "--deepest", "--order", "--aborts", "--full"),
+}
+
+# Placeholders for the values of options; the others are named by their type.
 VALUES = {
     "--rule": "RULE",
     "--exclude": "RULE",
@@ -82,23 +91,42 @@ VALUES = {
 }
 
 
+ALL = "--help --all also shows the rare options."
+
+
 def example(name: str) -> str | None:
-    """What stands below the help of a command."""
+    """Return the line below the help of a command."""
     return f"Example: {EXAMPLES[name]}" if name in EXAMPLES else None
 
 
+def without_all(words: list[str]) -> tuple[list[str], bool]:
+    """Take `--all` out of a command line that has `--help`; whether it was there."""
+    wants_all = "--help" in words and "--all" in words
+    return [word for word in words if not (wants_all and word == "--all")], wants_all
+
+
 class Command(typer.core.TyperCommand):
-    """A command whose options say what their values are."""
+    """A command whose help names the values of options and leaves out rare options."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        for one in self.params:
-            if one.param_type_name == "option" and not one.metavar:
-                one.metavar = next((VALUES[opt] for opt in one.opts if opt in VALUES), None)
+        for param in self.params:
+            if param.param_type_name == "option" and not param.metavar:
+                param.metavar = next((VALUES[opt] for opt in param.opts if opt in VALUES), None)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; hide rare options from the help unless `--all` is among them."""
+        args, wants_all = without_all(args)
+        rare = () if wants_all else RARE_OPTIONS.get(self.name or "", ())
+        options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
+        for option in options:
+            option.hidden = any(name in rare for name in option.opts)
+        self.epilog = "\n\n".join(filter(None, [example(self.name or ""), ALL * bool(rare)]))
+        return super().parse_args(ctx, args)
 
 
 class Commands(Mapping[str, Any]):
-    """Commands by name. All together take half a second to load, and one is asked for."""
+    """Commands by name, each loaded on first use: loading all of them takes half a second."""
 
     _names = tuple(name for group in GROUPS.values() for name in group)
 
@@ -106,10 +134,10 @@ class Commands(Mapping[str, Any]):
         self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        """A command.
+        """Return a command.
 
         Raises:
-            KeyError: there is none of this name.
+            KeyError: there is no command of this name.
         """
         if name not in self._names:
             raise KeyError(name)
@@ -125,7 +153,7 @@ class Commands(Mapping[str, Any]):
 
 
 def _load(name: str) -> Any:
-    """The command of a module: its function `command`, or else its `app` of several commands."""
+    """Return a module's command: its function `command`, or its `app` of several commands."""
     module: Any = import_module(f"{__package__}.{name.replace('-', '_')}")
     if hasattr(module, "command"):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -139,14 +167,28 @@ def _load(name: str) -> Any:
 
 
 class Grouped(typer.core.TyperGroup):
-    """The commands in their groups."""
+    """All commands, in groups."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: Any = Commands()
+        self._shows_all = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; `--help --all` lists rare commands as well."""
+        if args and args[0] in ("--help", "--all"):
+            args, self._shows_all = without_all(args)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups, each a section."""
         for title, commands in GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl([*commands.items()])
+            shown = [
+                row for row in commands.items() if self._shows_all or row[0] not in RARE_COMMANDS
+            ]
+            if shown:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+        if not self._shows_all:
+            formatter.write_paragraph()
+            formatter.write_text(f"--help --all also shows {', '.join(sorted(RARE_COMMANDS))}.")

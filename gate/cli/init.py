@@ -114,16 +114,17 @@ def address() -> tuple[str, bool]:
 
 NEXT = """next:
   schedproof doctor                 is the adapter sound?
-  schedproof gate                   judge what is there: it conforms
-  edit schedproof_adapter.py        put your scheduler in the place of the one there, and again"""
+  schedproof gate                   judge the example scheduler: it conforms
+  edit schedproof_adapter.py        replace the example by your scheduler, and run both again"""
 
 
 def command(
     system: Annotated[
-        str, typer.Option(help="the system whose rules apply; generic: those of any scheduler")
+        str, typer.Option(help="system whose rules apply; generic has rules for any scheduler")
     ] = "generic",
     revision: Annotated[
-        str | None, typer.Option(help="the published behaviour that is meant (default: by system)")
+        str | None,
+        typer.Option(help="published behaviour to judge by (default: the system's first)"),
     ] = None,
 ) -> None:
     """Begin in this folder: write an adapter, [tool.schedproof], a workflow and a hook.

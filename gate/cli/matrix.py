@@ -12,7 +12,7 @@ from ..console.interrupts import why
 from ..console.option_checks import at_least, check_unicode, option
 from ..files.writing import write
 from ..judging.profiles import PROFILES
-from ..matrix.cells import Judged, cells_of, run_cells
+from ..matrix.cells import CellVerdict, cells_of, run_cells
 from ..matrix.table import BROKEN, matrix_of, page_of
 from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
@@ -29,11 +29,14 @@ def command(
             help=f"NAME==VERSION, or a NAME for all of its releases: {', '.join(packages())}",
         ),
     ],
-    profile: Annotated[str, typer.Option(help="of every gate: quick, ci or nightly")] = "quick",
-    seed: Annotated[int, typer.Option(help="of every gate, from 0 upwards")] = 0,
-    jobs: Annotated[int, typer.Option(help="gates that run at once, at least 1")] = 1,
+    profile: Annotated[
+        str, typer.Option(help="profile of every gate: quick, ci or nightly")
+    ] = "quick",
+    seed: Annotated[int, typer.Option(help="seed of every gate, 0 or more")] = 0,
+    jobs: Annotated[int, typer.Option(help="how many gates run at once, at least 1")] = 1,
     cluster: Annotated[
-        str | None, typer.Option(help="a Dask scheduler instead of --jobs, tcp://HOST:PORT")
+        str | None,
+        typer.Option(help="address of a Dask scheduler to use instead of --jobs, tcp://HOST:PORT"),
     ] = None,
     time_limit: TimeLimit = None,
     scheduler_cls: SchedulerClass = None,
@@ -41,8 +44,8 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            help="folder for matrix.json, matrix.md, verdicts and scenarios; what it has "
-            "is not judged again"
+            help="folder for matrix.json, matrix.md, verdicts and scenarios; gates that it already "
+            "holds are not repeated"
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:
@@ -73,7 +76,7 @@ def command(
     console = output.make_console()
     done = 0
 
-    def report(judged: Judged, seconds: float) -> None:
+    def report(judged: CellVerdict, seconds: float) -> None:
         nonlocal done
         done += 1
         line = f"{done}/{len(cells)}  {judged.cell.title}: {_summary(judged)}"
@@ -97,7 +100,7 @@ def command(
     raise typer.Exit(INCONCLUSIVE if any(result.verdict is None for result in judged) else 0)
 
 
-def _summary(judged: Judged) -> str:
+def _summary(judged: CellVerdict) -> str:
     if judged.verdict is None:
         return f"no verdict: {judged.problem}"
     broken = [rule.id for rule in judged.verdict.rules if rule.status == BROKEN]

@@ -21,27 +21,27 @@ TargetOption = Annotated[
 SystemOption = Annotated[
     str | None,
     typer.Option(
-        help="the system whose rules apply (default: by the target)", callback=with_its_target
+        help="system whose rules apply (default: the target's own)", callback=with_its_target
     ),
 ]
 RevisionOption = Annotated[
     str | None,
     typer.Option(
-        help="the published behaviour that is meant (default: by the target)",
+        help="published behaviour to judge by (default: the target's own)",
         callback=with_its_target,
     ),
 ]
 RuleOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--rule", help="check only this rule, or those that match (ALL-*); may be repeated, or A,B"
+        "--rule", help="check only this rule, or all that match ALL-*; repeat it, or write A,B"
     ),
 ]
 ExcludeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--exclude",
-        help="a rule that is broken on purpose, which is not judged; may be repeated, or A,B",
+        help="do not judge this rule, which is broken on purpose; repeat it, or write A,B",
         callback=with_its_target,
     ),
 ]
@@ -49,7 +49,7 @@ ExtraRulesOption = Annotated[
     Path | None,
     typer.Option(
         "--extra-rules",
-        help="judge by the rules of this Python file, too, which is run",
+        help="Python file with rules of your own, judged in addition; the file is executed",
         callback=with_its_target,
     ),
 ]
@@ -57,49 +57,51 @@ CompareWithOption = Annotated[
     str | None,
     typer.Option(
         "--compare-with",
-        help="compare each step with the model of this revision; none: with no model "
-        "(default: with that of --revision, where rule ALL-R07 names it)",
+        help="compare each step with the model of this revision; none switches the comparison off "
+        "(default: the model of --revision, if rule ALL-R07 applies to it)",
     ),
 ]
 StepLimit = Annotated[
     float,
-    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
+    typer.Option("--step-limit", help="seconds a target may take for a step, at least 0.1"),
 ]
 MemoryLimit = Annotated[
-    int, typer.Option("--memory-limit", help="MiB that a target's process may use, at least 64")
+    int, typer.Option("--memory-limit", help="MiB the target's process may use, at least 64")
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="do not install anything; fail if a release is missing")
+]
 CheckoutPath = Annotated[
-    Path | None, typer.Option("--path", help=f"the checkout of {', '.join(known_checkouts())}")
+    Path | None,
+    typer.Option("--path", help=f"folder of a checkout of {', '.join(known_checkouts())}"),
 ]
 ClassPath = Annotated[
     Path | None,
     typer.Option(
         "--path",
-        help=f"the checkout of {', '.join(known_checkouts())}, "
-        "or the folder that has --scheduler-cls",
+        help=f"folder of a checkout of {', '.join(known_checkouts())}, or of --scheduler-cls",
     ),
 ]
 SchedulerClass = Annotated[
     str | None,
     typer.Option(
         "--scheduler-cls",
-        help="in the place of the release's own: PACKAGE.MODULE.CLASS or FILE.py:CLASS",
+        help="judge this class instead of the release's own: PACKAGE.MODULE.CLASS or FILE.py:CLASS",
     ),
 ]
 BaseOption = Annotated[
     str | None,
     typer.Option(
         "--base",
-        help="count only what this target keeps in the same scenarios: a target, or of a checkout "
-        "another revision of its repository",
+        help="report only what breaks on TARGET and not on this base: another target, or another "
+        "revision of the checkout's repository",
     ),
 ]
 AgainstBase = Annotated[
     bool,
     typer.Option(
         "--against-base",
-        help="--base is the release's own class, from which --scheduler-cls is derived",
+        help="short for --base with the release's own class, which --scheduler-cls replaces",
     ),
 ]
 
@@ -108,7 +110,7 @@ BeyondStartUp = Annotated[
     bool,
     typer.Option(
         "--beyond-start-up",
-        help="also take configurations that the release itself does not start with",
+        help="include configurations the release itself refuses to start with",
     ),
 ]
 
@@ -125,7 +127,7 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="seconds for everything, at least 1; it ends with what it has",
+        help="seconds for the whole command, at least 1; it reports what it has by then",
         callback=begin_time_limit,
         expose_value=False,
     ),

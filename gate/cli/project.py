@@ -105,13 +105,19 @@ def left_out(
         return ()
     catalogue = load(system)
     named = picked(catalogue, rule) if rule else {}
-    return [one for one in excluded(catalogue, exclude) if not named.get(one)]
+    return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
 
 
 def from_project(context: typer.Context, name: str) -> bool:
     """The value of the option is what the project says."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT_MAP"
+
+
+def named_nowhere(context: typer.Context, name: str) -> bool:
+    """Neither the command line nor the project gives the option a value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT"
 
 
 def _given(project: Project, keys: tuple[str, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ...model.faults import ConfigRefused
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
@@ -63,17 +63,19 @@ def command(
     exclude: ExcludeOption = None,
     extra_rules: ExtraRulesOption = None,
     compare_with: CompareWithOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="do not print a line per step")] = False,
     fold: Annotated[
-        bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
+        bool, typer.Option("--fold", help="print one line for a row of similar decode steps")
     ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", help="record the run to this file, for check-trace (.gz: packed)"),
+        typer.Option(
+            "--trace", help="record the run to this file for check-trace; .gz compresses it"
+        ),
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option("--perfetto", help="draw the run to this file, trace events for Perfetto"),
+        typer.Option("--perfetto", help="write the run to this file as trace events for Perfetto"),
     ] = None,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
@@ -98,7 +100,11 @@ def command(
     if trace is not None:
         check_trace_file(trace, Path(scenario))
         # The model in a recorder is still the model: lockstep with itself says nothing.
-        rules = [one for one in rules if one.id != LOCKSTEP or one.beside or not spec.is_model]
+        rules = [
+            judged_rule
+            for judged_rule in rules
+            if judged_rule.id != LOCKSTEP or judged_rule.beside or not spec.is_model
+        ]
     if perfetto is not None:
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
@@ -149,7 +155,7 @@ def command(
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
-        ids = rule and [one.id for one in rules]
+        ids = rule and [judged_rule.id for judged_rule in rules]
         options = replay_options(
             spec, ids, step_limit, memory_limit, compare_with, exclude, extra_rules
         )
@@ -183,7 +189,7 @@ def _beside(
                 opened(spec, step_limit=limits[0], memory_limit=limits[1], offline=offline)
             )
             sides.append(Side(there.target, system, revision, there.stderr))
-        pair = Pair(*sides)
+        pair = DifferentialTarget(*sides)
         outcome = replay(pair, scenario, ())
         found = pair.difference
         if found is None:
@@ -206,7 +212,9 @@ def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -
 def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule], left: int) -> int:
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
-            console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
+            console.print(
+                f"as expected: {', '.join(failure.rule for failure in outcome.broken)} broke"
+            )
         return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:
         return BROKEN

@@ -29,24 +29,24 @@ def show_list(console: Console, rules: Sequence[Rule]) -> None:
 
 def show_rule(console: Console, rule: Rule) -> None:
     """Everything that the catalogue has about one rule."""
-    lines = [f"{rule.id} ({rule.kind}): {rule.title}", f"  says:      {rule.says}"]
+    lines = [f"{rule.id} ({rule.kind}): {rule.title}", f"  says:      {rule.statement}"]
     lines.append(f"  source:    {rule.source}")
     lines.append(f"  revisions: {', '.join(rule.revisions)}")
     if rule.planned:
         lines.append(f"  planned:   {rule.planned}")
     elif rule.unchecked:
-        lines.append(f"  unchecked: {rule.because.capitalize()}. {rule.unchecked}")
+        lines.append(f"  unchecked: {rule.reason.capitalize()}. {rule.unchecked}")
         lines.append(f"  stands in: {', '.join(rule.stands_in) or 'nothing'}")
     else:
         lines.append(f"  needs:     {', '.join(rule.needs) or 'nothing beyond kind, scheduled'}")
         lines.append(f"  witness:   {rule.witness}")
         lines.append(f"  engines:   {', '.join(rule.engines)}")
     for change in rule.changes:
-        lines.append(f"  {f'{change.since}:':<10} {change.says}")
+        lines.append(f"  {f'{change.since}:':<10} {change.statement}")
         lines.append(f"             {change.source}; {change.change}")
-    for one in rule.divergences:
-        since = f" ({one.change})" * bool(one.change)
-        lines.append(f"  differs:   {one.releases}: {one.says}{since}")
+    for divergence in rule.divergences:
+        since = f" ({divergence.change})" * bool(divergence.change)
+        lines.append(f"  differs:   {divergence.releases}: {divergence.statement}{since}")
     for line in lines:
         console.print(line, markup=False)
 
@@ -73,25 +73,29 @@ def command(
     system: Annotated[
         str | None, typer.Option(help="the system whose rules to list  [default: spyre]")
     ] = None,
-    rule: Annotated[str | None, typer.Argument(help="show this rule in full")] = None,
+    rule: Annotated[list[str] | None, typer.Argument(help="show these rules in full")] = None,
     shared: Annotated[
-        bool, typer.Option("--shared", help="what systems have in common, and where they differ")
+        bool,
+        typer.Option("--shared", help="show what systems have in common and where they differ"),
     ] = False,
 ) -> None:
     """List the rules: text, source, and what checks them."""
-    if rule is not None and from_project(context, "system"):
+    if rule and from_project(context, "system"):
         system = None  # an id says which system it is of
-    system = system or (_system_of(rule) if rule else first_system())
-    with option("--system"):
-        check_system(system)
-    catalogue = load(system)
+    if system is not None:
+        with option("--system"):
+            check_system(system)
     console = output.make_console()
     if shared:
         show_shared(console, topics())
-    elif rule is not None:
-        show_rule(console, select(catalogue, [rule])[0])
+    elif rule:
+        chosen = [select(load(system or _system_of(name)), [name])[0] for name in rule]
+        for number, each in enumerate(chosen):
+            if number:
+                console.print()
+            show_rule(console, each)
     else:
-        show_list(console, catalogue)
+        show_list(console, load(system or first_system()))
 
 
 def _system_of(rule: str) -> str:

@@ -12,9 +12,7 @@ from ..console.option_checks import at_least, check_places
 def command(
     rule: Annotated[
         str,
-        typer.Argument(
-            help="the rule to search; Z3 decides SPY-R07, R47, R41, R50, P01, R19 and more"
-        ),
+        typer.Argument(help="rule to search; Z3 decides SPY-R07, R47, R41, R50, P01, R19 and more"),
     ],
     engine: Annotated[
         str,
@@ -24,37 +22,38 @@ def command(
         ),
     ] = "z3",
     revision: Annotated[
-        str | None, typer.Option(help="the published behaviour to search  [default: sound]")
+        str | None, typer.Option(help="published behaviour to search  [default: sound]")
     ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--param",
-            help="KEY=VALUE: a length in tokens, a formula, or a switch (early_eos, interleave, "
-            "pausing)",
+            help="parameter of the question: a length in tokens, formula=NAME, or a switch "
+            "(early_eos, interleave, pausing)",
         ),
     ] = None,
     prove: Annotated[
         bool,
         typer.Option(
             "--prove",
-            help="for as much as the answer says; --param block_size=any: blocks of any size",
+            help="prove that no counterexample exists; the answer names its limits. --param "
+            "block_size=any proves it for blocks of any size",
         ),
     ] = False,
     certificate: Annotated[
         Path | None,
         typer.Option(
-            help="a new folder for the lemmas of --prove in SMT-LIB, and cvc5's proofs of them"
+            help="new folder for the lemmas of --prove in SMT-LIB and cvc5's proofs of them"
         ),
     ] = None,
     maximize: Annotated[
         str | None,
         typer.Option(
-            help="the worst volume, overshoot or waste of --param requests=N  [default: 5]"
+            help="find the worst volume, overshoot or waste of --param requests=N  [default: 5]"
         ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="replay the counterexample on this target, too")
+        str | None, typer.Option(help="also replay the counterexample on this target")
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     jobs: Annotated[

@@ -113,7 +113,7 @@ def command(
             except (InputError, ConfigRefused) as error:
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
-        ids = [one.id for one in rules] if rule else []
+        ids = [judged_rule.id for judged_rule in rules] if rule else []
         options = replay_options(
             spec, ids, step_limit, memory_limit, compare_with, exclude, extra_rules
         )

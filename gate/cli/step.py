@@ -16,7 +16,7 @@ from ..corpus.builtin_scenarios import scenario_named
 from ..targets.factory import opened
 from ..targets.scales import scales_of
 from ..targets.target_spec import MEMORY_LIMIT, replay_options
-from ..web.step.run import ByHand, NotNow, Setup
+from ..web.step.run import ByHand, NotNow, StepSetup
 from ..web.step.server import Server
 from .options import (
     BeyondStartUp,
@@ -52,9 +52,11 @@ def command(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--config", help="KEY=VALUE of the configuration; may be repeated"),
+        typer.Option("--config", help="set KEY of the configuration; repeat it for more keys"),
     ] = None,
-    port: Annotated[int, typer.Option(help="of the page, on 127.0.0.1; 0: any free one")] = 0,
+    port: Annotated[
+        int, typer.Option(help="port of the page on 127.0.0.1; 0 takes any free one")
+    ] = 0,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
@@ -77,7 +79,7 @@ def command(
     check_limits(step_limit, memory_limit)
     config = configured(system, resolved, scale, changes or ())
     is_model = spec.is_model  # lockstep with itself says nothing
-    rules = [one for one in load(system, resolved) if not (is_model and one.id == LOCKSTEP)]
+    rules = [rule for rule in load(system, resolved) if not (is_model and rule.id == LOCKSTEP)]
     options = replay_options(spec, None, step_limit, memory_limit)
     console = output.make_console()
     with opened(
@@ -87,7 +89,7 @@ def command(
         offline=offline,
         report=output.notice(console),
     ) as there:
-        run = ByHand(Setup(there.target, system, resolved, config, rules, there.stderr))
+        run = ByHand(StepSetup(there.target, system, resolved, config, rules, there.stderr))
         if begun is not None:
             try:
                 run.load(begun)

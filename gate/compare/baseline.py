@@ -94,10 +94,10 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
             raw = place.open("wb")
         file: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0)
         try:
-            one = Writer(path, file)
-            one.line(header)
-            yield one
-            one.line(End(one.records))
+            book = Writer(path, file)
+            book.line(header)
+            yield book
+            book.line(End(book.records))
         finally:
             with told(path), raw, file:
                 pass  # both are closed, and what is buffered is written

@@ -73,8 +73,8 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
     with writer(file, header) as baseline, console.status("") as status:
         for engine, scale, scenarios in (
             ("corpus", "production", _corpus(asked, builtin_scenarios(asked.system))),
-            *(("corpus", one, _corpus(asked, seed_corpus(asked.system, one))) for one in scales),
-            *(("hypothesis", one, _generated(asked, one, seed)) for one in scales),
+            *(("corpus", key, _corpus(asked, seed_corpus(asked.system, key))) for key in scales),
+            *(("hypothesis", key, _generated(asked, key, seed)) for key in scales),
         ):
             for scenario in scenarios:
                 recorder = Recorder(asked.target)

@@ -16,7 +16,7 @@ from ..console.output import one_line
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
-from ..judging.events import Event, Found, Judged
+from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import Change, Fault, Verdict
 from ..reports.terminal import Terminal, print_coverage
 from ..targets import checkouts, releases
@@ -119,7 +119,9 @@ def _repaired(gate: GateContext) -> list[Change]:
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
-    found = {rule for one in gate.results.findings for rule in (one.rule, *one.consequences)}
+    found = {
+        rule for finding in gate.results.findings for rule in (finding.rule, *finding.consequences)
+    }
     changes = []
     for rule, noted in sorted(base.compared.repaired.items()):
         runs = base.compared.kept[rule]
@@ -141,7 +143,9 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
     assert gate.base is not None
     base = gate.base
     attempts = min(ATTEMPTS, gate.options.profile.shrink_attempts)
-    return shrink(noted.scenario, lambda one: base.only_base_breaks(rule, one), attempts)
+    return shrink(
+        noted.scenario, lambda candidate: base.only_base_breaks(rule, candidate), attempts
+    )
 
 
 class ChangeReporter(Terminal):
@@ -151,11 +155,11 @@ class ChangeReporter(Terminal):
         """Print one event; what is broken waits for the verdict."""
         if isinstance(event, Found):
             self._found[event.finding.scenario] = event
-        elif isinstance(event, Judged) and not self._verbose:
+        elif isinstance(event, Concluded) and not self._verbose:
             self.close()
         else:
             super().__call__(event)
-        if isinstance(event, Judged):
+        if isinstance(event, Concluded):
             self._judged(event.verdict)
 
     def _judged(self, verdict: Verdict) -> None:

@@ -10,7 +10,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Request, Scenario
 from ...properties.checking.difference import HANG, Difference
-from ...properties.checking.differential_target import RANKS, Both, Pair
+from ...properties.checking.differential_target import RANKS, DifferentialTarget, StepPair
 from ...properties.checking.replay import replay
 from ...properties.checking.translation import translated
 from ...properties.search.state import size
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
     noted: Noted
     difference: Difference
     path: str
-    recent: Sequence[Both] = ()
+    recent: Sequence[StepPair] = ()
     earlier: Difference | None = None
     seen: int = 1
     shrunk_in: float = 0.0
@@ -54,13 +54,13 @@ def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iter
     compared = gate.base.compared
     noted = [*compared.differences.values(), *_refused(gate)]
     noted.sort(key=_gravest_first)
-    for one in noted[:most]:
-        assert one.difference is not None
-        seen = compared.seen[one.difference.shape] or 1
-        if gate.results.broken_off or not one.engine:
-            kept = Kept(one, one.difference, "")
+    for note in noted[:most]:
+        assert note.difference is not None
+        seen = compared.seen[note.difference.shape] or 1
+        if gate.results.broken_off or not note.engine:
+            kept = Kept(note, note.difference, "")
         else:
-            kept = _smallest(gate, one, shrinks)
+            kept = _smallest(gate, note, shrinks)
         yield written(gate, kept._replace(seen=seen))
 
 
@@ -123,14 +123,16 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
     return Kept(smallest, shown, "", recent, earlier, shrunk_in=time.monotonic() - began)
 
 
-def differs(pair: Pair, scenario: Scenario, shape: str, last_step: int) -> Difference | None:
+def differs(
+    pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
+) -> Difference | None:
     """The difference of this shape that a scenario shows up to a step; None where there is none, or
     a target refuses it."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
         return None
-    return next((one for one in pair.differences if one.shape == shape), None)
+    return next((difference for difference in pair.differences if difference.shape == shape), None)
 
 
 def written(gate: GateContext, kept: Kept) -> Kept:
@@ -160,7 +162,7 @@ def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
         step=difference.step,
         message=difference.message,
         requests=len(noted.scenario.requests),
-        fields={one.field: {"a": one.first, "b": one.second} for one in difference.fields},
+        fields={field.field: {"a": field.first, "b": field.second} for field in difference.fields},
         words=difference.words,
         scenario_b=_for_second(gate, noted.scenario),
         found_after=noted.found_after,

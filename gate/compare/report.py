@@ -38,7 +38,7 @@ class DiffReporter:
         """Print one event."""
         if isinstance(event, Began) and event.base is not None:
             sides = zip("AB", (event.target, event.base), strict=True)
-            names = "; ".join(f"{side}: {one.name} {one.version}" for side, one in sides)
+            names = "; ".join(f"{side}: {info.name} {info.version}" for side, info in sides)
             self._dim(f"{names}; scales {', '.join(event.scales)}")
         elif isinstance(event, Notice):
             self._dim(event.text.replace("the target refuses", "one of them refuses"))
@@ -126,16 +126,16 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
         *(f"{side} {name}" for side, name in zip("AB", names, strict=True)),
     ):
         drawn.add_column(Text(output.one_line(head)), overflow="fold")
-    for one in found.difference.fields:
-        cells = [f"    {one.field}", *(plain(value) for value in sides_of(one))]
+    for field in found.difference.fields:
+        cells = [f"    {field.field}", *(plain(value) for value in sides_of(field))]
         drawn.add_row(*(Text(output.one_line(cell)) for cell in cells))
     return drawn
 
 
-def sides_of(one: Differing) -> tuple[object, object]:
+def sides_of(field: Differing) -> tuple[object, object]:
     """Both values, without what is the same in both; whole where only the order differs."""
-    first, second = only(one.first, one.second), only(one.second, one.first)
-    return (first, second) if first or second else (one.first, one.second)
+    first, second = only(field.first, field.second), only(field.second, field.first)
+    return (first, second) if first or second else (field.first, field.second)
 
 
 def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str]) -> None:
@@ -175,7 +175,7 @@ def conclusion(verdict: DiffVerdict) -> str:
     what = f"{verdict.a.spec} and {verdict.b.spec}"
     count = len(verdict.differences)
     if count:
-        kinds = ", ".join(one.kind for one in verdict.differences)
+        kinds = ", ".join(difference.kind for difference in verdict.differences)
         return f"{what}: {count} difference{'s' * (count > 1)} ({kinds}; seed {verdict.seed})"
     runs = sum(engine.runs for engine in verdict.engines)
     if not verdict.compared.steps:

@@ -39,22 +39,28 @@ def read_setting(
     for spec, place in zip(specs, PATHS, strict=False):
         with option(place):
             defaults.append(spec.default_revision())
-    asked = system or next((one for one in own if one is not None), first_system())
+    asked = system or next(
+        (own_system for own_system in own if own_system is not None), first_system()
+    )
     with option("--system"):
         check_system(asked)
     if system is not None and None not in own and system not in own:
-        valid = ", ".join(dict.fromkeys(one for one in own if one is not None))
+        valid = ", ".join(dict.fromkeys(own_system for own_system in own if own_system is not None))
         raise InputError("--system", f"{system}: neither target is of it; valid: {valid}")
     if revision is None:
         of_targets = zip(own, defaults, strict=True)
-        revision = next((said for one, said in of_targets if said and one == asked), None)
+        revision = next(
+            (said for own_system, said in of_targets if said and own_system == asked), None
+        )
     with option("--revision"):
         meant = resolve_revision(asked, revision)
         if any(spec.is_plain_model for spec in specs):
             make_model(asked, meant, {})
     sides = tuple(
-        (asked, meant) if one in (None, asked) else (one, resolve_revision(one, said))
-        for one, said in zip(own, defaults, strict=True)
+        (asked, meant)
+        if own_system in (None, asked)
+        else (own_system, resolve_revision(own_system, said))
+        for own_system, said in zip(own, defaults, strict=True)
     )
     fixed: dict[str, Any] = {}
     for other, other_revision in sides:

@@ -101,7 +101,7 @@ def failure_lines(
 ) -> list[str]:
     """All that is known of a failure, a printable line each: `replay` is the whole command."""
     lines = [
-        f"rule:     {rule.says}",
+        f"rule:     {rule.statement}",
         f"source:   {rule.source}",
         f"step {broken.step}:  {broken.message}",
         f"config:   {scenario_config(scenario)}",

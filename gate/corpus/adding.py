@@ -98,8 +98,10 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
         say(f"{entry.path}: is minimal ({how})")
         return True
     broken = run_of(target, smaller, (), entry.path).broken or outcome.broken
-    violates = [one.rule for one in broken] if expect is not None and expect.violates else None
-    own = shape(broken[0], [one.id for one in smaller.requests])
+    violates = (
+        [failure.rule for failure in broken] if expect is not None and expect.violates else None
+    )
+    own = shape(broken[0], [request.id for request in smaller.requests])
     origin = Origin(broken[0].rule, own, entry.origin.found_on, entry.origin.found)
     path = corpus_folder.add(entry.path.parent, expecting(smaller, violates), origin)
     if path != entry.path:
@@ -113,7 +115,7 @@ def minimized(
 ) -> tuple[Scenario, str]:
     """The smallest scenario found that fails in the same shape, and what it took in words."""
     rules = rules_for(scenario, ids)
-    own = shape(first, [one.id for one in scenario.requests])
+    own = shape(first, [request.id for request in scenario.requests])
     began = time.monotonic()
     replay(target, scenario, rules, last_step=first.step)
     replays = 0
@@ -126,7 +128,9 @@ def minimized(
             again = replay(target, candidate, rules, last_step=first.step).broken
         except (InputError, ConfigRefused):
             return False
-        return bool(again) and shape(again[0], [one.id for one in candidate.requests]) == own
+        return (
+            bool(again) and shape(again[0], [request.id for request in candidate.requests]) == own
+        )
 
     smallest = shrink(scenario, still_fails, min(ATTEMPTS, max(affordable, 10)))
     return smallest, f"{replays} replays"
@@ -169,9 +173,9 @@ def _failure(
             if not outcome.broken:
                 raise FileError(f"{file}: broke {first.rule} once, but not again: left out")
         first = outcome.broken[0]
-    broken = [one.rule for one in outcome.broken]
+    broken = [failure.rule for failure in outcome.broken]
     reported = expecting(scenario, broken if adding.expected == "violates" else None)
-    own = shape(first, [one.id for one in scenario.requests])
+    own = shape(first, [request.id for request in scenario.requests])
     return reported, _origin(adding, first.rule, own, outcome), how
 
 
@@ -209,12 +213,12 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
     there = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)
-    same = [one for one in there if one.path == path]
-    alike = [one for one in there if one.failure == new.failure and one.path != path]
+    same = [entry for entry in there if entry.path == path]
+    alike = [entry for entry in there if entry.failure == new.failure and entry.path != path]
     if same:
         adding.say(f"{file}: {path} is there already, and {expectation(same[0].scenario)}")
         return
-    kept = next((one for one in alike if size(one.scenario) <= size(scenario)), None)
+    kept = next((entry for entry in alike if size(entry.scenario) <= size(scenario)), None)
     if kept is not None:
         adding.say(
             f"{file}: the same failure as {kept.path}, which is not larger and "
@@ -222,9 +226,9 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
         )
         return
     corpus_folder.add(adding.folder, scenario, origin)
-    for one in alike:
-        corpus_folder.remove(one)
-    instead = f", instead of {', '.join(one.path.name for one in alike)}" * bool(alike)
+    for entry in alike:
+        corpus_folder.remove(entry)
+    instead = f", instead of {', '.join(entry.path.name for entry in alike)}" * bool(alike)
     about = f"{in_words(scenario)}, {how}; {expectation(scenario)}"
     adding.say(f"{file}: added {path}{instead} ({about})")
 

@@ -58,7 +58,7 @@ def scenario_named(name: str) -> Scenario:
 
 def by_length(system: str) -> dict[str, Scenario]:
     """The built-in scenarios, the shortest first: what a few steps show needs no thousands."""
-    return dict(sorted(builtin_scenarios(system).items(), key=lambda one: longest(one[1])))
+    return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 
 def longest(scenario: Scenario) -> int:
@@ -66,11 +66,13 @@ def longest(scenario: Scenario) -> int:
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0
-    for one in scenario.requests:
-        whole = 2 * -(-one.prompt_len // chunk) + one.tokens_to_emit
-        stays = whole if one.abort_at is None else max(one.abort_at - one.arrival, 0) + 1
+    for request in scenario.requests:
+        whole = 2 * -(-request.prompt_len // chunk) + request.tokens_to_emit
+        stays = (
+            whole if request.abort_at is None else max(request.abort_at - request.arrival, 0) + 1
+        )
         work += min(whole, stays)
-    return max(one.arrival for one in scenario.requests) + work
+    return max(request.arrival for request in scenario.requests) + work
 
 
 def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:

@@ -15,7 +15,7 @@ from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
 from .adding import expectation
 from .folder import Entry
-from .replay import Judged, judge, rules_for
+from .replay import EntryVerdict, judge, rules_for
 
 Say = Callable[[str], None]
 STYLES = {
@@ -58,13 +58,13 @@ def run_entries(running: Running, there: Sequence[Entry]) -> int:
     return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS
 
 
-def _explained(running: Running, entry: Entry, judged: Judged) -> None:
+def _explained(running: Running, entry: Entry, judged: EntryVerdict) -> None:
     if judged.outcome is None or judged.broken is None:
         command = f"schedproof replay {shlex.quote(str(entry.path))}{running.options}"
         output.say(running.console, f"  replay:   {command}")
         return
     first, outcome = judged.broken, judged.outcome
-    rule = next(one for one in load(entry.scenario.system) if one.id == first.rule)
+    rule = next(known for known in load(entry.scenario.system) if known.id == first.rule)
     output.print_failure(
         *(running.console, rule, entry.scenario, first, str(entry.path)),
         *(running.options, outcome.session.excerpt),
@@ -96,7 +96,7 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
     catalogue = {rule.id for rule in load(scenario.system)}
     named = [("$.origin.rule", entry.rule)]
     violates = (scenario.expect and scenario.expect.violates) or ()
-    named += [(f"$.expect.violates[{index}]", one) for index, one in enumerate(violates)]
+    named += [(f"$.expect.violates[{index}]", violated) for index, violated in enumerate(violates)]
     unknown = [
         f"{path}: {where}: {rule!r:.60} is no rule of {scenario.system}; `schedproof rules "
         f"--system {scenario.system}` lists them"

@@ -24,7 +24,7 @@ from .folder import FoundOn, origin_of
 Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusive"]
 
 
-class Judged(NamedTuple):
+class EntryVerdict(NamedTuple):
     """How a scenario's replay compares with its expectation.
 
     Attributes:
@@ -49,7 +49,7 @@ def judge(
     rule: str,
     rules: Sequence[Rule],
     found_on: FoundOn | None = None,
-) -> Judged:
+) -> EntryVerdict:
     """Replay a scenario about `rule`, judged by `rules`.
 
     A scenario without an expectation expects that every rule holds. On another target than the one
@@ -66,32 +66,32 @@ def judge(
         raise
     except (ConfigRefused, InputError) as error:
         why = f"the target refuses the configuration: {error}"
-        return Judged("not exercised", why, refused=True)
+        return EntryVerdict("not exercised", why, refused=True)
     except TargetFault as fault:
-        return Judged("inconclusive", str(fault))
+        return EntryVerdict("inconclusive", str(fault))
     if scenario.expect and scenario.expect.holds and outcome.broken:
-        own = [one for one in rules if one.id == rule]
-        if own and rule not in [one.rule for one in outcome.broken]:
+        own = [own_rule for own_rule in rules if own_rule.id == rule]
+        if own and rule not in [failure.rule for failure in outcome.broken]:
             return _of_its_own_rule(target, scenario, own, outcome, found_on)
     if outcome.unmet:
-        return Judged("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
+        return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
     if len(outcome.session.rejected) == len(scenario.requests):
         why = "the target refuses every request at the door"
-        return Judged("not exercised", why, outcome, refused=True)
+        return EntryVerdict("not exercised", why, outcome, refused=True)
     violates = (scenario.expect and scenario.expect.violates) or ()
     if violates and not outcome.broken:
         why = f"no rule broke, expected {', '.join(violates)}"
-        checked = {one.id for one in outcome.session.checked}
-        unseen = ", ".join(one for one in violates if one not in checked)
+        checked = {known.id for known in outcome.session.checked}
+        unseen = ", ".join(violation for violation in violates if violation not in checked)
         if unseen:
-            return Judged("not exercised", f"{unseen} cannot be seen on this target", outcome)
-        return Judged("NOT AS EXPECTED", why, outcome)
+            return EntryVerdict("not exercised", f"{unseen} cannot be seen on this target", outcome)
+        return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if not outcome.broken and not outcome.finished:
-        return Judged("inconclusive", f"not finished after {outcome.steps} steps", outcome)
+        return EntryVerdict("inconclusive", f"not finished after {outcome.steps} steps", outcome)
     if not outcome.broken and not outcome.exercised[rule]:
         why = f"{rule} is never exercised on this target, or cannot be seen"
-        return Judged("not exercised", why, outcome)
-    return Judged("as expected", "", outcome)
+        return EntryVerdict("not exercised", why, outcome)
+    return EntryVerdict("as expected", "", outcome)
 
 
 def _of_its_own_rule(
@@ -100,22 +100,22 @@ def _of_its_own_rule(
     own: Sequence[Rule],
     outcome: Outcome,
     found_on: FoundOn | None,
-) -> Judged:
+) -> EntryVerdict:
     """Other rules break in the scenario's run than the one that it is about: does that hold?"""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
-    others = ", ".join(one.rule for one in outcome.broken)
+    others = ", ".join(failure.rule for failure in outcome.broken)
     beside = f"beside it {others} break{'s' * (len(outcome.broken) == 1)} there"
     alone = replay(target, scenario, own)
     if alone.broken and alone.broken[0].rule == rule:
-        return Judged("NOT AS EXPECTED", f"{rule} breaks on {here}; {beside}", alone)
+        return EntryVerdict("NOT AS EXPECTED", f"{rule} breaks on {here}; {beside}", alone)
     if not alone.exercised[rule]:
         why = f"{rule} is never exercised on {here}, or cannot be seen; {beside}"
-        return Judged("NOT AS EXPECTED", why, outcome)
+        return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if found_on is None or not found_on.name or found_on.name == started.name:
-        return Judged("NOT AS EXPECTED", f"{rule} holds on {here}; {beside}", outcome)
+        return EntryVerdict("NOT AS EXPECTED", f"{rule} holds on {here}; {beside}", outcome)
     only = f"it broke on {found_on} alone"
-    return Judged("as expected", f"{rule} holds on {here} ({only}); {beside}", outcome)
+    return EntryVerdict("as expected", f"{rule} holds on {here} ({only}); {beside}", outcome)
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:

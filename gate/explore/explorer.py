@@ -53,8 +53,8 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
     Raises:
         InputError: an unknown name, or a scope that the revision does not have.
     """
-    valid = [one for one in space_of(system).scopes if one.belongs_to(revision)]
-    by_name = {one.name: one for one in valid}
+    valid = [scope for scope in space_of(system).scopes if scope.belongs_to(revision)]
+    by_name = {scope.name: scope for scope in valid}
     for name in names or ():
         if name not in by_name:
             words = ", ".join(by_name)
@@ -109,19 +109,21 @@ def chosen_rules(
     """
     named = picked(catalogue, words) if words else {}
     rules = [rule for rule in catalogue if not words or rule.id in named]
-    for one in rules:
-        if not named.get(one.id):
+    for chosen in rules:
+        if not named.get(chosen.id):
             continue
-        if not one.checked:
-            raise InputError("--rule", f"{one.id} has no predicate: {one.unchecked or one.planned}")
-        if one.id == LOCKSTEP:
+        if not chosen.checked:
             raise InputError(
-                "--rule", f"{one.id} compares a target with the model; valid: any other rule"
+                "--rule", f"{chosen.id} has no predicate: {chosen.unchecked or chosen.planned}"
             )
-        if not explored(one):
-            raise InputError("--rule", f"{one.id} is no rule about states; valid: in `gate`")
-        check_applies(one, revision)
-    return [one for one in rules if explored(one) and applies(one, revision)]
+        if chosen.id == LOCKSTEP:
+            raise InputError(
+                "--rule", f"{chosen.id} compares a target with the model; valid: any other rule"
+            )
+        if not explored(chosen):
+            raise InputError("--rule", f"{chosen.id} is no rule about states; valid: in `gate`")
+        check_applies(chosen, revision)
+    return [rule for rule in rules if explored(rule) and applies(rule, revision)]
 
 
 REPORT_EVERY = 0.5  # seconds
@@ -288,15 +290,18 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
 
 
 def confirmed(
-    one: Counterexample, rules: Sequence[Rule], formula: str | None = None
+    counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
     """The counterexample replayed step by step at each of its limits: those that it breaks the
     rule at, admitted by `formula` if one is given."""
-    [rule] = select(rules, [one.rule])
+    [rule] = select(rules, [counterexample.rule])
     broken = {}
-    for limit in one.limits:
-        config = {**one.scenario.config, space_of(one.scenario.system).limit_key: limit}
-        scenario = msgspec.structs.replace(one.scenario, config=config)
+    for limit in counterexample.limits:
+        config = {
+            **counterexample.scenario.config,
+            space_of(counterexample.scenario.system).limit_key: limit,
+        }
+        scenario = msgspec.structs.replace(counterexample.scenario, config=config)
         outcome = run_replay(ModelTarget(formula), scenario, [rule])
         if outcome.broken:
             broken[limit] = (scenario, outcome)

@@ -86,6 +86,6 @@ def _project(table: Any, path: Path) -> Project:
         place = getattr(read, name)
         if place is not None and not (path.parent / place).exists():
             raise FileError(
-                f"{path}: {TABLE}.{name}: {place!r} does not exist; valid: a path in here"
+                f"{path}: {TABLE}.{name}: {place!r} does not exist; create it, or remove `{name}`"
             )
     return read

@@ -87,7 +87,8 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
 
 def file_name(scenario: Scenario, rule: str) -> str:
     runs = [
-        [one.for_target(), one.arrival, one.abort_at, one.abort_inside] for one in scenario.requests
+        [request.for_target(), request.arrival, request.abort_at, request.abort_inside]
+        for request in scenario.requests
     ]
     identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs])
     return f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
@@ -121,8 +122,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
 def _finite(number: str) -> float:
@@ -163,7 +164,7 @@ def _check_keys(data: dict[str, Any]) -> None:
     places.append(("$.expect", data.get("expect"), Expectation))
     requests = data.get("requests")
     if isinstance(requests, list):
-        places += [(f"$.requests[{i}]", one, Request) for i, one in enumerate(requests)]
+        places += [(f"$.requests[{i}]", request, Request) for i, request in enumerate(requests)]
     for path, value, kind in places:
         fields = kind.__struct_fields__
         unknown = [key for key in value if key not in fields] if isinstance(value, dict) else []

@@ -14,7 +14,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...properties.checking.difference import CRASH, HANG, Difference
-from ...properties.checking.differential_target import Coverage, Pair
+from ...properties.checking.differential_target import Coverage, DifferentialTarget
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
@@ -90,7 +90,7 @@ def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
 class Base:
     """The base of a change, beside it in a pair."""
 
-    def __init__(self, pair: Pair, rules: Sequence[Rule]) -> None:
+    def __init__(self, pair: DifferentialTarget, rules: Sequence[Rule]) -> None:
         self.pair = pair
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
@@ -109,17 +109,17 @@ class Base:
         """Return those of the broken rules that the base keeps in this scenario."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), set(), False
-        self._broken |= {one.rule for one in broken}
-        unknown = [one for one in broken if one.rule not in self._shared]
+        self._broken |= {failure.rule for failure in broken}
+        unknown = [failure for failure in broken if failure.rule not in self._shared]
         if not unknown or not self._rules:
             return []
-        shared = {one.rule for one in unknown}
+        shared = {failure.rule for failure in unknown}
         if self.pair.differences:  # else the base has done the same
             base = self.broken_by_base(scenario)
             shared = {name for name in shared if name in base or base.keys() & {*FAILS.values()}}
         self._shared |= shared
         self.compared.shared.update(shared)
-        new = [one for one in unknown if one.rule not in shared]
+        new = [failure for failure in unknown if failure.rule not in shared]
         self._cut |= bool(new)
         return new
 
@@ -129,8 +129,8 @@ class Base:
         found: dict[str, Broken] = {}
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
-            for one in broken:
-                found.setdefault(one.rule, one)
+            for failure in broken:
+                found.setdefault(failure.rule, failure)
             return []
 
         try:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
-from ...properties.checking.differential_target import Pair, Side
+from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import (
@@ -31,6 +31,7 @@ from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, New, State
 from .events import Report
 from .profiles import PROFILES, Profile
+from .reach import ReachSoFar
 
 MAX_FAILURES = 10
 # Shrunk before anything else: a crash, a hang, requests and blocks that are lost or doubled.
@@ -127,6 +128,7 @@ class GateResults:
         refusals: what the target said of configurations that it refused, and how often.
         hung: the target did not answer in time: each further run may cost another time limit.
         compared: what came out beside a base.
+        reach: the sizes and features of the runs.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -141,6 +143,7 @@ class GateResults:
     hung: bool = False
     fault: BreakOff | None = None
     compared: Compared = field(default_factory=Compared)
+    reach: ReachSoFar = field(default_factory=ReachSoFar)
 
     def count(self, outcome: Outcome) -> None:
         """Add what a replay exercised."""
@@ -175,6 +178,7 @@ class GateResults:
         self.hung |= other.hung
         self.fault = self.fault or other.fault
         self.compared.add(other.compared)
+        self.reach.add(other.reach)
 
 
 @dataclass
@@ -215,7 +219,9 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note what a run has shown beside the base."""
+        """Note the sizes of a run that was to `judge`, and what it has shown beside the base."""
+        if judge:
+            self.results.reach.count(scenario)
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
@@ -241,7 +247,7 @@ class GateContext:
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """The model of the release that the target reports to be, whatever it is held to."""
     decides_as = SYSTEMS[system].decides_as
-    if type(target) in (ModelTarget, Pair) or version not in decides_as:
+    if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
     revision = decides_as[version]
 
@@ -288,13 +294,13 @@ def opened_gate(
         if options.base is None:
             yield OpenedGate(*there[0])
             return
-        for one in there:  # both load at once
-            if isinstance(one.target, PipeTarget):
-                one.target.begin()
+        for gate_target in there:  # both load at once
+            if isinstance(gate_target.target, PipeTarget):
+                gate_target.target.begin()
         sides = [
-            Side(one.target, *terms, stderr=one.stderr)
-            for one, terms in zip(there, options.base.terms, strict=True)
+            Side(gate_target.target, *terms, stderr=gate_target.stderr)
+            for gate_target, terms in zip(there, options.base.terms, strict=True)
         ]
-        pair = Pair(*sides)
+        pair = DifferentialTarget(*sides)
         base = Base(pair, options.rules)
-        yield OpenedGate(pair, lambda: "".join(one.stderr() for one in there), base)
+        yield OpenedGate(pair, lambda: "".join(gate_target.stderr() for gate_target in there), base)

@@ -83,7 +83,7 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
     if folder is None:
         return None
     changed = {} if changes is None else changes.functions
-    files = [file for one in entered(folder) if (file := _file(one, changed.get(one.path)))]
+    files = [file for read in entered(folder) if (file := _file(read, changed.get(read.path)))]
     if not files:
         return None
     functions = [function for file in files for function in file.functions]
@@ -238,8 +238,8 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
     """Return what a report says, a word and a line each: what changed and was never entered
     first."""
     missed = never_entered(coverage)
-    changed = [one.function.name for one in missed if one.function.changed]
-    others = [one.function.name for one in missed if not one.function.changed]
+    changed = [function.function.name for function in missed if function.function.changed]
+    others = [function.function.name for function in missed if not function.function.changed]
     lines = []
     if changed:
         count = _many(len(changed), "function")

@@ -63,7 +63,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_design: tuple[ByDesign, ...] = ()
 
 
-class Judged(msgspec.Struct, frozen=True):
+class Deviation(msgspec.Struct, frozen=True):
     """What a gate says of one entry."""
 
     rule: str
@@ -118,13 +118,13 @@ class Deviations:
         """What the replay of an entry's scenario breaks, step by step, to the end of the run."""
         entry, names = self.entries[number], _names(self.scenarios[number])
         for index, broken in enumerate(steps):
-            own = next((one for one in broken if one.rule == entry.rule), None)
+            own = next((failure for failure in broken if failure.rule == entry.rule), None)
             if own is None:
                 continue
             self.covered.setdefault(shape(own, names), number)
-            self.beside[number] = frozenset(shape(one, names) for one in broken)
+            self.beside[number] = frozenset(shape(failure, names) for failure in broken)
             self.follows[number] = frozenset(
-                one.rule for later in steps[index + 1 :] for one in later
+                failure.rule for later in steps[index + 1 :] for failure in later
             )
             self.status[number] = "known", f"step {own.step}: {own.message}"
             return
@@ -162,17 +162,17 @@ class Deviations:
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
             names, known = _names(scenario), set[str]()
-            shapes = [shape(one, names) for one in broken]
-            for one, own in zip(broken, shapes, strict=True):
-                number = self.covered.get(one.rule, self.covered.get(own))
+            shapes = [shape(failure, names) for failure in broken]
+            for failure, own in zip(broken, shapes, strict=True):
+                number = self.covered.get(failure.rule, self.covered.get(own))
                 if number is not None:
-                    self.status.setdefault(number, ("known", one.message))
+                    self.status.setdefault(number, ("known", failure.message))
                     known |= {own} | self.beside.get(number, frozenset())
                     follows.update(self.follows.get(number, ()))
             return [
-                one
-                for one, own in zip(broken, shapes, strict=True)
-                if own not in known and one.rule not in follows
+                failure
+                for failure, own in zip(broken, shapes, strict=True)
+                if own not in known and failure.rule not in follows
             ]
 
         return new
@@ -182,14 +182,14 @@ class Deviations:
         known = (n for n, (state, _) in self.status.items() if state == "known")
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
-    def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Judged]:
+    def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
         """Every entry of these rules, once all has run; `stakes` says how often each was."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
                 state, says = self.status.get(number) or _never_met(stakes.get(entry.rule, 0))
                 verdicts.append(
-                    Judged(
+                    Deviation(
                         *(entry.rule, state, entry.reason, str(entry.until), says),
                         *(entry.scenario, entry.version),
                     )
@@ -198,7 +198,7 @@ class Deviations:
 
 
 def _names(scenario: Scenario) -> list[str]:
-    return [one.id for one in scenario.requests]
+    return [request.id for request in scenario.requests]
 
 
 def _never_met(exercised: int) -> tuple[State, str]:

@@ -56,11 +56,11 @@ class Found(msgspec.Struct, frozen=True):
     stderr: str = ""
 
 
-class Judged(msgspec.Struct, frozen=True, tag="verdict", tag_field="event"):
-    """Nothing more comes: the verdict."""
+class Concluded(msgspec.Struct, frozen=True, tag="verdict", tag_field="event"):
+    """The last event of a gate, with its verdict."""
 
     verdict: Verdict
 
 
-Event = Began | Notice | Progress | Found | Judged
+Event = Began | Notice | Progress | Found | Concluded
 Report = Callable[[Event], None]

@@ -61,48 +61,50 @@ def faults_of(
     id. `today`: an entry that accepts a fault ends so many days later."""
     groups: list[list[Finding]] = []
     for finding in findings:
-        alike = [group for group in groups if any(_one_cause(finding, one) for one in group)]
+        alike = [group for group in groups if any(_one_cause(finding, member) for member in group)]
         groups = [group for group in groups if group not in alike]
-        groups.append([one for group in alike for one in group] + [finding])
+        groups.append([member for group in alike for member in group] + [finding])
     order = list(findings)
-    whole = [sorted(group, key=lambda one: _root_first(one, order)) for group in groups]
+    whole = [sorted(group, key=lambda member: _root_first(member, order)) for group in groups]
     whole.sort(key=lambda group: _worst_first(group, rules, order))
     return tuple(
         _fault(number, group, whole, rules, today) for number, group in enumerate(whole, 1)
     )
 
 
-def _one_cause(one: Finding, other: Finding) -> bool:
+def _one_cause(finding: Finding, other: Finding) -> bool:
     """One change is likely to repair both."""
-    if one.by_adapter != other.by_adapter:
+    if finding.by_adapter != other.by_adapter:
         # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
-        rule = other.rule if one.by_adapter else one.rule
-        follows = any(_comes_after(*pair) for pair in ((one, other), (other, one)))
+        rule = other.rule if finding.by_adapter else finding.rule
+        follows = any(_comes_after(*pair) for pair in ((finding, other), (other, finding)))
         return follows and not rule.startswith(FOLLOW_NOTHING)
-    if _content(one) == _content(other):
+    if _content(finding) == _content(other):
         return True
-    if one.rule == other.rule:
-        return _is_one_failure(one, other)
-    if one.rule in _with(other) or other.rule in _with(one):
+    if finding.rule == other.rule:
+        return _is_one_failure(finding, other)
+    if finding.rule in _with(other) or other.rule in _with(finding):
         return True
-    if bool(one.divergence) != bool(other.divergence):
+    if bool(finding.divergence) != bool(other.divergence):
         return False  # what the catalogue knows must not hide what it does not
-    for later, earlier in ((one, other), (other, one)):
+    for later, earlier in ((finding, other), (other, finding)):
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
-    return bool(one.differs) and one.differs == other.differs and _same_needs(one, other)
+    return (
+        bool(finding.differs) and finding.differs == other.differs and _same_needs(finding, other)
+    )
 
 
-def _is_one_failure(one: Finding, other: Finding) -> bool:
+def _is_one_failure(finding: Finding, other: Finding) -> bool:
     """Of the same rule; two crashes are one if they say the same, and two differences from the
     model if they are in the same fields."""
-    if one.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(one) != _shape(other):
+    if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
-    if one.divergence and one.divergence == other.divergence:
+    if finding.divergence and finding.divergence == other.divergence:
         return True
-    if one.differs and one.differs == other.differs:
+    if finding.differs and finding.differs == other.differs:
         return True
-    return _needs_no_more(one, other) or _needs_no_more(other, one)
+    return _needs_no_more(finding, other) or _needs_no_more(other, finding)
 
 
 def _with(finding: Finding) -> frozenset[str]:
@@ -125,14 +127,18 @@ def _shape(finding: Finding) -> str:
     return shape(Broken(finding.rule, finding.step, finding.message), NAMES)
 
 
-def _needs_no_more(one: Finding, other: Finding) -> bool:
+def _needs_no_more(finding: Finding, other: Finding) -> bool:
     """The first needs no feature that the other does not need, as far as that is known."""
-    return one.needs is None or other.needs is None or {*one.needs} <= {*other.needs}
+    return finding.needs is None or other.needs is None or {*finding.needs} <= {*other.needs}
 
 
-def _same_needs(one: Finding, other: Finding) -> bool:
+def _same_needs(finding: Finding, other: Finding) -> bool:
     """Both need the same features, of which there are some."""
-    return one.needs is not None and one.needs != () and {*one.needs} == {*(other.needs or ())}
+    return (
+        finding.needs is not None
+        and finding.needs != ()
+        and {*finding.needs} == {*(other.needs or ())}
+    )
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
@@ -177,7 +183,9 @@ def _fault(
             place
             for place, other in enumerate(whole, 1)
             if place != number
-            and any(_comes_after(root, one) and _needs_no_more(one, root) for one in other)
+            and any(
+                _comes_after(root, finding) and _needs_no_more(finding, root) for finding in other
+            )
         ),
         None,
     )
@@ -193,11 +201,11 @@ def _fault(
         replay=root.replay,
         accept="" if kind == "adapter" else _entry(root, today + ACCEPTED_FOR),
         follows=tuple(rule for rule in broken if rule != root.rule),
-        scenarios=tuple(dict.fromkeys(one.scenario for one in group)),
-        scales=tuple(dict.fromkeys(one.scale for one in group)),
+        scenarios=tuple(dict.fromkeys(finding.scenario for finding in group)),
+        scales=tuple(dict.fromkeys(finding.scale for finding in group)),
         needs=root.needs or (),
         behind=before,
-        divergence=root.divergence if all(one.divergence for one in group) else None,
+        divergence=root.divergence if all(finding.divergence for finding in group) else None,
         shrunk=not root.others_first,
         decided=root.decided,
         only_here=root.only_here,

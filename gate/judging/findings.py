@@ -83,7 +83,7 @@ def keep(
     # As a corpus has it: the folder of findings can be replayed, and added from.
     about = Origin(
         rule=first.rule,
-        shape=output.unicode_text(shape(first, [one.id for one in scenario.requests])),
+        shape=output.unicode_text(shape(first, [request.id for request in scenario.requests])),
         found_on=FoundOn(gate.options.spec.text, started.name, started.version),
     )
     origin = {
@@ -201,10 +201,10 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
     a difference from the model, which would end the run, is none."""
     if not place.known and not gate.deviations.covered:
         return ()
-    others = [one for one in gate.options.rules if one.id not in (LOCKSTEP, first.rule)]
+    others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
     steps: list[list[Broken]] = []
     replay(gate.target, scenario, others, last_step=first.step, new=collected_in(steps))
-    return tuple(dict.fromkeys(one.rule for broken in steps for one in broken))
+    return tuple(dict.fromkeys(failure.rule for broken in steps for failure in broken))
 
 
 def collected_in(steps: list[list[Broken]]) -> New:
@@ -235,7 +235,7 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     known = by_id[rule].divergence_of(release)
     if known is None:
         return None
-    return f"{known.releases}: {known.says}" + f" ({known.change})" * bool(known.change)
+    return f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
 
 
 def shrink_and_keep(

@@ -41,10 +41,17 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     asked = gate.options
     with_keys = [
-        (one, replace(one, config=with_fixed(asked.system, asked.revision, one.config, fixed)))
-        for one in corpus
+        (
+            scenario,
+            replace(
+                scenario, config=with_fixed(asked.system, asked.revision, scenario.config, fixed)
+            ),
+        )
+        for scenario in corpus
     ]
-    chosen = [meant for one, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, one)]
+    chosen = [
+        meant for scenario, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, scenario)
+    ]
     return frozenset(_replay_and_shrink(gate, scale, chosen)) if chosen else frozenset()
 
 
@@ -101,8 +108,8 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
-        return {one.id for one in scenario.requests}
-    return {one.id for one in scenario.requests if model.refusal(one) is None}
+        return {request.id for request in scenario.requests}
+    return {request.id for request in scenario.requests if model.refusal(request) is None}
 
 
 def replay_builtin(gate: GateContext) -> None:
@@ -110,7 +117,7 @@ def replay_builtin(gate: GateContext) -> None:
     with another value for what is fixed none."""
     there = by_length(gate.options.system)
     if gate.options.fixed:
-        there = {name: one for name, one in there.items() if _has_fixed(gate, one)}
+        there = {name: entry for name, entry in there.items() if _has_fixed(gate, entry)}
     _replay_and_shrink(gate, "production", _short_enough(gate, there))
 
 

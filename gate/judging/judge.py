@@ -20,7 +20,7 @@ from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .coverage import PAGE, Changes, changes_since, coverage_of
 from .deviations import Deviations
-from .events import Began, Judged, Notice, Report
+from .events import Began, Concluded, Notice, Report
 from .faults import faults_of
 from .initial_replays import replay_deviations, replay_own
 from .profiles import set_hypothesis_home
@@ -137,7 +137,7 @@ def _searches(
     gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
 ) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
-    shrunk = Counter(one.scale for one in gate.results.findings if one.costs)
+    shrunk = Counter(finding.scale for finding in gate.results.findings if finding.costs)
     choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
         Stage("search", stage.scale, stage.fixed, rules, choices, shrunk[stage.scale], avoid)
@@ -213,12 +213,13 @@ def _conclude(
         base=_base_of(gate),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
+        reach=results.reach.result,
         coverage=None
         if results.fault is not None
         else coverage_of(options.spec.coverage, options.out / PAGE, _changes(options)),
         **more,
     )
-    gate.report(Judged(judged))
+    gate.report(Concluded(judged))
     return judged
 
 
@@ -237,8 +238,8 @@ def judge_rules(
     asked = {rule.id for rule in options.rules}
     # A crash or a hang ends a run whether or not its rule was chosen.
     judged = [
-        _violated(rule, one, results.exercised[rule], faults)
-        for rule, one in first.items()
+        _violated(rule, failure, results.exercised[rule], faults)
+        for rule, failure in first.items()
         if rule not in asked
     ]
     for rule in load(options.system, options.revision):
@@ -270,7 +271,9 @@ def _verdict_of(
         missing = ", ".join(sorted({*rule.needs, *followed} - observes))
         why = f"{verdict.NOT_SHOWN}{missing}"
         return verdict.RuleVerdict(rule.id, "not_observable", message=why)
-    beside = next((one for one in results.findings if rule.id in one.consequences), None)
+    beside = next(
+        (candidate for candidate in results.findings if rule.id in candidate.consequences), None
+    )
     if (finding := first.get(rule.id, beside)) is not None:
         return _violated(rule.id, finding, steps, faults)
     if rule.id in results.unconfirmed:
@@ -302,7 +305,9 @@ def _violated(
     """A rule that the finding breaks, first or in the same step as the first. By a fault of the
     adapter nothing is decided about the scheduler."""
     is_first = finding.rule == rule
-    fault = next((one for one in faults if finding.scenario in one.scenarios), None)
+    fault = next(
+        (candidate for candidate in faults if finding.scenario in candidate.scenarios), None
+    )
     by_adapter = fault is not None and fault.kind == "adapter"
     return verdict.RuleVerdict(
         rule,

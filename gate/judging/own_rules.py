@@ -6,7 +6,7 @@
         OwnRule(
             id="OUR-R01",
             title="two at most",
-            says="At most two requests run.",
+            statement="At most two requests run.",
             needs=["running"],
             broken=lambda history, step: "three run" if len(step.running) > 2 else None,
             witness="Two requests run.",
@@ -42,7 +42,7 @@ class OwnRule:
 
     Attributes:
         id: such as OUR-R01, which no rule of schedproof has.
-        title, says: in a few words, and in a sentence.
+        title, statement: in a few words, and in a sentence.
         needs: fields of the step without which the rule cannot be judged.
         broken: what the step breaks, in a sentence with its numbers, or None. It reads the history
             as it was before the step.
@@ -53,7 +53,7 @@ class OwnRule:
 
     id: str
     title: str
-    says: str
+    statement: str
     broken: Asked
     exercised: Asked
     witness: str
@@ -72,9 +72,9 @@ def use_rules(path: Path | None) -> None:
         return
     known = {rule.id for system in systems.SYSTEMS for rule in load(system)}
     own: list[systems.OwnRule] = []
-    for number, one in enumerate(_read(path)):
-        own.append(_rule(path, number, one, known))
-        known.add(one.id)
+    for number, own_rule in enumerate(_read(path)):
+        own.append(_rule(path, number, own_rule, known))
+        known.add(own_rule.id)
     systems.add_rules(own)
 
 
@@ -103,7 +103,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         raise FileError(f"{place}.id; valid: letters, a dash, a letter and a number, as OUR-R01")
     if own.id in known:
         raise FileError(f"{place}.id: there is such a rule; valid: an id of its own")
-    for name in ("title", "says", "witness", "source"):
+    for name in ("title", "statement", "witness", "source"):
         if not isinstance(getattr(own, name), str) or not getattr(own, name).strip():
             raise FileError(f"{place}.{name}: {getattr(own, name)!r:.60}; valid: words")
     if unknown := [name for name in own.needs if name not in FIELDS]:
@@ -113,7 +113,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
             what = f"{getattr(own, name)!r:.60}; valid: a function of history and step"
             raise FileError(f"{place}.{name}: {what}")
     rule = Rule(
-        *(own.id, own.title, own.says, own.source, "safety", ("*",), tuple(own.needs)),
+        *(own.id, own.title, own.statement, own.source, "safety", ("*",), tuple(own.needs)),
         witness=own.witness,
         engines=("hypothesis", "corpus"),
     )

@@ -42,7 +42,9 @@ def judged_by(
     """
     catalogue = load(system, revision)
     named = (
-        picked(catalogue, words) if words else dict.fromkeys([one.id for one in catalogue], False)
+        picked(catalogue, words)
+        if words
+        else dict.fromkeys([known.id for known in catalogue], False)
     )
     left_out = excluded(catalogue, exclude)
     chosen: Sequence[Rule] = [rule for rule in catalogue if rule.id in named]

@@ -10,7 +10,8 @@ import msgspec
 from ...model.replies import StartUp
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .coverage import Coverage
-from .deviations import Judged
+from .deviations import Deviation
+from .reach import Reach
 
 FORMAT = "schedproof/verdict@1"
 NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not a version
@@ -198,7 +199,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     `faults` are the findings by cause. `deviations` are the entries of the user's file, each with
     what became of it; `config` has the keys of the configuration that had one value in every run,
-    by the user's wish. `coverage` is of the target's own modules, where they can be seen.
+    by the user's wish. `coverage` is of the target's own modules, where they can be seen. `reach`
+    has the sizes and features of the runs.
 
     With a `base`, a rule that the base breaks in the same scenario is known; `repaired` are rules
     that only the base breaks, and `decisions` the kinds of decision that differ.
@@ -213,7 +215,7 @@ class Verdict(msgspec.Struct, frozen=True):
     rules: tuple[RuleVerdict, ...]
     findings: tuple[Finding, ...]
     exit_code: int
-    deviations: tuple[Judged, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
     interrupted: bool = False
     fault: str | None = None
     config: dict[str, Any] = {}
@@ -223,6 +225,7 @@ class Verdict(msgspec.Struct, frozen=True):
     repaired: tuple[Change, ...] = ()
     decisions: tuple[Change, ...] = ()
     coverage: Coverage | None = None
+    reach: Reach | None = None
     format: str = FORMAT
 
 
@@ -232,7 +235,9 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
-    found = [Refusal(sum(messages[one] for one in group), group[0]) for group in grouped.values()]
+    found = [
+        Refusal(sum(messages[finding] for finding in group), group[0]) for group in grouped.values()
+    ]
     return tuple(sorted(found, key=lambda refusal: -refusal.count))
 
 
@@ -240,7 +245,7 @@ def exit_code(
     rules: tuple[RuleVerdict, ...],
     named: Collection[str],
     interrupted: bool,
-    deviations: tuple[Judged, ...] = (),
+    deviations: tuple[Deviation, ...] = (),
 ) -> int:
     """0 conforms, 1 a rule is broken or a deviation is out of date, 3 inconclusive.
 
@@ -252,7 +257,7 @@ def exit_code(
         return BROKEN
     if interrupted or "inconclusive" in statuses or not {"held", "known"} & {*statuses}:
         return INCONCLUSIVE
-    if any(one.fails for one in deviations):
+    if any(deviation.fails for deviation in deviations):
         return BROKEN
     if any(rule.id in named and rule.status not in ("held", "known") for rule in rules):
         return INCONCLUSIVE

@@ -166,7 +166,7 @@ def gate_options(
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[one for one in corpus if one.system == system],
+        corpus=[scenario for scenario in corpus if scenario.system == system],
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,

@@ -55,7 +55,7 @@ class Cell(NamedTuple):
         return f"{self.target.replace('==', '-')}-{words}"
 
 
-class Judged(NamedTuple):
+class CellVerdict(NamedTuple):
     """A cell with its verdict, or the line that says why it has none."""
 
     cell: Cell
@@ -90,11 +90,11 @@ def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "
 def run_cells(
     cells: Sequence[Cell],
     folder: Path,
-    report: Callable[[Judged, float], None],
+    report: Callable[[CellVerdict, float], None],
     jobs: int = 1,
     cluster: str | None = None,
     work: Callable[[Cell], GateRun] | None = None,
-) -> list[Judged]:
+) -> list[CellVerdict]:
     """Judge the cells whose verdict is not in the folder, and those of a user's class, `jobs` at a
     time or on the Dask cluster at this address; return all, in the order of the cells.
 
@@ -111,14 +111,14 @@ def run_cells(
             (folder / name).mkdir(parents=True, exist_ok=True)
     # The code of a class changes between two runs, and that of a release does not.
     verdicts = {cell.title: None if cell.scheduler else kept(cell, folder) for cell in cells}
-    judged = {cell.title: Judged(cell, verdicts[cell.title]) for cell in cells}
+    judged = {cell.title: CellVerdict(cell, verdicts[cell.title]) for cell in cells}
     waiting = [cell for cell in cells if verdicts[cell.title] is None]
     for cell in cells:
         if cell not in waiting:
             report(judged[cell.title], 0.0)
     with make_executor(work or judge, jobs, cluster) as executor:
         for cell, ran in run_tasks(executor, waiting):
-            result, seconds = Judged(cell, None, f"it has cost {DEATHS} workers"), 0.0
+            result, seconds = CellVerdict(cell, None, f"it has cost {DEATHS} workers"), 0.0
             if ran is not None:
                 result, seconds = _store(cell, folder, ran.result), ran.result.seconds
             judged[cell.title] = result
@@ -165,7 +165,7 @@ def judge(cell: Cell) -> GateRun:
     return GateRun(ran.returncode, files, time.monotonic() - began)
 
 
-def scenario_of(judged: Judged, rule: str) -> str:
+def scenario_of(judged: CellVerdict, rule: str) -> str:
     """Return the path, from the folder on, of the scenario that breaks a rule; empty for none."""
     assert judged.verdict is not None
     paths = [verdict.scenario for verdict in judged.verdict.rules if verdict.id == rule]
@@ -173,7 +173,7 @@ def scenario_of(judged: Judged, rule: str) -> str:
     return name and f"scenarios/{judged.cell.file_name}/{name}"
 
 
-def _store(cell: Cell, folder: Path, ran: GateRun) -> Judged:
+def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
     for name, data in ran.files.items():
         path = folder / name
         with told(path):
@@ -181,8 +181,10 @@ def _store(cell: Cell, folder: Path, ran: GateRun) -> Judged:
         write(path, data)
     verdict = kept(cell, folder)
     if verdict is not None:
-        return Judged(cell, verdict)
+        return CellVerdict(cell, verdict)
     log = ran.files[f"logs/{cell.file_name}.txt"].decode(errors="replace").splitlines()
     lines = [line for line in log if line.startswith("schedproof: ")]
     code = f"the gate ended with code {ran.returned}"
-    return Judged(cell, None, one_line(lines[0].removeprefix("schedproof: ") if lines else code))
+    return CellVerdict(
+        cell, None, one_line(lines[0].removeprefix("schedproof: ") if lines else code)
+    )

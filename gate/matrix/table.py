@@ -9,7 +9,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..judging.verdict import RuleVerdict
-from .cells import Judged, scenario_of
+from .cells import CellVerdict, scenario_of
 
 FORMAT = "schedproof/matrix@1"
 BROKEN: Literal["violated"] = "violated"
@@ -67,9 +67,9 @@ class Matrix(msgspec.Struct, frozen=True):
     format: str = FORMAT
 
 
-def matrix_of(judged: Sequence[Judged], profile: str, seed: int) -> Matrix:
+def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
     """Return the matrix of cells in which the releases of one name are in order."""
-    by_kind: dict[tuple[str, str], list[Judged]] = {}
+    by_kind: dict[tuple[str, str], list[CellVerdict]] = {}
     for result in judged:
         name, _, configuration = _place(result)
         by_kind.setdefault((name, configuration), []).append(result)
@@ -102,9 +102,9 @@ def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
     return tuple(Releases(versions[0], versions[-1]) for versions in broken)
 
 
-def _rows(judged: Sequence[Judged]) -> list[Row]:
+def _rows(judged: Sequence[CellVerdict]) -> list[Row]:
     states: dict[str, dict[str, str]] = {}
-    breaks: dict[str, list[tuple[tuple[int, int], Judged, RuleVerdict]]] = {}
+    breaks: dict[str, list[tuple[tuple[int, int], CellVerdict, RuleVerdict]]] = {}
     for number, result in enumerate(judged):
         assert result.verdict is not None
         sizes = {finding.scenario: finding.requests for finding in result.verdict.findings}
@@ -131,7 +131,7 @@ def _rows(judged: Sequence[Judged]) -> list[Row]:
     return rows
 
 
-def _entry(judged: Judged) -> Entry:
+def _entry(judged: CellVerdict) -> Entry:
     if judged.verdict is None:
         return Entry(*_place(judged), problem=judged.problem)
     counts = Counter(rule.status for rule in judged.verdict.rules)
@@ -141,6 +141,6 @@ def _entry(judged: Judged) -> Entry:
     )
 
 
-def _place(judged: Judged) -> tuple[str, str, str]:
+def _place(judged: CellVerdict) -> tuple[str, str, str]:
     name, _, version = judged.cell.target.partition("==")
     return name, version, judged.cell.configuration.name

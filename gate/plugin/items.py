@@ -67,10 +67,10 @@ class _Item(pytest.Item):
     def answered(self) -> Any:
         items = self.session.items
         answer = self.judgement.answer(
-            frozenset(one.name for one in items if isinstance(one, RuleItem))
+            frozenset(item.name for item in items if isinstance(item, RuleItem))
         )
         line = summary(answer.verdict, self.judgement.setting.rules)
-        ran = f"{sum(one.runs for one in answer.verdict.engines)} runs"
+        ran = f"{sum(engine.runs for engine in answer.verdict.engines)} runs"
         self.user_properties.append((REPORTED, f"{output.one_line(line)}, {ran}"))
         return answer
 
@@ -81,7 +81,7 @@ class RuleItem(_Item):
     def runtest(self) -> None:
         """Fail where it is broken, skip where it could not be judged."""
         answer = self.answered()
-        [judged] = [one for one in answer.verdict.rules if one.id == self.name]
+        [judged] = [rule for rule in answer.verdict.rules if rule.id == self.name]
         _conclude(judged, answer.reports)
 
 
@@ -107,9 +107,10 @@ class DeviationsItem(_Item):
         """Fail with a line for each entry that passes, is unused or past its date."""
         verdict = self.answered().verdict
         old = [
-            f"{one.state}: {one.rule} ({one.scenario or one.version}): {output.one_line(one.says)}"
-            for one in verdict.deviations
-            if one.fails
+            f"{entry.state}: {entry.rule} ({entry.scenario or entry.version}): "
+            + output.one_line(entry.says)
+            for entry in verdict.deviations
+            if entry.fails
         ]
         if old:
             raise Failed("\n".join(old))
@@ -149,7 +150,9 @@ class ScenarioItem(_Item):
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
         """The failure as `schedproof replay` prints it."""
         setting, first = self.judgement.setting, outcome.broken[0]
-        rule = next(one for one in load(setting.system, setting.revision) if one.id == first.rule)
+        rule = next(
+            known for known in load(setting.system, setting.revision) if known.id == first.rule
+        )
         options = replay_options(setting.target, None, STEP_LIMIT)
         command = f"schedproof replay {shlex.quote(str(self.file))}{options}"
         reported = (rule, scenario, first, str(self.file), command, outcome.session.excerpt)

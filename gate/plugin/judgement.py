@@ -197,7 +197,7 @@ class Judgement:
             spec=setting.target,
             system=setting.system,
             revision=setting.revision,
-            rules=[one for one in setting.rules if one.id in rules - setting.excluded.keys()],
+            rules=[rule for rule in setting.rules if rule.id in rules - setting.excluded.keys()],
             excluded={name: why for name, why in setting.excluded.items() if name in rules},
             profile_name=setting.profile,
             seed=setting.seed,

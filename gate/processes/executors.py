@@ -45,7 +45,7 @@ class ClusterError(Exception):
     """The cluster is gone or cannot be used; `str()` is one line."""
 
 
-class Ran(NamedTuple):
+class TaskResult(NamedTuple):
     """What the function returned for a task, in which process, and by which code (`our_code`)."""
 
     result: Any
@@ -55,7 +55,7 @@ class Ran(NamedTuple):
 
 def run_tasks(
     executor: "Executor", tasks: Iterable[T], ends: float = float("inf")
-) -> Iterator[tuple[T, Ran | None]]:
+) -> Iterator[tuple[T, TaskResult | None]]:
     """Yield each task with what its run returned, in the order in which tasks finish.
 
     A task whose worker is lost runs again, from its second loss on alone. None instead of a
@@ -120,8 +120,8 @@ def our_code() -> str:
     return digest.hexdigest()
 
 
-def _run(work: Callable[[Any], Any], task: Any) -> Ran:
-    return Ran(work(task), f"{socket.gethostname()}/{os.getpid()}", our_code())
+def _run(work: Callable[[Any], Any], task: Any) -> TaskResult:
+    return TaskResult(work(task), f"{socket.gethostname()}/{os.getpid()}", our_code())
 
 
 class Pool:
@@ -130,7 +130,7 @@ class Pool:
     def __init__(self, work: Callable[[Any], Any], workers: int) -> None:
         self._work = work
         self._workers = workers
-        self._ended: queue.SimpleQueue[tuple[int, Future[Ran]]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[int, Future[TaskResult]]] = queue.SimpleQueue()
         self._pool = self._new()
         self.width = AHEAD * workers
 
@@ -144,7 +144,7 @@ class Pool:
                 future = self._pool.submit(_run, self._work, task)
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
-    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+    def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
         """Return the tasks that have ended, by number, None for a lost worker.
 
         Waits `seconds` for the first.
@@ -163,7 +163,7 @@ class Pool:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._workers, mp_context=context, initializer=end_with_parent)
 
-    def _result(self, future: "Future[Ran]") -> Ran | None:
+    def _result(self, future: "Future[TaskResult]") -> TaskResult | None:
         if future.cancelled():
             return None
         try:
@@ -220,7 +220,7 @@ class DaskCluster:
         self._futures.add(future)
         future.add_done_callback(lambda done: ended.put((number, done)))
 
-    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+    def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
         """Return the tasks that have ended, as `Pool.finished` does.
 
         Raises:
@@ -236,10 +236,10 @@ class DaskCluster:
         with suppress(Exception):
             self._client.close(timeout=2)
 
-    def _result(self, future: Any) -> Ran | None:
+    def _result(self, future: Any) -> TaskResult | None:
         self._futures.discard(future)
         try:
-            ran: Ran = future.result(timeout=CONNECT_SECONDS)
+            ran: TaskResult = future.result(timeout=CONNECT_SECONDS)
         except (*self._lost, TimeoutError):  # a result that is not fetched dies with its worker
             self._check()
             return None

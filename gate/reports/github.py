@@ -11,7 +11,7 @@ from rich.console import Console
 from ...spec.catalogue import Rule
 from ..console.output import one_line, say
 from ..files.scenario_file import FileError
-from ..judging.events import Began, Event, Judged
+from ..judging.events import Began, Concluded, Event
 from ..judging.verdict import RuleVerdict, Verdict
 from .outcome import because, breaks, broken_off, how_many, in_short, out_of_date, result
 
@@ -55,7 +55,7 @@ class GitHub:
             if self._summary is None:
                 say(self._console, "GITHUB_STEP_SUMMARY is not set: annotations only")
             self._be_silent()
-        elif isinstance(event, Judged):
+        elif isinstance(event, Concluded):
             self._judged(event.verdict)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...spec.catalogue import Rule
 from ..console.output import one_line
 from ..files.writing import write
-from ..judging.events import Event, Found, Judged
+from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import RuleVerdict, Verdict
 from .outcome import because, broken_off, explained, out_of_date
 
@@ -41,7 +41,7 @@ class JUnit:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Found):
             self._found.append(event)
-        elif isinstance(event, Judged):
+        elif isinstance(event, Concluded):
             faults = {fault.scenario: fault for fault in event.verdict.faults}
             for found in self._found:
                 rule, fault = found.finding.rule, faults.get(found.finding.scenario)

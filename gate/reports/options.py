@@ -14,7 +14,7 @@ from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
 from ..files.reading import FileError
 from ..files.writing import write
-from ..judging.events import Event, Found, Judged, Report
+from ..judging.events import Concluded, Event, Found, Report
 from ..judging.verdict import Finding
 from .github import GitHub
 from .junit import JUnit
@@ -88,7 +88,7 @@ class VerdictFile:
         self._path = path
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Judged):
+        if isinstance(event, Concluded):
             write(self._path, as_json(event.verdict))
 
 

@@ -37,9 +37,11 @@ def broken_off(verdict: Verdict) -> str | None:
 def out_of_date(verdict: Verdict) -> dict[str, str]:
     """The known deviations that fail the gate, each with the reason."""
     return {
-        f"deviation of {one.rule} ({one.scenario or one.version})": f"{one.state}: {one.says}"
-        for one in verdict.deviations
-        if one.fails
+        f"deviation of {entry.rule} ({entry.scenario or entry.version})": (
+            f"{entry.state}: {entry.says}"
+        )
+        for entry in verdict.deviations
+        if entry.fails
     }
 
 

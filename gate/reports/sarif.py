@@ -12,7 +12,7 @@ from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.output import as_json, one_line
 from ..files.writing import write
-from ..judging.events import Event, Found, Judged
+from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import Fault, Finding, Verdict
 from .outcome import breaks, broken_off, out_of_date
 
@@ -36,7 +36,7 @@ class Sarif:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Found):
             self._found[event.finding] = event
-        elif isinstance(event, Judged):
+        elif isinstance(event, Concluded):
             write(self._path, as_json(self._document(event.verdict)))
 
     def _document(self, verdict: Verdict) -> dict[str, Any]:
@@ -108,13 +108,13 @@ class Sarif:
 
 
 def _descriptor(rule: Rule) -> dict[str, Any]:
-    help_text = f"{rule.says}\nSource: {rule.source}"
+    help_text = f"{rule.statement}\nSource: {rule.source}"
     if rule.witness:
         help_text += f"\nAt stake when: {rule.witness}"
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": rule.says},
+        "fullDescription": {"text": rule.statement},
         "help": {"text": help_text},
         "defaultConfiguration": {"level": "error"},
         "properties": {"kind": rule.kind},

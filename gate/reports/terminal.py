@@ -11,7 +11,8 @@ from ...spec.catalogue import Rule
 from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
-from ..judging.events import Began, Event, Found, Judged, Notice, Progress
+from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
+from ..judging.reach import in_words
 from ..judging.verdict import (
     NOT_SHOWN,
     WORKLOADS,
@@ -108,7 +109,7 @@ class Terminal:
         elif isinstance(event, Found):
             self.close()
             self._found_one(event)
-        elif isinstance(event, Judged):
+        elif isinstance(event, Concluded):
             self.close()
             self._print_faults(event.verdict)
             print_verdict(self._console, event.verdict, self._rules, self._verbose)
@@ -156,7 +157,7 @@ class Terminal:
             self._console.print()
 
     def _print_failure(self, event: Found, rule_id: str, fault: Fault | None = None) -> None:
-        rule = next(one for one in self._rules if one.id == rule_id)
+        rule = next(judged for judged in self._rules if judged.id == rule_id)
         word = "ADAPTER" if fault is not None and fault.kind == "adapter" else "BROKEN"
         show_failure(self._console, rule, explained(event, rule, fault), word)
         print_details(event.run.details or event.stderr, self._console)
@@ -183,6 +184,8 @@ def print_verdict(
         console.print(engine_line(engine))
     for refusal in verdict.refusals:
         console.print(one_line(refusal_line(refusal)), markup=False)
+    if verdict.reach is not None:
+        console.print(one_line(f"{'reached':<14} {in_words(verdict.reach)}"), markup=False)
     print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
@@ -217,7 +220,9 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
     if idle := ", ".join(entry.id for entry in there if entry.status == "not_exercised"):
         console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")
     if hidden := [entry.message or "" for entry in there if entry.status == "not_observable"]:
-        fields = sorted({one for why in hidden for one in why.removeprefix(NOT_SHOWN).split(", ")})
+        fields = sorted(
+            {field for why in hidden for field in why.removeprefix(NOT_SHOWN).split(", ")}
+        )
         line = f"{len(hidden)} rules: {NOT_SHOWN}{', '.join(fields)}"
         console.print(f"[yellow]{'not observable':<14}[/yellow] {escape(one_line(line))}")
 
@@ -238,7 +243,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
             f"{escape(why)}"
         )
         if entry.divergence and not entry.consequence_of:
-            console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
+            console.print(f"    the rule: {by_id[entry.id].statement}", markup=False)
             console.print(f"    known of {one_line(entry.divergence)}", markup=False)
     if unchecked:
         console.print(

@@ -94,32 +94,32 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
     from crosshair.options import AnalysisOptionSet
     from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
 
-    one = contracts()[name]
+    contract = contracts()[name]
 
     def allowed(**arguments: Any) -> bool:
-        return one.applies(**arguments)
+        return contract.applies(**arguments)
 
     def true(__return__: bool) -> bool:
         return __return__
 
     # CrossHair calls a precondition with the arguments that its signature names.
-    allowed.__signature__ = inspect.signature(one.holds)  # type: ignore[attr-defined]
-    REGISTERED_CONTRACTS.pop(one.holds, None)  # the same property, registered at other sizes
-    register_contract(one.holds, pre=allowed, post=true, skip_body=False)
+    allowed.__signature__ = inspect.signature(contract.holds)  # type: ignore[attr-defined]
+    REGISTERED_CONTRACTS.pop(contract.holds, None)  # the same property, registered at other sizes
+    register_contract(contract.holds, pre=allowed, post=true, skip_body=False)
     # No other kind of contract: docstrings of ours are not to be read as such.
     options = AnalysisOptionSet(analysis_kind=[], per_condition_timeout=seconds)
-    messages = run_checkables(analyze_function(one.holds, options))
+    messages = run_checkables(analyze_function(contract.holds, options))
     other = [message for message in messages if message.state is not MessageType.CONFIRMED]
     if other:
         why = f"CrossHair: {other[0].message}"
-        yield Claim(False, why, called_with(one, other[0].message))
+        yield Claim(False, why, called_with(contract, other[0].message))
     else:
         yield Claim(bool(messages), "CrossHair analysed nothing")
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
     """What Hypothesis finds when CrossHair chooses its examples."""
-    one = contracts()[name]
+    contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
 
@@ -131,11 +131,11 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.fixed_dictionaries(_strategies(one)))
+    @given(st.fixed_dictionaries(_strategies(contract)))
     def holds(arguments: dict[str, Any]) -> None:
-        assume(one.applies(**arguments))
+        assume(contract.applies(**arguments))
         tried.update(arguments)
-        assert one.holds(**arguments)
+        assert contract.holds(**arguments)
 
     try:
         holds()
@@ -146,58 +146,58 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
         yield Claim(bool(tried), "Hypothesis tried nothing")
 
 
-def called_with(one: Contract, message: str) -> dict[str, Any] | None:
+def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
     """The arguments in the words of CrossHair, "... when calling NAME(1, [2]) ...", or None."""
-    called = re.search(rf"when calling ({one.holds.__name__}\(.*?\))(?: \(which |$)", message)
+    called = re.search(rf"when calling ({contract.holds.__name__}\(.*?\))(?: \(which |$)", message)
     try:
         call: Any = ast.parse(called[1] if called else "", mode="eval").body
         values = [ast.literal_eval(value) for value in call.args]
         named = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-        return dict(inspect.signature(one.holds).bind(*values, **named).arguments)
+        return dict(inspect.signature(contract.holds).bind(*values, **named).arguments)
     except (SyntaxError, TypeError, ValueError):
         return None
 
 
-def judged(one: Contract, claim: Claim) -> Answer:
+def judged(contract: Contract, claim: Claim) -> Answer:
     """The answer, once a counterexample has been tried with plain numbers."""
     if claim.holds:
         return Answer("holds", "")
-    if claim.arguments is None or not _allowed(one, claim.arguments):
+    if claim.arguments is None or not _allowed(contract, claim.arguments):
         return Answer("inconclusive", claim.why)
-    shown = ", ".join(f"{name} {claim.arguments[name]}" for name in one.arguments())
+    shown = ", ".join(f"{name} {claim.arguments[name]}" for name in contract.arguments())
     try:
-        if one.holds(**claim.arguments):
+        if contract.holds(**claim.arguments):
             return Answer("inconclusive", f"it holds on replay; {claim.why}")
     except Exception as error:
-        return Answer("refuted", f"{one.about}, {shown}: {type(error).__name__}: {error}")
-    return Answer("refuted", f"{one.about}, {shown}")
+        return Answer("refuted", f"{contract.about}, {shown}: {type(error).__name__}: {error}")
+    return Answer("refuted", f"{contract.about}, {shown}")
 
 
-def _allowed(one: Contract, arguments: dict[str, Any]) -> bool:
+def _allowed(contract: Contract, arguments: dict[str, Any]) -> bool:
     """Plain numbers, or lists of them, that the precondition allows: a symbol proves nothing."""
     numbers = [
         number
         for value in arguments.values()
         for number in (value if type(value) is list else [value])
     ]
-    return all(type(number) is int for number in numbers) and one.applies(**arguments)
+    return all(type(number) is int for number in numbers) and contract.applies(**arguments)
 
 
 def _ask_all(
     console: Console, chosen: list[Contract], engine: Engine, time_limit: float, holds: str
 ) -> list[str]:
     statuses = []
-    for one in chosen:
+    for contract in chosen:
         began = time.monotonic()
         try:
             # The limit of the engine is processor time, and it overruns: twice that is the end.
-            [claim] = bounded(2 * time_limit + START_UP, engine, one.name, time_limit)
-            answer = judged(one, claim)
+            [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
+            answer = judged(contract, claim)
         except Unanswered as why:
             answer = Answer("inconclusive", str(why))
         spent = time.monotonic() - began
         status = holds if answer.status == "holds" else answer.status
-        output.say(console, f"{status:12} {one.name:28} {spent:5.1f} s  {one.statement}")
+        output.say(console, f"{status:12} {contract.name:28} {spent:5.1f} s  {contract.statement}")
         if answer.why:
             output.say(console, f"    {output.one_line(answer.why)}")
         statuses.append(answer.status)
@@ -210,8 +210,8 @@ def _chosen(only: list[str]) -> list[Contract]:
             valid = ", ".join(dict.fromkeys(name.partition("/")[0] for name in contracts()))
             raise InputError("--only", f"no contract {word!r}; valid: {valid}")
     return [
-        one
-        for name, one in contracts().items()
+        contract
+        for name, contract in contracts().items()
         if not only or name in only or name.partition("/")[0] in only
     ]
 
@@ -223,11 +223,11 @@ def _require(module: str, what: str, package: str) -> None:
         )
 
 
-def _strategies(one: Contract) -> dict[str, st.SearchStrategy[Any]]:
+def _strategies(contract: Contract) -> dict[str, st.SearchStrategy[Any]]:
     """Whatever the types allow: the precondition chooses."""
     lists = st.lists(st.integers(min_value=1), min_size=1, max_size=MAX_MEMBERS)
     found: dict[str, st.SearchStrategy[Any]] = {}
-    for name, kind in one.arguments().items():
-        least, most = getattr(one.sizes, name, (0, None))
+    for name, kind in contract.arguments().items():
+        least, most = getattr(contract.sizes, name, (0, None))
         found[name] = st.integers(least, most) if kind is int else lists
     return found

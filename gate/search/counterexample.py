@@ -89,7 +89,7 @@ def _at_most(
     broken: set[int] = set()
 
     def goes_on(found: list[Broken], _: Scenario) -> list[Broken]:
-        broken.update(one.step for one in found)
+        broken.update(failure.step for failure in found)
         return []
 
     def watch(number: int, step: Step) -> None:
@@ -98,7 +98,10 @@ def _at_most(
     run_replay(target, scenario, [rule], watch, new=goes_on)
     worst = max(sorted(broken), key=reached.__getitem__)
     return run_replay(
-        target, scenario, [rule], new=lambda found, _: [one for one in found if one.step == worst]
+        target,
+        scenario,
+        [rule],
+        new=lambda found, _: [failure for failure in found if failure.step == worst],
     )
 
 

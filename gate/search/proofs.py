@@ -210,8 +210,10 @@ def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None
 
 def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
     revision = scenario.revision or ""
-    rules = [one for one in load(scenario.system, revision) if applies(one, revision)]
-    asked = [one for one in rules if one.id == rule]
+    rules = [
+        candidate for candidate in load(scenario.system, revision) if applies(candidate, revision)
+    ]
+    asked = [candidate for candidate in rules if candidate.id == rule]
     # What breaks first may be another rule: the one that is asked about comes before all others.
     broken = run_replay(ModelTarget(), scenario, asked).broken
     broken = broken or run_replay(ModelTarget(), scenario, rules).broken
@@ -225,7 +227,7 @@ def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> 
         say(f"  replayed on the model of {scenario.revision}: every rule is kept")
     path = write_scenario(scenario, out, broken[0].rule if broken else rule)
     say(f"  replay:   schedproof replay {path}")
-    return BROKEN if any(one.rule == rule for one in broken) else CONFORMS
+    return BROKEN if any(failure.rule == rule for failure in broken) else CONFORMS
 
 
 def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
@@ -242,4 +244,4 @@ def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
 
 def _preemptions(scenario: Scenario) -> int:
     outcome = run_replay(ModelTarget(), scenario, ())
-    return sum(one.preemptions for one in outcome.session.monitor.history.requests.values())
+    return sum(request.preemptions for request in outcome.session.monitor.history.requests.values())

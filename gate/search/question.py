@@ -22,7 +22,7 @@ from ..explore.explorer import MEMORY_MB, Budget, chosen_rules, chosen_scopes
 from ..explore.report import run_exploration
 from ..judging.context import GateOptions
 from ..judging.deviations import Deviations
-from ..judging.events import Event, Found, Judged, Progress
+from ..judging.events import Concluded, Event, Found, Progress
 from ..judging.judge import run_gate
 from ..reports.terminal import Terminal
 from ..targets.target_spec import model_spec
@@ -253,7 +253,7 @@ def run_samples(
     found: list[Found] = []
 
     def report_in_time(event: Event) -> None:
-        if isinstance(event, Judged):
+        if isinstance(event, Concluded):
             return  # a verdict on one rule of the model tells nothing more
         if isinstance(event, Found):
             found.append(event)  # one of a later process may not count

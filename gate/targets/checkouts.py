@@ -21,7 +21,7 @@ from ...model.errors import InputError
 from ...spec.systems import SYSTEMS, part
 from ..files.writing import write
 from ..processes.watchdog import run_watched
-from .supported_releases import CHECKOUT, Package, Release
+from .supported_releases import CHECKOUT, Package, Release, packages
 
 VERSION = "0+checkout"
 ANY_LATER = "9999"  # a version
@@ -129,8 +129,9 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
     """
     where, path = "--path", folder or os.environ.get(checkout.variable, "")
     if not path:
-        valid = f"the folder of a checkout, or ${checkout.variable}"
-        raise InputError(where, f"missing; valid: {valid}")
+        release = f"; a release is {checkout.name}==VERSION" * (checkout.name in packages())
+        problem = f"for a checkout add --path FOLDER, or set ${checkout.variable}{release}"
+        raise InputError(checkout.name, problem)
     if not folder:
         where = f"${checkout.variable}"
     valid = f"valid: a checkout of {checkout.system}"

@@ -171,11 +171,11 @@ def keeps_the_common_rules(
     """A target that breaks a common rule in a few plain requests probably has a faulty adapter."""
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
-    for one in outcome.broken:
-        mend = f" ({MENDS[one.rule]})" if one.rule in MENDS else ""
+    for failure in outcome.broken:
+        mend = f" ({MENDS[failure.rule]})" if failure.rule in MENDS else ""
         # A scheduler may break other rules where it is pressed: that is the gate's to judge.
         says: Says = "wrong" if mend or what == "accounting" else "note"
-        yield Remark(says, one.rule, f"{what}, step {one.step}: {one.message}{mend}")
+        yield Remark(says, failure.rule, f"{what}, step {failure.step}: {failure.message}{mend}")
     if not outcome.broken:
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
 

@@ -126,7 +126,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
     loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
     numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
-    numbers += [*accepted, *(one for one in loads.values() if one is not None)]
+    numbers += [*accepted, *(tokens for tokens in loads.values() if tokens is not None)]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
             f"request {name!r}: lengths, token counts and priority must be integers"

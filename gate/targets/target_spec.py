@@ -129,7 +129,7 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
     Raises:
         InputError: no formula has this name, or the target is not the model.
     """
-    formulas = [one.partition("=")[2] for one in changes if one.startswith("formula=")]
+    formulas = [change.partition("=")[2] for change in changes if change.startswith("formula=")]
     if not formulas:
         return spec, [*changes]
     if not spec.is_plain_model:
@@ -139,7 +139,9 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
     if not knows_formula(formulas[-1]):
         problem = f"formula {formulas[-1]!r} is unknown; valid: {valid_formulas()}"
         raise InputError("--config", problem)
-    return model_spec(formulas[-1]), [one for one in changes if not one.startswith("formula=")]
+    return model_spec(formulas[-1]), [
+        change for change in changes if not change.startswith("formula=")
+    ]
 
 
 def parse_target(

@@ -46,7 +46,9 @@ def published() -> Mapping[str, tuple[str, ...]]:
     """The SHA-256 of the published wheels of each release."""
     text = PUBLISHED.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-    return {name: tuple(re.sub("^--hash=sha256:", "", one) for one in of) for name, *of in lines}
+    return {
+        name: tuple(re.sub("^--hash=sha256:", "", wheel) for wheel in of) for name, *of in lines
+    }
 
 
 def unpack(wheel: Path, folder: Path) -> None:

@@ -16,7 +16,7 @@ from ...properties.rules.registry import LOCKSTEP, keeps_step, observable, predi
 from ...spec.catalogue import Rule, load
 from ..files.scenario_file import FileError
 from .run_events import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped
-from .verdict import First, Judged
+from .verdict import First, JudgedRevision
 
 CONTEXT_STEPS = 6
 
@@ -68,7 +68,7 @@ class TraceJudge:
         notice: Callable[[str], None],
         watch: Callable[[TraceRun, Step], None] | None = None,
     ) -> None:
-        self.judged: dict[tuple[str, str], Judged] = {}
+        self.judged: dict[tuple[str, str], JudgedRevision] = {}
         self.cut: Cut | None = None
         self.runs = 0
         self.line = 0
@@ -78,7 +78,7 @@ class TraceJudge:
         self._broke, self._over, self._notice = broke, over, notice
         self._watch = watch
         self._run: TraceRun | None = None
-        self._of: Judged | None = None
+        self._of: JudgedRevision | None = None
 
     def follow(self, events: Iterable[Event]) -> None:
         """Judge everything that happened, to the end.
@@ -128,7 +128,7 @@ class TraceJudge:
         if key not in self.judged:
             catalogue = load(event.system, event.revision)
             rules = [rule for rule in catalogue if not self._rules or rule.id in self._rules]
-            self.judged[key] = Judged(event.system, event.revision, event.started, rules)
+            self.judged[key] = JudgedRevision(event.system, event.revision, event.started, rules)
         judged = self._of = self.judged[key]
         judged.began(event.started)
         self.runs += 1
@@ -216,13 +216,13 @@ class TraceJudge:
         run.broken, run.line = broken, line
         self._of.broken_runs += 1
         first = broken[0]
-        for one in broken:
+        for failure in broken:
             place = First(
-                *(run.number, line, one.step, one.message),
-                consequence_of=None if one.rule == first.rule else first.rule,
-                by_adapter=first.by_adapter or one.by_adapter,
+                *(run.number, line, failure.step, failure.message),
+                consequence_of=None if failure.rule == first.rule else first.rule,
+                by_adapter=first.by_adapter or failure.by_adapter,
             )
-            self._of.note(one.rule, place)
+            self._of.note(failure.rule, place)
         self._broke(run)
 
     def _end(self) -> None:

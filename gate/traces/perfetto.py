@@ -65,12 +65,12 @@ def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
     """The run of a scenario, without the requests that were refused at the door, or that would
     have come after its end."""
     started, rejected = outcome.session.started, outcome.session.rejected
-    came = (one for one in scenario.requests if one.arrival < len(steps))
+    came = (request for request in scenario.requests if request.arrival < len(steps))
     requests = sorted(came, key=lambda request: request.arrival)
     return Recorded(
         f"{started.name} {started.version}",
         scenario.config,
-        {one.id: one.arrival for one in requests if one.id not in rejected},
+        {request.id: request.arrival for request in requests if request.id not in rejected},
         steps,
         outcome.broken,
     )
@@ -119,9 +119,9 @@ def run_events(pid: int, run: Recorded) -> Iterator[TrackEvent]:
         yield from _happened(pid, tracks, news)
         last = step
     yield from _counters(pid, run)
-    for one in run.broken:
-        args = {"rule": one.rule, "step": one.step, "message": one.message}
-        yield _instant(pid, STEPS_TRACK, f"broken {one.rule}", one.step, args, scope="p")
+    for failure in run.broken:
+        args = {"rule": failure.rule, "step": failure.step, "message": failure.message}
+        yield _instant(pid, STEPS_TRACK, f"broken {failure.rule}", failure.step, args, scope="p")
 
 
 def _names(pid: int, run: Recorded) -> Iterator[TrackEvent]:
@@ -168,7 +168,7 @@ def _happened(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[Track
 def phases(name: str, run: Recorded) -> Iterator[Phase]:
     """What a request does, step for step; equal steps in a row are one, but for prefill chunks."""
     states = _states(name, run)
-    for key, group in groupby(states, lambda one: (one[1], one[1] == "prefill" and one[0])):
+    for key, group in groupby(states, lambda state: (state[1], state[1] == "prefill" and state[0])):
         numbers = [number for number, _ in group]
         yield Phase(key[0], numbers[0], numbers[-1])
 

@@ -88,21 +88,21 @@ class TraceReporter:
 def print_broken(console: Console, run: TraceRun) -> None:
     """The rule, the place in the file, the numbers, the requests, and the steps before."""
     begun, (first, *others) = run.begun, run.broken
-    rule = next(one for one in load(begun.system, begun.revision) if one.id == first.rule)
+    rule = next(known for known in load(begun.system, begun.revision) if known.id == first.rule)
     word = "ADAPTER" if first.by_adapter else "BROKEN"
     console.print(f"[red]{word}[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for words in (
-        f"  rule:     {rule.says}",
+        f"  rule:     {rule.statement}",
         f"  source:   {rule.source}",
         f"  step {first.step}:  {first.message}",
-        *(f"  in the same step {one.rule}: {one.message}" for one in others),
+        *(f"  in the same step {failure.rule}: {failure.message}" for failure in others),
         f"  where:    line {run.line} (run {run.number}, begun on line {begun.line})",
         f"  config:   {output.config_line(begun.system, begun.revision, begun.config)}",
     ):
         output.say(console, _one(words))
     live = [*run.monitor.history.live.values()]
-    for one in live[: output.SHOWN_REQUESTS]:
-        output.say(console, _one(f"  {_request(one)}"))
+    for request in live[: output.SHOWN_REQUESTS]:
+        output.say(console, _one(f"  {_request(request)}"))
     if len(live) > output.SHOWN_REQUESTS:
         output.say(console, f"  and {len(live) - output.SHOWN_REQUESTS} more requests")
     output.say(console, "  steps before, with what changed:")
@@ -177,11 +177,15 @@ def _ahead(run: TraceRun, departed: Departure) -> list[str]:
     return lines
 
 
-def _request(one: RequestHistory) -> str:
-    stops = "" if one.output_len in (None, one.max_tokens) else f", stops after {one.output_len}"
+def _request(request: RequestHistory) -> str:
+    stops = (
+        ""
+        if request.output_len in (None, request.max_tokens)
+        else f", stops after {request.output_len}"
+    )
     return (
-        f"{one.id:<9} prompt {one.prompt}, max_tokens {one.max_tokens}{stops}: "
-        f"{one.computed} computed, {one.emitted} generated"
+        f"{request.id:<9} prompt {request.prompt}, max_tokens {request.max_tokens}{stops}: "
+        f"{request.computed} computed, {request.emitted} generated"
     )
 
 

@@ -33,7 +33,7 @@ class First(NamedTuple):
 
 
 @dataclass
-class Judged:
+class JudgedRevision:
     """What came out of all runs of one system and revision.
 
     Attributes:
@@ -139,7 +139,7 @@ class TraceVerdict(msgspec.Struct, frozen=True):
 
 def conclude(
     file: str,
-    judged: Sequence[Judged],
+    judged: Sequence[JudgedRevision],
     *,
     chosen: Sequence[str],
     explained: bool,
@@ -147,8 +147,8 @@ def conclude(
     interrupted: bool,
 ) -> TraceVerdict:
     """The verdict on all runs. A trace without a run is inconclusive."""
-    parts = tuple(_part(file, one, explained) for one in judged)
-    codes = [verdict.exit_code(one.rules, chosen, interrupted) for one in parts if one.rules]
+    parts = tuple(_part(file, run, explained) for run in judged)
+    codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts if part.rules]
     there = {entry.id for part in parts for entry in part.rules}
     inapplicable = tuple(rule for rule in chosen if parts and rule not in there)
     if inapplicable:
@@ -157,7 +157,7 @@ def conclude(
     return TraceVerdict(file, parts, worst, cut, interrupted, inapplicable)
 
 
-def _part(file: str, judged: Judged, explained: bool) -> Part:
+def _part(file: str, judged: JudgedRevision, explained: bool) -> Part:
     name, version = judged.started.name, judged.started.version
     several = " (and others)" if judged.others else ""
     return Part(

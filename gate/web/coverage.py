@@ -31,7 +31,7 @@ def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
         "target": f"{target.name} {target.version}",
         "lines": coverage_lines(coverage),
         "base": coverage.base,
-        "changed": [one for one in never_entered(coverage) if one.function.changed],
+        "changed": [function for function in never_entered(coverage) if function.function.changed],
         "files": coverage.files,
         "excerpt": lambda file, function: _excerpt(sources[file.path], function),
     }

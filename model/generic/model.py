@@ -40,7 +40,7 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
-    """The configuration that `values` gives, every key left out at its default.
+    """Return the configuration that `values` gives, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, or a wrong type.
@@ -49,7 +49,8 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
-    """The configuration in vLLM's terms, whose scheduler keeps what this system asks for."""
+    """Translate the configuration into vLLM's terms, whose scheduler keeps what this system
+    requires."""
     slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {
         "block_size": config.block_size,
@@ -72,7 +73,7 @@ NEUTRAL: Mapping[str, Any] = {
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
-    """The model of one configuration.
+    """Return the model of one configuration.
 
     Raises:
         InputError: an impossible configuration.

@@ -1,4 +1,4 @@
-"""A plan becomes a batch in the pipeline, and what it has brought about once it is through.
+"""Turn a plan into a batch in the pipeline, and book its results once it has completed.
 
 Source: continuous-batching page, "What the scheduler hands back".
 """
@@ -12,14 +12,17 @@ from .state import Batch, Decision, Plan, Revision, Sequence, State
 
 
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:
-    """The state with the batch of the plan; without one if nothing was scheduled.
+    """Return the state with the plan's batch in the pipeline; unchanged if nothing was scheduled.
 
     `counted`: its tokens count as computed from now on, not once it is done (LSS-R16).
     """
     running = plan.running
     if counted:
         running = tuple(
-            [one._replace(computed=one.computed + plan.scheduled.get(one.id, 0)) for one in running]
+            [
+                sequence._replace(computed=sequence.computed + plan.scheduled.get(sequence.id, 0))
+                for sequence in running
+            ]
         )
     state = state._replace(waiting=plan.waiting, running=running, pool=plan.pool)
     if not plan.scheduled:
@@ -30,11 +33,8 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
 
 
 class Done(NamedTuple):
-    """What `add_done` hands back: the tokens of both throughputs, and the requests that have
-    finished.
-
-    `emitted` are the requests that got a token.
-    """
+    """The result of `add_done`: the tokens of both throughputs, the finished requests, and in
+    `emitted` the requests that got a token."""
 
     prompt_throughput: int = 0
     decode_throughput: int = 0
@@ -45,34 +45,34 @@ class Done(NamedTuple):
 def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
-    """The batch of this number is through: requests that have caught up emit a token (LSS-R32), the
-    finished leave with their last one (ALL-R04). A number that is not on its way changes nothing
-    (LSS-R22)."""
-    batch = next((one for one in state.inflight if one.number == number), None)
+    """Complete the batch with this number: requests that have caught up emit a token (LSS-R32), and
+    finished ones leave with their last one (ALL-R04). A number that is not in flight changes
+    nothing (LSS-R22)."""
+    batch = next((flight for flight in state.inflight if flight.number == number), None)
     if batch is None:
         return state, Done()
-    there = {one.id: one for one in state.running + state.waiting}
+    sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
     computed: dict[str, Sequence] = {}
     emitted, finished, prompt = [], [], 0
     for name, tokens in batch.scheduled:
         # A request that has finished, or was aborted, since the batch was built is in neither
         # queue.
-        one = there.get(name)
-        if one is None:
+        sequence = sequences.get(name)
+        if sequence is None:
             continue
         if not revision.counts_early:
-            one = one._replace(computed=one.computed + tokens)
-        prompt += revision.prompt_tokens(one, tokens)
-        if one.num_uncomputed_tokens <= 0:
-            one = one._replace(generated=one.generated + 1)
+            sequence = sequence._replace(computed=sequence.computed + tokens)
+        prompt += revision.prompt_tokens(sequence, tokens)
+        if sequence.num_uncomputed_tokens <= 0:
+            sequence = sequence._replace(generated=sequence.generated + 1)
             emitted.append(name)
-        if one.generated == one.output_len:
+        if sequence.generated == sequence.output_len:
             finished.append(name)
-        computed[name] = one
+        computed[name] = sequence
     state = state._replace(
         waiting=changed(state.waiting, computed),
         running=changed(state.running, computed),
-        inflight=tuple([one for one in state.inflight if one.number != number]),
+        inflight=tuple([flight for flight in state.inflight if flight.number != number]),
     )
     for name in finished:
         state = leave(config, state, name)
@@ -81,12 +81,13 @@ def add_done(
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
-    """The state without a request, whose blocks keep what they hold until they are used again."""
-    one = find(state.running + state.waiting, name)
-    if one is None:
+    """Return the state without a request. Its blocks keep their content until they are
+    used again."""
+    sequence = find(state.running + state.waiting, name)
+    if sequence is None:
         return state
     return state._replace(
         waiting=without(state.waiting, name),
         running=without(state.running, name),
-        pool=kv_cache.free(config, state.pool, one, state.running),
+        pool=kv_cache.free(config, state.pool, sequence, state.running),
     )

@@ -26,16 +26,17 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     pp_size: Positive = 1
 
     def has_slot(self, taken: int) -> bool:
-        """A request may join `taken` others (LSS-R04); where the cap is 0, always (LSS-R05)."""
+        """Return whether a request may join `taken` others (LSS-R04); always, if the cap is 0
+        (LSS-R05)."""
         return not self.max_num_seqs or taken < self.max_num_seqs
 
     def capped(self, tokens: int) -> int:
-        """Of so many tokens of one request, those that one step may compute (LSS-R07)."""
+        """Return how many of `tokens` one step may compute for one request (LSS-R07)."""
         return min(tokens, self.long_prefill_token_threshold or tokens)
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig:
-    """The configuration that `values` gives, every key left out at its default.
+    """Return the configuration that `values` gives, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or an option that the revision lacks.

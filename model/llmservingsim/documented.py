@@ -16,86 +16,87 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """The next batch within the budget (LSS-R06), or none: the pipeline is full, or no request can
-    go (LSS-R01, LSS-R19). No request is left out while anything is left for it (LSS-P03,
-    LSS-R17)."""
+    """Build the next batch within the budget (LSS-R06), or none if the pipeline is full or no
+    request can run (LSS-R01, LSS-R19). Every request gets tokens while any are left for it
+    (LSS-P03, LSS-R17)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
-    for one in queue(config, state):
+    for sequence in queue(config, state):
         # With nothing left there is nothing for any request: their lengths do not matter.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
-        plan = served(config, plan, one)
+        plan = served(config, plan, sequence)
     return built(state, plan)
 
 
 def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
-    """The requests that may go, by arrival, and prefills first if they are prioritised (LSS-R08,
-    LSS-R18).
+    """Return the requests that may run, by arrival; prefills first if they are prioritised
+    (LSS-R08, LSS-R18).
 
-    A request in a batch on its way is not there until that batch is done: what it computes next is
-    not known before.
+    A request in a batch in flight is left out until the batch completes, since what it computes
+    next depends on it.
     """
     away = {name for batch in state.inflight for name, _ in batch.scheduled}
-    there = [one for one in (*state.running, *state.waiting) if one.id not in away]
+    present = [sequence for sequence in (*state.running, *state.waiting) if sequence.id not in away]
     if config.prioritize_prefill:
-        return sorted(there, key=lambda one: (one.generated > 0, one.arrival))
-    return sorted(there, key=lambda one: one.arrival)
+        return sorted(present, key=lambda sequence: (sequence.generated > 0, sequence.arrival))
+    return sorted(present, key=lambda sequence: sequence.arrival)
 
 
-def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
-    """The plan with the tokens that a request gets; the same plan if it gets none (LSS-R09)."""
-    if find(plan.running, one.id):
-        tokens = cap(config, plan.budget, need(one))
-        return going_on(config, plan, one, tokens) if tokens else plan
+def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
+    """Return the plan with the tokens that a request gets, unchanged if it gets none (LSS-R09)."""
+    if find(plan.running, sequence.id):
+        tokens = cap(config, plan.budget, need(sequence))
+        return going_on(config, plan, sequence, tokens) if tokens else plan
     if plan.short:
         return plan
-    return starting(config, plan, one)
+    return starting(config, plan, sequence)
 
 
-def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
-    """A request gets its first tokens, unless blocks are missing: then no request starts before it
-    (LSS-P01, ALL-R05). Once it runs it waits no more (ALL-R03)."""
-    hit = kv_cache.prefix_hit(config, plan.pool, one)
-    tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)  # LSS-R11
+def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
+    """Give a request its first tokens. If blocks are missing, no later request starts before it
+    (LSS-P01, ALL-R05). Once it runs, it never waits again (ALL-R03)."""
+    hit = kv_cache.prefix_hit(config, plan.pool, sequence)
+    tokens = cap(config, plan.budget, need(sequence) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:
         return plan
     promised = kv_cache.promised(config, plan.running)
-    longest = one.prompt + one.max_tokens - 1
-    admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, longest, promised)
+    longest = sequence.prompt + sequence.max_tokens - 1
+    admitted = kv_cache.admit(config, plan.pool, sequence, hit, tokens, longest, promised)
     if admitted is None:
         return plan._replace(short=True)
     joined, pool = admitted
     return plan._replace(
         running=tuple(sorted((*plan.running, joined), key=lambda other: other.arrival)),
-        waiting=without(plan.waiting, one.id),
+        waiting=without(plan.waiting, sequence.id),
         pool=pool,
         budget=plan.budget - tokens,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
-def going_on(config: LlmServingSimConfig, plan: Plan, one: Sequence, tokens: int) -> Plan:
-    """A request that has started gets tokens; the blocks for them were promised to it, so that it
-    ends (ALL-R06, ALL-R10)."""
-    grown, pool = kv_cache.hold(config, plan.pool, one, tokens)
+def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
+    """Give a request that has started its tokens. Its blocks were promised, so it always finishes
+    (ALL-R06, ALL-R10)."""
+    grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
-        running=tuple([grown if other.id == one.id else other for other in plan.running]),
+        running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
         pool=pool,
         budget=plan.budget - tokens,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
-def need(one: Sequence) -> int:
-    """Tokens that a request wants: one to decode, or what is left of its prompt (LSS-R11,
+def need(sequence: Sequence) -> int:
+    """Return the tokens that a request wants: one to decode, or the rest of its prompt (LSS-R11,
     LSS-R12, LSS-R13)."""
-    return 1 if one.generated else one.prompt - one.computed
+    return 1 if sequence.generated else sequence.prompt - sequence.computed
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Tokens that a request gets of the budget left (LSS-R10); none if it must not be cut."""
+    """Return the tokens that a request gets of the remaining budget (LSS-R10); 0 if it must not be
+    cut."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
@@ -103,9 +104,9 @@ def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
 
 
 def is_over(decisions: Listed[Decision], pending: bool, deferred: bool) -> bool:
-    """No scheduler has a batch, no request will arrive, and no session waits for a tool
-    (LSS-R20)."""
-    return not pending and not deferred and all(one.batch is None for one in decisions)
+    """Return whether no scheduler has a batch, no request will arrive, and no session waits for a
+    tool (LSS-R20)."""
+    return not pending and not deferred and all(decision.batch is None for decision in decisions)
 
 
 def next_time(
@@ -113,18 +114,18 @@ def next_time(
 ) -> int:
     """Return the clock for the next round, in the simulator's unit: if sessions that wait for a
     tool are all that is left, the time at which the first of them is due (LSS-R21)."""
-    busy = pending or any(one.batch is not None for one in decisions)
+    busy = pending or any(decision.batch is not None for decision in decisions)
     return now if busy or not deferred else max(now, min(deferred))
 
 
-def prompt_tokens(one: Sequence, tokens: int) -> int:
+def prompt_tokens(sequence: Sequence, tokens: int) -> int:
     """Return what a request of a batch adds to the prompt throughput: all tokens of its prompt,
     each once (LSS-R23). What was cached counts with the batch that completes the prompt."""
-    if one.generated:
+    if sequence.generated:
         return 0
-    return tokens + one.prefix_hit * completes(one)
+    return tokens + sequence.prefix_hit * completes(sequence)
 
 
-def completes(one: Sequence) -> bool:
-    """Its whole prompt is computed."""
-    return one.computed >= one.prompt
+def completes(sequence: Sequence) -> bool:
+    """Return whether its whole prompt is computed."""
+    return sequence.computed >= sequence.prompt

@@ -14,7 +14,7 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """The next batch, or none: the pipeline is full, or no request can go."""
+    """Build the next batch, or none if the pipeline is full or no request can run."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
@@ -26,66 +26,66 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Running requests go on in their order, at the cost of those admitted last, so that the first
-    always does (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
+    """Schedule running requests in order, at the cost of those admitted last, so that the first
+    always progresses (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
-        one = plan.running[place]
-        tokens = clamp(config, one.num_uncomputed_tokens, plan.budget)
-        # All it knows is in a batch on its way.
+        sequence = plan.running[place]
+        tokens = clamp(config, sequence.num_uncomputed_tokens, plan.budget)
+        # All it knows is in a batch in flight.
         if tokens > 0:
-            grown = kv_cache.grow(config, plan.pool, one, tokens)
+            grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             while grown is None:
                 last = victim(plan)
                 plan = preempt(config, plan, last)
-                if last is one:
+                if last is sequence:
                     return plan
-                grown = kv_cache.grow(config, plan.pool, one, tokens)
+                grown = kv_cache.grow(config, plan.pool, sequence, tokens)
             plan = scheduled(plan, place, *grown, tokens)
         place += 1
     return plan
 
 
 def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Waiting requests join in their order; the first that cannot ends it (LSS-R31, ALL-R05)."""
+    """Admit waiting requests in order; stop at the first that cannot join (LSS-R31, ALL-R05)."""
     while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
-        one = plan.waiting[0]
-        hit = kv_cache.prefix_hit(config, plan.pool, one)
-        uncomputed = one.num_tokens - len(hit) * config.block_size  # LSS-R11
+        sequence = plan.waiting[0]
+        hit = kv_cache.prefix_hit(config, plan.pool, sequence)
+        uncomputed = sequence.num_tokens - len(hit) * config.block_size  # LSS-R11
         if not config.enable_chunked_prefill and config.capped(uncomputed) > plan.budget:
             return plan
         tokens = clamp(config, uncomputed, plan.budget)
-        admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, one.num_tokens)
+        admitted = kv_cache.admit(config, plan.pool, sequence, hit, tokens, sequence.num_tokens)
         if admitted is None:
             return plan
-        plan = plan._replace(running=(*plan.running, one), waiting=plan.waiting[1:])
+        plan = plan._replace(running=(*plan.running, sequence), waiting=plan.waiting[1:])
         plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens)
     return plan
 
 
 def clamp(config: LlmServingSimConfig, uncomputed: int, budget: int) -> int:
-    """Tokens that a request may compute now (LSS-R10)."""
+    """Return how many tokens a request may compute now (LSS-R10)."""
     return min(config.capped(uncomputed), budget)
 
 
-def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the request at this place of the running ones computes `tokens`."""
+def scheduled(plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
+    """Return the plan in which the running request at `place` computes `tokens`."""
     return plan._replace(
-        running=(*plan.running[:place], one, *plan.running[place + 1 :]),
+        running=(*plan.running[:place], sequence, *plan.running[place + 1 :]),
         pool=pool,
         budget=plan.budget - tokens,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
 def victim(plan: Plan) -> Sequence:
-    """A request that makes room: the one admitted last."""
+    """Return the request to preempt: the one admitted last."""
     return plan.running[-1]
 
 
 def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
-    """The plan without the last request, which gives back its blocks, starts from nothing when it
-    is admitted again, and is the first to be (LSS-R34)."""
+    """Return the plan without the last request, which gives back its blocks, starts from nothing
+    when admitted again, and is the first to be (LSS-R34)."""
     return plan._replace(
         running=without(plan.running, last.id),
         waiting=(last.rewound(), *plan.waiting),
@@ -94,10 +94,10 @@ def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
     )
 
 
-def prompt_tokens(one: Sequence, tokens: int) -> int:
+def prompt_tokens(sequence: Sequence, tokens: int) -> int:
     """Return what a request of a batch adds to the prompt throughput. A chunk of a single token
     counts only if it is the last one, and what is computed again after a preemption counts again.
     """
-    if not one.generated and completes(one):
-        return tokens + one.prefix_hit
+    if not sequence.generated and completes(sequence):
+        return tokens + sequence.prefix_hit
     return tokens if tokens > 1 else 0

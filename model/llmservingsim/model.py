@@ -24,7 +24,7 @@ REVISIONS = {
 
 @dataclass(frozen=True)
 class LlmServingSimModel(ReferenceModel[State]):
-    """One configuration of a revision. Every method is pure: states go in and come out."""
+    """One configuration of a revision. Every method is pure: it takes and returns states."""
 
     config: LlmServingSimConfig
     revision: Revision
@@ -40,8 +40,7 @@ class LlmServingSimModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
-        add"."""
+        """Return why `request` can never run, or None (ALL-R12)."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
@@ -62,19 +61,19 @@ class LlmServingSimModel(ReferenceModel[State]):
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
-        """The client gives the request up before the next decision."""
+        """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation, which lockstep
-        compares with the code's (ALL-R07)."""
+        """Take one decision and complete it; return the next state and the step observation
+        (ALL-R07)."""
         return scheduler.step(self.revision, self.config, state, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:
-    """The model of a revision in the configuration that `config` gives.
+    """Return the model of a revision in the configuration that `config` gives.
 
     Raises:
         InputError: an unknown key, an impossible value, or an option that the revision lacks.

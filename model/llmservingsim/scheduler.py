@@ -1,4 +1,4 @@
-"""One step of the protocol: a batch is decided and, at once, through the pipeline."""
+"""One step of the protocol: decide a batch, and complete it at once."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from .state import Decision, Revision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """A request enters the queue behind all others."""
+    """Put a request at the end of the queue."""
     newcomer = newcomer._replace(arrival=state.arrived)
     return state._replace(waiting=(*state.waiting, newcomer), arrived=state.arrived + 1)
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """The client gives up a request, which leaves as one that has finished: neither the page nor
-    the code knows aborts. Unknown and finished ids change nothing."""
+    """Remove a request as if it had finished, since neither the page nor the code knows aborts.
+    Unknown and finished ids change nothing."""
     if find(state.waiting + state.running, request_id) is None:
         return state
     state = leave(config, state, request_id)
@@ -31,7 +31,7 @@ def step(
     state: State,
     abort_inside: tuple[str, ...] = (),
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and its completion.
+    """Take one scheduling decision and complete it.
 
     `abort_inside` are aborted after the decision and before it completes: their tokens are not
     emitted.
@@ -45,10 +45,10 @@ def step(
     done = Done()
     finished = dict.fromkeys(state.aborted, "aborted")
     if batch is not None:
-        asked = {one.id: one for one in state.running}
+        running = {sequence.id: sequence for sequence in state.running}
         state, done = add_done(revision, config, state, batch.number)
         for name in done.finished:
-            early = asked[name].output_len < asked[name].max_tokens
+            early = running[name].output_len < running[name].max_tokens
             finished[name] = "eos" if early else "length"
     state = state._replace(aborted=())
     seen = observe(config, state, decision, revision.promises)
@@ -61,15 +61,15 @@ def step(
 
 
 def kind_of(revision: Revision, decision: Decision) -> str:
-    """Whether requests that compute decode, prefill, or some the one and some the other."""
+    """Return whether the computing requests decode, prefill, or do both."""
     if decision.batch is None:
         return "idle"
-    decided = {one.id: one for one in decision.state.running}
+    decided = {sequence.id: sequence for sequence in decision.state.running}
     decodes = set()
     for name, tokens in decision.batch.scheduled:
-        one = decided[name]
-        behind = one.num_uncomputed_tokens + (tokens if revision.counts_early else 0)
-        decodes.add(one.generated > 0 and behind == 1)
+        sequence = decided[name]
+        behind = sequence.num_uncomputed_tokens + (tokens if revision.counts_early else 0)
+        decodes.add(sequence.generated > 0 and behind == 1)
     if len(decodes) == 2:
         return "mixed"
     return "decode" if True in decodes else "prefill"
@@ -78,20 +78,24 @@ def kind_of(revision: Revision, decision: Decision) -> str:
 def observe(
     config: LlmServingSimConfig, state: State, decision: Decision, promises: bool
 ) -> dict[str, Any]:
-    """What is seen of the state after a step, and of the decision (ALL-R13)."""
+    """Return the step observation of the state and the decision (ALL-R13)."""
     scheduled = () if decision.batch is None else decision.batch.scheduled
-    holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
+    holders = [
+        sequence
+        for sequence in (*state.running, *state.waiting)
+        if sequence.computed or sequence.blocks
+    ]
     seen: dict[str, Any] = {
         "scheduled": dict(scheduled),
-        "waiting": [one.id for one in state.waiting],
-        "running": [one.id for one in state.running],
-        "prefilling": [one.id for one in state.running if not one.decodes],
+        "waiting": [sequence.id for sequence in state.waiting],
+        "running": [sequence.id for sequence in state.running],
+        "prefilling": [sequence.id for sequence in state.running if not sequence.decodes],
         "preempted": [*decision.preempted],
-        "computed": {one.id: one.computed for one in holders},
-        "blocks": {one.id: [*one.blocks] for one in holders},
+        "computed": {sequence.id: sequence.computed for sequence in holders},
+        "blocks": {sequence.id: [*sequence.blocks] for sequence in holders},
     }
     if config.enable_prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
+        seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
     if config.num_blocks is not None and promises:

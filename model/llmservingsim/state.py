@@ -1,4 +1,4 @@
-"""What LLMServingSim's scheduler remembers between two steps."""
+"""The state of LLMServingSim's scheduler between two steps."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,12 +17,12 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def priority(self) -> int:
-        """No request is more important than others: first come, first served."""
+        """Return 0: requests are served first come, first served."""
         return 0
 
 
 class Batch(NamedTuple):
-    """Requests on their way through the pipeline, each with its tokens, in scheduling order."""
+    """A batch in flight: its requests with their tokens, in scheduling order."""
 
     number: int
     scheduled: tuple[tuple[str, int], ...]
@@ -61,7 +61,7 @@ class Plan(Record, frozen=True):
 
 
 class Decision(NamedTuple):
-    """What a call of the scheduler gives: the state, and the batch, None where there is none."""
+    """The result of a scheduling call: the state, and the batch, or None without one."""
 
     state: State
     batch: Batch | None
@@ -69,7 +69,8 @@ class Decision(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """What the revisions differ in: how a batch is decided, and how it is booked once it is done.
+    """The decisions in which revisions differ: how a batch is decided, and how it is booked once it
+    completes.
 
     `promises`: a request that starts is promised the blocks until its last token.
     `counts_early`: tokens count as computed when their batch is built, not when it is done.

@@ -25,7 +25,7 @@ class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> NanoConfig:
-    """The configuration that `values` gives, every key left out at its default.
+    """Return the configuration that `values` gives, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or a value out of range.

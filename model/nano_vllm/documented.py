@@ -1,4 +1,4 @@
-"""The decision as the deck has it: prefill what can be admitted, else decode all that run.
+"""The decision as in the deck: prefill what can be admitted, else decode everything that runs.
 
 Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything here is pure: a state
 goes in, a decision comes out.
@@ -11,41 +11,40 @@ from .state import Plan, Sequence, State
 
 
 def schedule(config: NanoConfig, state: State) -> Plan:
-    """Prefill has strict priority: only if no request is admitted the running sequences decode
-    (NAN-R10, NAN-R11)."""
+    """Prefill, or decode the running sequences if no request is admitted (NAN-R10, NAN-R11)."""
     plan = prefill(config, state)
     return plan if plan.scheduled else decode(config, state)
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
-    """Waiting sequences are admitted in their order (NAN-R07), each with its whole prompt
-    (NAN-R12); the first that fails a gate stops the loop, so that no other goes before it
-    (ALL-R05). `max_num_seqs` bounds requests that run (NAN-R40)."""
+    """Admit waiting sequences in order (NAN-R07), each with its whole prompt (NAN-R12). The first
+    that fails a gate stops the loop, so that no other overtakes it (ALL-R05). `max_num_seqs` bounds
+    running sequences (NAN-R40)."""
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.running) < config.max_num_seqs:
-        one = plan.waiting[0]
-        hit = block_manager.prefix_hit(config, plan.pool, one)
+        sequence = plan.waiting[0]
+        hit = block_manager.prefix_hit(config, plan.pool, sequence)
         # What is cached is skipped and costs no budget (NAN-R08).
-        tokens = one.num_tokens - len(hit) * config.block_size
+        tokens = sequence.num_tokens - len(hit) * config.block_size
         # The gate counts whole sequences, blocks that could be shared included (NAN-R09).
-        needed = blocks_for(one.num_tokens, config.block_size)
+        needed = blocks_for(sequence.num_tokens, config.block_size)
         if tokens > budget or not fits(plan.pool, needed):
             break
-        one, pool = block_manager.allocate(config, plan.pool, one, hit)
-        plan = admitted(plan, one, pool, tokens)
+        sequence, pool = block_manager.allocate(config, plan.pool, sequence, hit)
+        plan = admitted(plan, sequence, pool, tokens)
         budget -= tokens
     return plan
 
 
-def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the head of the queue runs, behind all others (NAN-R15), waits no more
-    (ALL-R03), and computes `tokens`."""
+def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
+    """Return the plan in which the head of the queue runs, behind all others (NAN-R15), no longer
+    waits (ALL-R03), and computes `tokens`."""
     return plan._replace(
-        running=(*plan.running, one),
+        running=(*plan.running, sequence),
         waiting=plan.waiting[1:],
         pool=pool,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
@@ -56,21 +55,21 @@ def decode(config: NanoConfig, state: State) -> Plan:
     ready: tuple[Sequence, ...] = ()
     plan = Plan(state.running, state.waiting, state.pool, {}, False)
     while plan.running and len(ready) < config.max_num_seqs:
-        one = plan.running[0]
-        if not block_manager.can_append(config, plan.pool, one):
+        sequence = plan.running[0]
+        if not block_manager.can_append(config, plan.pool, sequence):
             plan = preempt(config, plan, plan.running[-1], ready)
             continue
-        one, pool = block_manager.may_append(config, plan.pool, one)
-        ready = (*ready, one)
+        sequence, pool = block_manager.may_append(config, plan.pool, sequence)
+        ready = (*ready, sequence)
         plan = plan._replace(
-            running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, one.id: 1}
+            running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, sequence.id: 1}
         )
     return plan._replace(running=ready + plan.running)
 
 
 def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
-    """The plan without the victim, which goes to the front of the waiting queue (NAN-R22) with
-    nothing: no block (NAN-R21, NAN-R03), and all to be computed again (NAN-R23)."""
+    """Return the plan without the victim, which goes to the front of the waiting queue (NAN-R22).
+    It has no blocks (NAN-R21, NAN-R03) and must compute everything again (NAN-R23)."""
     others = ready + plan.running + plan.waiting
     return plan._replace(
         running=plan.running[:-1],

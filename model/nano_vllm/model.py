@@ -29,7 +29,7 @@ OBSERVES = (
 
 
 class Revision(Protocol):
-    """What the revisions differ in; a module each."""
+    """The decisions in which revisions differ; each revision is a module."""
 
     def schedule(self, config: NanoConfig, state: State) -> Plan:
         """Decide the next step."""
@@ -43,7 +43,7 @@ REVISIONS: Mapping[str, Revision] = {"documented": documented, "0.2.0": release_
 
 @dataclass(frozen=True)
 class NanoModel(ReferenceModel[State]):
-    """One revision in one configuration. Every method is pure: states go in and come out."""
+    """One revision in one configuration. Every method is pure: it takes and returns states."""
 
     config: NanoConfig
     revision: str
@@ -51,8 +51,7 @@ class NanoModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
-        add"."""
+        """Return why `request` can never run, or None (ALL-R12)."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         needed = blocks_for(longest, config.block_size)
@@ -71,20 +70,20 @@ class NanoModel(ReferenceModel[State]):
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
-        """The client gives the request up before the next decision."""
+        """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation, which lockstep
-        compares with a release's (ALL-R07)."""
+        """Take one decision and complete it; return the next state and the step observation
+        (ALL-R07)."""
         schedule = REVISIONS[self.revision].schedule
         return scheduler.step(self.config, state, schedule, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> NanoModel:
-    """The model of a revision in the configuration that `config` gives.
+    """Return the model of a revision in the configuration that `config` gives.
 
     Raises:
         InputError: an unknown key, or an impossible value.

@@ -1,4 +1,4 @@
-"""What release 0.2.0 does differently: a prompt may be prefilled in chunks.
+"""The differences of release 0.2.0: a prompt may be prefilled in chunks.
 
 Source: nano-vLLM 0.2.0, Scheduler.schedule.
 """
@@ -21,22 +21,22 @@ def prefill(config: NanoConfig, state: State) -> Plan:
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.scheduled) < config.max_num_seqs and budget > 0:
-        one, pool = plan.waiting[0], plan.pool
-        hit = () if one.blocks else block_manager.prefix_hit(config, pool, one)
-        start = one.computed if one.blocks else len(hit) * config.block_size
-        if not one.blocks:
-            needed = block_manager.unshared_blocks(config, pool, one, hit)
+        sequence, pool = plan.waiting[0], plan.pool
+        hit = () if sequence.blocks else block_manager.prefix_hit(config, pool, sequence)
+        start = sequence.computed if sequence.blocks else len(hit) * config.block_size
+        if not sequence.blocks:
+            needed = block_manager.unshared_blocks(config, pool, sequence, hit)
             if not fits(pool, needed):
                 break
-        tokens = one.num_tokens - start
+        tokens = sequence.num_tokens - start
         if tokens > budget and plan.scheduled:
             break
-        if not one.blocks:
-            one, pool = block_manager.allocate(config, pool, one, hit)
+        if not sequence.blocks:
+            sequence, pool = block_manager.allocate(config, pool, sequence, hit)
         if tokens > budget:
-            rest = (one, *plan.waiting[1:])
-            return plan._replace(waiting=rest, pool=pool, scheduled={one.id: budget})
-        plan = admitted(plan, one, pool, tokens)
+            rest = (sequence, *plan.waiting[1:])
+            return plan._replace(waiting=rest, pool=pool, scheduled={sequence.id: budget})
+        plan = admitted(plan, sequence, pool, tokens)
         budget -= tokens
     return plan
 

@@ -1,4 +1,4 @@
-"""One step of the protocol: a revision decides, and the decision completes at once.
+"""One step of the protocol: the revision decides, and the decision completes at once.
 
 Source: deck, chapters 4 "Prefill vs Decode" and 9 "Scheduler -> GPU". Everything here is pure: a
 state goes in, a state and what can be observed of the step come out.
@@ -17,23 +17,23 @@ Schedule = Callable[[NanoConfig, State], Plan]
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """A request goes to the back of the waiting queue (NAN-R06)."""
+    """Put a request at the back of the waiting queue (NAN-R06)."""
     return state._replace(waiting=(*state.waiting, newcomer))
 
 
 def abort(config: NanoConfig, state: State, request_id: str) -> State:
-    """The client gives a request up, wherever it is; unknown and finished ids change nothing.
+    """Remove a request, wherever it is; unknown and finished ids change nothing.
 
     Neither the deck nor the release knows aborts: it leaves as one that has finished does.
     """
-    found = find(state.waiting + state.running, request_id)
-    if found is None:
+    sequence = find(state.waiting + state.running, request_id)
+    if sequence is None:
         return state
     others = state.waiting + state.running
     return state._replace(
         waiting=without(state.waiting, request_id),
         running=without(state.running, request_id),
-        pool=block_manager.deallocate(state.pool, found, others, config.block_size),
+        pool=block_manager.deallocate(state.pool, sequence, others, config.block_size),
         aborted=(*state.aborted, request_id),
     )
 
@@ -41,7 +41,7 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
 def step(
     config: NanoConfig, state: State, schedule: Schedule, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """One decision and its completion: the next state and the step observation.
+    """Take one decision and complete it; return the next state and the step observation.
 
     `abort_inside` are aborted after the decision and before it completes.
     """
@@ -57,46 +57,48 @@ def step(
 def postprocess(
     config: NanoConfig, state: State, plan: Plan
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Count and publish what was computed; append a token where all is; let the finished leave,
-    with their last token (ALL-R04)."""
+    """Count and publish what was computed, append a token to each request that has caught up, and
+    let the finished leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
-    there = {one.id: one for one in state.running + state.waiting}
+    sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
     computed: dict[str, Sequence] = {}
     leaving, pool = [], state.pool
     for request_id, tokens in plan.scheduled.items():
-        if request_id not in there:
+        if request_id not in sequences:
             continue
-        one = there[request_id]
-        one = one._replace(computed=one.computed + tokens)
-        one, pool = block_manager.hash_blocks(config, pool, one)
-        if caught_up(one):
-            one = one._replace(generated=one.generated + 1)
-            emitted[one.id] = 1
-        computed[one.id] = one
-        if one.generated == one.output_len:
-            finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
-            leaving.append(one)
+        sequence = sequences[request_id]
+        sequence = sequence._replace(computed=sequence.computed + tokens)
+        sequence, pool = block_manager.hash_blocks(config, pool, sequence)
+        if caught_up(sequence):
+            sequence = sequence._replace(generated=sequence.generated + 1)
+            emitted[sequence.id] = 1
+        computed[sequence.id] = sequence
+        if sequence.generated == sequence.output_len:
+            finished[sequence.id] = "eos" if sequence.output_len < sequence.max_tokens else "length"
+            leaving.append(sequence)
     running, waiting = changed(state.running, computed), changed(state.waiting, computed)
-    for one in leaving:
-        pool = block_manager.deallocate(pool, one, running + waiting, config.block_size)
-        running = without(running, one.id)
+    for sequence in leaving:
+        pool = block_manager.deallocate(pool, sequence, running + waiting, config.block_size)
+        running = without(running, sequence.id)
     return State(waiting, running, pool), emitted, finished
 
 
-def caught_up(one: Sequence) -> bool:
-    """All its known tokens are computed, so that the next one comes out (NAN-R13)."""
-    return one.computed == one.num_tokens
+def caught_up(sequence: Sequence) -> bool:
+    """Return whether all known tokens are computed, so that the next one is generated (NAN-R13)."""
+    return sequence.computed == sequence.num_tokens
 
 
 def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
-    """The blocks that a step writes to, for each scheduled sequence (NAN-R27)."""
+    """Return the blocks that a step writes to, for each scheduled sequence (NAN-R27)."""
     written = {}
-    for one in (*state.running, *state.waiting):
-        if one.id in plan.scheduled:
-            last = one.computed + plan.scheduled[one.id] - 1
-            table = one.blocks[one.computed // config.block_size : last // config.block_size + 1]
-            written[one.id] = [*table]
+    for sequence in (*state.running, *state.waiting):
+        if sequence.id in plan.scheduled:
+            last = sequence.computed + plan.scheduled[sequence.id] - 1
+            table = sequence.blocks[
+                sequence.computed // config.block_size : last // config.block_size + 1
+            ]
+            written[sequence.id] = [*table]
     return written
 
 
@@ -107,21 +109,21 @@ def observe(
     finished: dict[str, str],
     slots: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """The step observation, with every field that this model has (ALL-R13)."""
-    holders = [one for one in (*state.running, *state.waiting) if one.blocks]
+    """Return the step observation, with every field that this model has (ALL-R13)."""
+    holders = [sequence for sequence in (*state.running, *state.waiting) if sequence.blocks]
     kind = "prefill" if plan.is_prefill else "decode"
     return {
         "kind": kind if plan.scheduled else "idle",
         "scheduled": plan.scheduled,
         "emitted": emitted,
-        "waiting": [one.id for one in state.waiting],
-        "running": [one.id for one in state.running],
-        "prefilling": [one.id for one in state.waiting if one.blocks],
+        "waiting": [sequence.id for sequence in state.waiting],
+        "running": [sequence.id for sequence in state.running],
+        "prefilling": [sequence.id for sequence in state.waiting if sequence.blocks],
         "preempted": [*plan.preempted],
         "finished": finished,
-        "computed": {one.id: one.computed for one in holders},
-        "prefix_hit": {one.id: one.prefix_hit for one in holders},
-        "blocks": {one.id: [*one.blocks] for one in holders},
+        "computed": {sequence.id: sequence.computed for sequence in holders},
+        "prefix_hit": {sequence.id: sequence.prefix_hit for sequence in holders},
+        "blocks": {sequence.id: [*sequence.blocks] for sequence in holders},
         "free_blocks": free_blocks(state.pool),
         "slot_blocks": slots,
     }

@@ -1,4 +1,4 @@
-"""What nano-vLLM's scheduler remembers between two steps."""
+"""The state of nano-vLLM's scheduler between two steps."""
 
 from ..members import Record
 from ..pool import Pool

@@ -1,4 +1,4 @@
-"""The block pool: what requests hold, what is promised to them, what they give back.
+"""The block pool: the blocks that requests hold, those promised to them, and those they give back.
 
 The page leaves all of it open but the hits ("Prefix caching"); sources are the target protocol,
 "Pools on Spyre", and release 2.2.0 for promises. Counts are in blocks.
@@ -14,7 +14,7 @@ from .state import Sequence, State
 
 
 def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of a prompt, by number.
+    """Return the cached blocks at the start of a prompt, by number.
 
     Blocks that others generated are found as well (SPY-R60). The block of the last token is never
     found: its chunk is always computed (SPY-R55) and the block stored again (SPY-R57).
@@ -25,17 +25,18 @@ def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[i
 
 
 def in_use(state: State) -> set[int]:
-    """The numbers of the blocks that are held, shared ones once."""
+    """Return the numbers of the blocks in use; shared ones once."""
     return {block for request in state.admitted for block in request.blocks}
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Blocks of a request that has generated all it may. The last token is never computed."""
+    """Return the blocks of a request that has generated all it may. Its last token is never
+    computed."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
-    """Blocks that are promised and not held yet (SPY-P02)."""
+    """Return how many blocks are promised and not held yet (SPY-P02)."""
     at_end, promised = revision.blocks_at_end, state.lost_blocks
     for request in state.admitted:
         promised += at_end(config, request) - len(request.blocks)
@@ -58,13 +59,13 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 
 def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
-    """Blocks that stay promised to a request that is aborted: none (SPY-P02)."""
+    """Return the blocks that stay promised to a request after its abort: none (SPY-P02)."""
     return 0
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
-    """The newcomer with the cached blocks of its prompt, which are in use from now on: its
-    chunks take no step (SPY-R54), and no block of it is stored again (SPY-R57)."""
+    """Return the newcomer with the cached blocks of its prompt, which are in use from now on. Their
+    chunks take no step (SPY-R54), and none of them is stored again (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool
@@ -88,12 +89,12 @@ def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tu
 
 
 def release(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> Pool:
-    """The pool when `request` has left: its last block goes first, and shared ones stay (ALL-R09).
-    What they hold is found until they are handed out (SPY-R63)."""
+    """Return the pool after `request` has left; its last block is freed first, and shared ones stay
+    (ALL-R09). What they hold is found until they are handed out (SPY-R63)."""
     others = in_use(state) if config.prefix_caching else set()
     return revision.give_back(state.pool, allocator.freed(request, others, config.block_size))
 
 
 def give_back(pool: Pool, freed: Freed) -> Pool:
-    """Freed blocks that no request can find by content are handed out before all others."""
+    """Free blocks; those that nobody can hit are handed out before all others."""
     return pools.give_back(pool, freed, nameless_first=True)

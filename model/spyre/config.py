@@ -27,7 +27,7 @@ class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
-    """The configuration that `values` gives, every key left out at its default.
+    """Return the configuration that `values` gives, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.
@@ -48,7 +48,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
 
 
 def check_pool(config: SpyreConfig, revision: str) -> None:
-    """Refuse a pool with which the release does not start.
+    """Refuse a pool with which the release would not start.
 
     Raises:
         InputError: for 2.5.2, a pool that cannot hold a request of max_model_len, as vLLM's own

@@ -189,7 +189,7 @@ def decode_or_idle(state: State) -> Decision:
 
 
 def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> bool:
-    """Whether the next chunk of `request` may run in this step."""
+    """Return whether the next chunk of `request` may run in this step."""
     if revision.is_empty(state):
         return True
     # No request is paused by the page; a release that pauses lets none prefill then (SPY-R52).
@@ -219,7 +219,8 @@ def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
 
 
 def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) -> bool:
-    """What is left of the prompt fits in one chunk, cached tokens taken off (SPY-R39, SPY-R59)."""
+    """Return whether the rest of the prompt, without cached tokens, fits in one chunk (SPY-R39,
+    SPY-R59)."""
     done = computed_or_hit(config, state, request)
     return is_last_chunk(request.prompt, done, config.chunk_size)
 

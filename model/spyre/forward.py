@@ -1,4 +1,4 @@
-"""What a step computes: one prefill chunk, or one token for every request that decodes."""
+"""Compute a step: one prefill chunk, or one token for each decoding request."""
 
 from msgspec.structs import replace
 
@@ -11,8 +11,8 @@ from .state import Sequence, State
 
 
 class Forward(Record, frozen=True):
-    """What the model runner computed, per request: real tokens, dummy blocks, blocks written
-    (0: nothing real is written there); and the tkv that it reports."""
+    """The result of the model runner, by request: real tokens, dummy blocks, and blocks written (0:
+    nothing real is written there); and the tkv that it reports."""
 
     scheduled: dict[str, int]
     left_pad_blocks: dict[str, int]
@@ -23,8 +23,8 @@ class Forward(Record, frozen=True):
 def compute_chunk(
     config: SpyreConfig, revision: Revision, state: State, before: Sequence
 ) -> tuple[State, Forward]:
-    """One chunk of a single prompt (SPY-R04, SPY-R13). The request moves to the front of the
-    running queue."""
+    """Compute one chunk of a single prompt (SPY-R04, SPY-R13), and move the request to the front of
+    the running queue."""
     request = before
     waiting, running, pool = state.waiting, state.running, state.pool
     if request.computed == 0:
@@ -50,8 +50,8 @@ def compute_chunk(
 
 
 def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
-    """One token for every decoding request (SPY-R22); a request that prefills goes to the end of
-    the queue."""
+    """Compute one token for each decoding request (SPY-R22); a request in its prefill moves to the
+    end of the queue."""
     pool, block = state.pool, config.block_size
     grown: list[Sequence] = []
     prefilling: list[Sequence] = []
@@ -91,7 +91,7 @@ def after_forward(
     tkv: int,
     pool: Pool,
 ) -> State:
-    """The state when the model runner has reported `tkv`."""
+    """Return the state after the model runner has reported `tkv`."""
     return State(
         waiting,
         running,

@@ -1,9 +1,9 @@
 """Lanes: many independent runs of one configuration at once, as NumPy arrays (`schedproof[fast]`).
 
 A lane without a prefix cache, a bounded pool and aborts does exactly what the reference model does.
-With R requests a lane and L lanes, `asked` is (4, R, L), `computed` (R, L) and `lane` (FIELDS, L),
-all int64. A step costs much the same for one lane as for a hundred, so that lanes pay from some
-dozens on.
+With R requests a lane and L lanes, `requested` is (4, R, L), `computed` (R, L) and `lane`
+(FIELDS, L), all int64. A step costs about as much for one lane as for a hundred, so lanes pay off
+from a few dozen on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ AT_ONCE = 2048  # lanes, so that rows stay in the processor's cache
 # Two idle steps in a row change nothing any more: a lane that idles so often is stuck, and is cut.
 MAX_IDLE = 100
 
-# Rows of `asked`. END: the tokens that a request has computed when it has its last token.
+# Rows of `requested`. END: the tokens that a request has computed when it has its last token.
 PROMPT, MAX_TOKENS, END, ARRIVAL = range(4)
-ASKED = 4
+REQUEST_ROWS = 4
 # Rows of `lane`. TKV, RUNNER_TKV and AFTER_PREFILL are what the scheduler remembers. KIND and SHOWN
 # (the tkv that is observed, 0 for none) describe the last step; PEAK (the largest batch x tkv) and
 # IDLE (idle steps while a request waits or prefills) the whole run.
@@ -39,9 +39,9 @@ OVER, PREFILL, DECODE, NOTHING = range(4)
 
 
 class Choices(NamedTuple):
-    """What a revision decides in its own way: the formula of its volumetric check; whether it goes
-    by the tkv that the last forward reported; whether it checks every constraint at the first chunk
-    only, without interleaving."""
+    """The decisions of a revision: the formula of its volumetric check; whether it uses the tkv
+    that the last forward reported; whether it checks every constraint at the first chunk only,
+    without interleaving."""
 
     formula: Formula
     stale_tkv: bool = False
@@ -56,7 +56,7 @@ REVISIONS = {
 
 
 class Rules(NamedTuple):
-    """What all lanes have in common: the configuration and the choices of the revision."""
+    """The configuration and the choices that all lanes share."""
 
     block_size: int
     chunk_size: int
@@ -102,13 +102,13 @@ def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = N
     return Rules(*lengths, config.max_batch_tkv, config.interleave, choices)
 
 
-def asked_by(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
+def requests_table(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
     """Return what the requests of each lane ask for, in order of arrival: (4, R, L).
 
     Raises:
         InputError: an abort, or a request that the model would refuse.
     """
-    asked = np.zeros((ASKED, max(map(len, loads), default=0) or 1, len(loads)), np.int64)
+    table = np.zeros((REQUEST_ROWS, max(map(len, loads), default=0) or 1, len(loads)), np.int64)
     longest = min(rules.max_model_len, rules.max_batch_tkv)
     for place, load in enumerate(loads):
         check_requests(tuple(load))
@@ -120,8 +120,8 @@ def asked_by(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
             if prompt + max_tokens - 1 > longest:
                 raise InputError(path, "refused at the door; valid: what the model takes")
             end = prompt + request.tokens_to_emit - 1
-            asked[:, number, place] = prompt, max_tokens, end, request.arrival
-    return asked
+            table[:, number, place] = prompt, max_tokens, end, request.arrival
+    return table
 
 
 class Lanes:
@@ -132,17 +132,17 @@ class Lanes:
         lane: what each lane remembers and shows, (FIELDS, L).
     """
 
-    def __init__(self, rules: Rules, asked: Array) -> None:
-        """Begin where nothing has arrived; requests are in order of arrival (`asked_by`)."""
+    def __init__(self, rules: Rules, requested: Array) -> None:
+        """Begin where nothing has arrived; requests are in order of arrival (`requests_table`)."""
         self.rules = rules
-        self.asked = asked
-        self.computed = np.zeros(asked.shape[1:], np.int64)
-        self.lane = np.zeros((FIELDS, asked.shape[2]), np.int64)
+        self.requested = requested
+        self.computed = np.zeros(requested.shape[1:], np.int64)
+        self.lane = np.zeros((FIELDS, requested.shape[2]), np.int64)
 
     def step(self) -> None:
         """Run one step of every lane that is not over: `scheduler.step`."""
         block, lane, computed = self.rules.block_size, self.lane, self.computed
-        prompts, _, ends, arrivals = self.asked
+        prompts, _, ends, arrivals = self.requested
         places = np.arange(lane.shape[1])
         decoding = (computed >= prompts) & (computed < ends)
         members = np.count_nonzero(decoding, axis=0)
@@ -207,9 +207,9 @@ class Lanes:
         prefills = arrived & (alone | (may & ~questioned))
         [asking] = np.nonzero(may & questioned & ~alone)
         if asking.size:
-            max_tokens = self.asked[MAX_TOKENS, first[asking], asking]
+            max_tokens = self.requested[MAX_TOKENS, first[asking], asking]
             prefills[asking] |= satisfies_last_chunk(
-                *(rules, self.asked[:, :, asking], self.computed[:, asking]),
+                *(rules, self.requested[:, :, asking], self.computed[:, asking]),
                 *(current[asking], prompt[asking], max_tokens),
             )
         return prefills
@@ -220,21 +220,21 @@ class Lanes:
         return over
 
     def keep(self, places: NDArray[np.bool_]) -> None:
-        self.asked = np.ascontiguousarray(self.asked[:, :, places])
+        self.requested = np.ascontiguousarray(self.requested[:, :, places])
         self.computed = np.ascontiguousarray(self.computed[:, places])
         self.lane = np.ascontiguousarray(self.lane[:, places])
 
 
 def satisfies_last_chunk(
-    rules: Rules, asked: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
+    rules: Rules, requested: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
     """Return where slots, the model's length and the volume allow a prompt to join: (L,).
 
-    `documented.satisfies_last_chunk`. `tkv` is the max-tkv that admission goes by.
+    `documented.satisfies_last_chunk`. `tkv` is the max-tkv that admission uses.
     """
     block, formula = rules.block_size, rules.choices.formula
-    decoding = (computed >= asked[PROMPT]) & (computed < asked[END])
-    remaining = asked[MAX_TOKENS] - (computed - asked[PROMPT] + 1)
+    decoding = (computed >= requested[PROMPT]) & (computed < requested[END])
+    remaining = requested[MAX_TOKENS] - (computed - requested[PROMPT] + 1)
     base = np.maximum(tkv, prompt)
     fits = np.count_nonzero(decoding, axis=0) < rules.max_num_seqs
     fits &= realigned(prompt, base // block, block) + max_tokens - 1 <= rules.max_model_len
@@ -242,7 +242,7 @@ def satisfies_last_chunk(
     fits &= (ends <= rules.max_model_len).all(axis=0)
     longest = np.where(decoding, computed, 0).max(axis=0)
     padding = blocks_for(longest, block) - blocks_for(computed, block)
-    member = Decoding(computed, remaining, padding * block + computed, asked[PROMPT])
+    member = Decoding(computed, remaining, padding * block + computed, requested[PROMPT])
     own = formula.newcomer(tkv, base, prompt, max_tokens - 1, block) + formula.slack
     ends = formula.member(np.maximum, tkv, base, prompt, member, block) + formula.slack
     # Below every other where a request does not decode.
@@ -262,10 +262,10 @@ def accepts(ends: Array, own: Array, limit: int, *, to_the_end: bool) -> Row:
     return fits & ((outlived == 0) | ((outlived + 1) * own <= limit))
 
 
-def run(rules: Rules, asked: Array) -> LaneResult:
-    """Run every lane to its end; `asked` is as `asked_by` returns it."""
-    begins = range(0, max(asked.shape[2], 1), AT_ONCE)
-    parts = [_run(Lanes(rules, asked[:, :, begin : begin + AT_ONCE])) for begin in begins]
+def run(rules: Rules, requested: Array) -> LaneResult:
+    """Run every lane to its end; `requested` is as `requests_table` returns it."""
+    begins = range(0, max(requested.shape[2], 1), AT_ONCE)
+    parts = [_run(Lanes(rules, requested[:, :, begin : begin + AT_ONCE])) for begin in begins]
     return LaneResult(*np.concatenate(parts, axis=1)[[STEP, PEAK, IDLE]])
 
 
@@ -284,7 +284,6 @@ def _run(lanes: Lanes) -> Array:
 
 
 def _within(tokens: Row, block_size: int) -> Row:
-    """Tokens beyond whole blocks. NumPy's `%` takes several times as long."""
     return tokens - tokens // block_size * block_size
 
 

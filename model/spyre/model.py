@@ -37,7 +37,7 @@ OBSERVES = (
 
 @dataclass(frozen=True)
 class SpyreModel(ReferenceModel[State]):
-    """One configuration of one revision. Every method is pure: states go in and come out."""
+    """One configuration of one revision. Every method is pure: it takes and returns states."""
 
     config: SpyreConfig
     revision: Revision
@@ -53,8 +53,8 @@ class SpyreModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
-        add"; the releases refuse a little more (SPY-R62)."""
+        """Return why `request` can never run, or None (ALL-R12). The releases refuse a little more
+        (SPY-R62)."""
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         if longest > self.config.max_model_len:
@@ -70,19 +70,19 @@ class SpyreModel(ReferenceModel[State]):
         return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
-        """The client gives the request up before the next decision."""
+        """Abort the request before the next decision."""
         return scheduler.abort(self.config, self.revision, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation, which equals
-        that of the release (ALL-R07)."""
+        """Take one decision and complete it; return the next state and the step observation
+        (ALL-R07)."""
         return scheduler.step(self.config, self.revision, state, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
-    """The model of `revision` in the configuration that `config` gives.
+    """Return the model of `revision` in the configuration that `config` gives.
 
     Raises:
         InputError: an unknown key, or an impossible value.
@@ -93,8 +93,8 @@ def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
 
 
 def admitting_by(revision: Revision, name: str) -> Revision | None:
-    """The revision with another volumetric check: a formula, FORMULA+TOKENS, `exact` or
-    `rounded`; None if there is none of that name."""
+    """Return the revision with another volumetric check: a formula, FORMULA+TOKENS, `exact` or
+    `rounded`; None for an unknown name."""
     if name in peak.CHECKS:
         return replace(revision, volume_check=peak.CHECKS[name])
     formula = volumetric.formula_named(name)
@@ -104,7 +104,7 @@ def admitting_by(revision: Revision, name: str) -> Revision | None:
 
 
 def with_formula(model: SpyreModel, name: str) -> SpyreModel | None:
-    """The model with another volumetric check, None if there is none of that name."""
+    """Return the model with another volumetric check; None for an unknown name."""
     revision = admitting_by(model.revision, name)
     return None if revision is None else replace(model, revision=revision)
 

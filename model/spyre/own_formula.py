@@ -65,7 +65,7 @@ TRIALS = [
 
 
 def is_own(name: str) -> bool:
-    """Whether it has the form of a name, with or without slack."""
+    """Return whether the name has the form of a user's formula, with or without slack."""
     return NAME.fullmatch(name) is not None
 
 
@@ -87,8 +87,8 @@ def read_term(name: str) -> Term:
         raise InputError("formula", f"{path}: {_words(path, error)}") from None
     function = names.get(word)
     if not inspect.isfunction(function):
-        there = [one for one, what in names.items() if inspect.isfunction(what)]
-        has = f"it has {', '.join(there)}" if there else "it has none"
+        functions = [key for key, what in names.items() if inspect.isfunction(what)]
+        has = f"it has {', '.join(functions)}" if functions else "it has none"
         raise InputError("formula", f"{path}: no function {word!r}, {has}; {VALID}")
     term = _checked(path, word, function)
     for trial in TRIALS:
@@ -101,7 +101,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Whether the user has named it. No file is run because a target calls itself by its name."""
+    """Return whether the user has named this formula. No file is run only because a target reports
+    its name."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 
@@ -109,29 +110,33 @@ def is_read(name: str) -> bool:
 def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
     taken = inspect.signature(function).parameters.values()
     unknown = [
-        one.name
-        for one in taken
-        if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL)
-        or (one.name not in ARGUMENTS and one.default is one.empty and one.kind != one.VAR_KEYWORD)
+        parameter.name
+        for parameter in taken
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
+        or (
+            parameter.name not in ARGUMENTS
+            and parameter.default is parameter.empty
+            and parameter.kind != parameter.VAR_KEYWORD
+        )
     ]
     if unknown:
         raise InputError("formula", f"{path}: {word} takes {unknown[0]!r}; {VALID}")
-    wanted = {one.name for one in taken}
-    everything = any(one.kind == one.VAR_KEYWORD for one in taken)
+    wanted = {parameter.name for parameter in taken}
+    everything = any(parameter.kind == parameter.VAR_KEYWORD for parameter in taken)
 
     def term(*values: Any) -> Any:
         given = dict(zip(ARGUMENTS, values, strict=True))
         kind = type(given["tkv"])  # an int, or what stands for one
         try:
             tokens = function(
-                **{name: one for name, one in given.items() if everything or name in wanted}
+                **{name: value for name, value in given.items() if everything or name in wanted}
             )
         except InputError:
             raise
         except Exception as error:  # it is the user's code
             what = f"{path}: {word} raised {_words(path, error)}"
             if kind is int:
-                of = ", ".join(f"{name}={one}" for name, one in given.items())
+                of = ", ".join(f"{name}={value}" for name, value in given.items())
                 raise InputError("formula", f"{what}, for {of}") from None
             raise InputError("formula", f"{what}; {ON_SYMBOLS}") from None
         if isinstance(tokens, bool) or not isinstance(tokens, int | kind):

@@ -1,4 +1,4 @@
-"""The exact volumetric check: the largest batch x tkv that can still come, and no estimate of it.
+"""The exact volumetric check: the largest batch x tkv that can still come, not an estimate.
 
 No release has this rule; every published formula estimates it. With no other request joining and
 no request ending early, the batch between two finishing times is the same, and its tkv is largest
@@ -16,12 +16,14 @@ LargestTkv = Callable[[int, list[int], int, int], int]
 
 
 def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Largest batch x tkv, in tokens, of any decode step that the newcomer takes part in."""
+    """Return the largest batch x tkv, in tokens, of any decode step that the newcomer takes part
+    in."""
     return largest_volume(decoding, newcomer, block_size, largest_tkv)
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """A bound on `largest_volume`: at each finishing time the batch's blocks, all filled."""
+    """Return an upper bound of `largest_volume`: the batch's blocks at each finishing time, all
+    filled."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
@@ -35,7 +37,7 @@ def largest_volume(
     offsets of requests that are active: about n log n for n members. A request that is asked about
     too early, with members missing, only counts less than is there.
     """
-    all_requests = [(one.remaining, one.computed) for one in decoding]
+    all_requests = [(member.remaining, member.computed) for member in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
     longest, peak = 0, 0
     offsets: list[int] = []
@@ -58,12 +60,12 @@ def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) ->
 
 
 def next_below(offsets: list[int], turn: int) -> int:
-    """The largest offset below `turn`, or the largest of all."""
+    """Return the largest offset below `turn`, or the largest of all if there is none."""
     return offsets[bisect_left(offsets, turn) - 1]
 
 
 def next_above(offsets: list[int], turn: int) -> int:
-    """The smallest offset that is not below `turn`, or the smallest of all."""
+    """Return the smallest offset at or above `turn`, or the smallest of all if there is none."""
     return offsets[bisect_left(offsets, turn) % len(offsets)]
 
 
@@ -79,7 +81,8 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """A bound on the largest tkv up to step `ends`: the blocks of the longest, all filled."""
+    """Return an upper bound of the largest tkv up to step `ends`: the blocks of the longest, all
+    filled."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 
@@ -87,14 +90,16 @@ def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) 
 def accepts_exactly(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """No decode step of the newcomer can exceed the limit: necessary and sufficient."""
+    """Return whether no decode step of the newcomer can exceed the limit: necessary and
+    sufficient."""
     return peak_volume(decoding, newcomer, block_size) <= limit
 
 
 def accepts_rounded(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """No decode step of the newcomer can exceed the limit, even with every last block full."""
+    """Return whether no decode step of the newcomer can exceed the limit, even with every last
+    block full."""
     return rounded_volume(decoding, newcomer, block_size) <= limit
 
 

@@ -1,4 +1,4 @@
-"""What release 2.1.2 does otherwise than the page; 2.1.1 decides alike."""
+"""The differences of release 2.1.2 from the page; 2.1.1 decides alike."""
 
 from dataclasses import replace
 

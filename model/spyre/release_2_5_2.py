@@ -1,4 +1,4 @@
-"""What release 2.5.2 does otherwise than the page; 2.4.0 and 2.6.3 decide alike.
+"""The differences of release 2.5.2 from the page; 2.4.0 and 2.6.3 decide alike.
 
 It promises blocks, as `documented` does (SPY-R50). With 2.1.2 it shares the tkv of the last
 forward, the check at the first chunk, and the formula.

@@ -1,4 +1,4 @@
-"""What a revision of Spyre's scheduler is: the functions in which revisions differ."""
+"""A revision of Spyre's scheduler: the functions in which revisions differ."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Members
@@ -32,7 +32,7 @@ class Revision:
         fits_model_length: the max-model-length constraint, by (configuration, tkv of the batch,
             decoding requests, newcomer).
         volume_check: the volumetric constraint.
-        current_tkv: the max-tkv that admission goes by.
+        current_tkv: the max-tkv that admission uses.
         tkv_after_chunk: the tkv that a prefill step reports, by (configuration, state before,
             request before, running requests after).
         progress: by (configuration, request, end of its chunk), the tokens that count as computed

@@ -18,7 +18,7 @@ from .state import Decision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """A request enters the waiting queue at its end (ALL-R03)."""
+    """Put a request at the end of the waiting queue (ALL-R03)."""
     return state._replace(waiting=(*state.waiting, newcomer))
 
 
@@ -111,7 +111,7 @@ def observe(
     emitted: dict[str, int],
     finished: dict[str, str],
 ) -> dict[str, Any]:
-    """The step observation, with every field that this model has (ALL-R13)."""
+    """Return the step observation, with every field that this model has (ALL-R13)."""
     prefilling, admitted = state.prefilling, state.admitted
     seen: dict[str, Any] = {
         "kind": decision.kind,

@@ -1,4 +1,4 @@
-"""What Spyre's scheduler remembers between two steps."""
+"""The state of Spyre's scheduler between two steps."""
 
 from typing import Literal
 
@@ -17,12 +17,12 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def prefilled(self) -> bool:
-        """The whole prompt is in the cache: the request decodes."""
+        """Return whether the whole prompt is in the cache, so that the request decodes."""
         return self.computed >= self.prompt
 
     @property
     def remaining(self) -> int:
-        """Decode steps that it may still run, by its max_tokens."""
+        """Return how many decode steps it may still run, by its max_tokens."""
         return self.max_tokens - self.generated
 
 
@@ -47,7 +47,7 @@ class State(Record, frozen=True):
 
     @property
     def admitted(self) -> tuple[Sequence, ...]:
-        """Every request that holds blocks."""
+        """Return every request that holds blocks."""
         return self.running + self.paused
 
     @property
@@ -59,12 +59,12 @@ class State(Record, frozen=True):
 
     @property
     def decoding(self) -> tuple[Sequence, ...]:
-        """The decode batch, in queue order."""
+        """Return the decode batch, in queue order."""
         return tuple([request for request in self.running if request.computed >= request.prompt])
 
 
 class Decision(Record, frozen=True):
-    """What runs in this step: the chunk of one request, the decode batch, or nothing.
+    """The work of this step: the chunk of one request, the decode batch, or nothing.
 
     An idle step has a member where a prompt was chosen for which there was no room.
     """

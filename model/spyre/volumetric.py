@@ -39,7 +39,8 @@ class Newcomer(NamedTuple):
 
     @property
     def remaining(self) -> int:
-        """Decode steps it can run: its first token comes from the last prefill chunk."""
+        """Return how many decode steps it can run: its first token comes from the last prefill
+        chunk."""
         return self.max_tokens - 1
 
 
@@ -75,7 +76,8 @@ class Formula:
     def __call__(
         self, tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
     ) -> Projection:
-        """What the newcomer and each decoding request can still reach; `tkv`: the batch's."""
+        """Project what the newcomer and each decoding request can still reach; `tkv` is the
+        batch's."""
         prompt, max_tokens = newcomer
         base = tkv if tkv >= prompt else prompt
         own = self.newcomer(tkv, base, prompt, max_tokens - 1, block_size)
@@ -121,8 +123,8 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """What the walk says at a member that is projected to `tkv`, where so many requests are still
-    to come, this one and the newcomer among them; None: it goes on."""
+    """Return what the walk decides at a member projected to `tkv`, with `left` requests still to
+    come, including this one and the newcomer; None if it continues."""
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False
@@ -139,7 +141,7 @@ def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
 
 
 def round_up(tokens: Tokens, block_size: Tokens) -> Tokens:
-    """Tokens of the whole blocks that hold `tokens`."""
+    """Return `tokens` rounded up to whole blocks."""
     return blocks_for(tokens, block_size) * block_size
 
 
@@ -329,8 +331,8 @@ FORMULAS: dict[str, Formula] = {
 
 
 def formula_named(name: str) -> Formula | None:
-    """The formula that `FORMULA` or `FORMULA+TOKENS` names, or None; FORMULA may be the user's own,
-    `FILE.py:FUNCTION`.
+    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names, or None; FORMULA may be the
+    user's own, `FILE.py:FUNCTION`.
 
     Raises:
         InputError: the user's own cannot be read.
@@ -351,7 +353,7 @@ def formula_named(name: str) -> Formula | None:
 
 @cache
 def by_own_term(name: str) -> Formula:
-    """The formula of a function of the user's.
+    """Return the formula of a user's function.
 
     Raises:
         InputError: it cannot be read.

@@ -12,7 +12,7 @@ from ..errors import InputError
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
-# Keys that are absent where they say nothing: targets that know nothing of them are not asked.
+# Keys that are absent at their defaults, so that targets without these features never see them.
 SAYING_NOTHING = {
     "num_speculative_tokens": 0,
     "num_lookahead_tokens": 0,
@@ -74,44 +74,46 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def watermark_blocks(self) -> int:
-        """Blocks that admission leaves free while a request runs."""
+        """Return the blocks that admission leaves free while a request runs."""
         return int(self.watermark * (self.num_blocks + NULL_BLOCK)) if self.num_blocks else 0
 
     # Drafts.
 
     @property
     def drafts(self) -> int:
-        """Tokens that are proposed after each token, to be verified in the next step."""
+        """Return the tokens proposed after each token, to be verified in the next step."""
         return self.num_speculative_tokens or 0
 
     @property
     def lookahead(self) -> int:
-        """Tokens beyond those computed that a request holds blocks for."""
+        """Return the tokens beyond the computed ones for which a request holds blocks."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
 
     @property
     def decides_ahead(self) -> bool:
-        """A request is scheduled again while its last token is on its way."""
+        """Return whether a request is scheduled again while its last token is in flight."""
         return self.async_scheduling is True
 
     @property
     def depth(self) -> int:
-        """Decisions on their way at once, at most: 1 if each completes before the next."""
+        """Return how many decisions can be in flight at once: 1 if each completes before
+        the next."""
         stages = self.pipeline_parallel_size or 1
         return max(stages, 2) if self.decides_ahead else stages
 
     @property
     def early(self) -> int:
-        """Steps in a row in which a decision completes early, before one more stays on its way."""
+        """Return the steps in a row in which a decision completes early, before one more stays in
+        flight."""
         return self.early_completions or 0
 
     # Loads.
 
     @property
     def loads(self) -> bool:
-        """Requests may be parked while a connector loads what it has of them."""
+        """Return whether requests may be parked while a connector loads what it has of them."""
         return self.kv_connector is True
 
     @property
@@ -122,37 +124,37 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def encodes(self) -> bool:
-        """Parts of prompts may come from an encoder."""
+        """Return whether parts of prompts may come from an encoder."""
         return self.encoder_budget > 0
 
     @property
     def encoder_budget(self) -> int:
-        """Tokens of inputs that an encoder computes in a step."""
+        """Return the tokens of inputs that an encoder computes in a step."""
         return self.max_num_encoder_input_tokens or 0
 
     @property
     def encoder_room(self) -> int:
-        """Tokens of encoder outputs that are kept."""
+        """Return the tokens of encoder outputs that are kept."""
         return self.encoder_cache_size or 0
 
     @property
     def longest_input(self) -> int:
-        """Tokens of the longest input that an encoder can compute."""
+        """Return the tokens of the longest input that an encoder can compute."""
         return min(self.encoder_budget, self.encoder_room)
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
-    """The configuration that `values` gives, every key left out at its default.
+    """Return the configuration that `values` gives, with defaults for missing keys.
 
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.
     """
-    asked = {
+    given = {
         key: value
         for key, value in values.items()
         if value is not UNSET and not _says_nothing(key, value)
     }
-    config = convert(asked, VllmConfig)
+    config = convert(given, VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InputError(
             "$.config.max_num_batched_tokens",
@@ -177,7 +179,6 @@ def _says_nothing(key: str, value: Any) -> bool:
 
 
 def _check_speculation(config: VllmConfig) -> None:
-    """Raise InputError for a drafter that is not modelled."""
     path = "$.config.num_lookahead_tokens"
     if config.lookahead not in (0, config.drafts):
         valid = f"0, or num_speculative_tokens ({config.drafts})"
@@ -197,7 +198,6 @@ def _check_speculation(config: VllmConfig) -> None:
 
 
 def _check_in_flight(config: VllmConfig) -> None:
-    """Raise InputError for a combination that is not modelled."""
     stages = config.pipeline_parallel_size or 1
     if config.early and config.depth == 1:
         raise InputError(
@@ -220,13 +220,12 @@ def _check_in_flight(config: VllmConfig) -> None:
 
 
 def _check_encoder(config: VllmConfig) -> None:
-    """Raise InputError for half of an encoder, and for a combination that is not modelled."""
     if bool(config.encoder_budget) != bool(config.encoder_room):
-        one, other = "encoder_cache_size", "max_num_encoder_input_tokens"
+        first, other = "encoder_cache_size", "max_num_encoder_input_tokens"
         if config.encoder_room:
-            one, other = other, one
+            first, other = other, first
         raise InputError(
-            f"$.config.{one}",
+            f"$.config.{first}",
             f"0 with {other} {getattr(config, other)}: an encoder needs both; valid: at least 1, "
             f"or no {other}",
         )

@@ -18,54 +18,56 @@ from .state import Flight, Sequence, State
 HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
-def ready(config: VllmConfig, plan: Plan, one: Sequence) -> tuple[Sequence | None, Plan]:
-    """The request if it can be admitted, and the plan: its load has landed, or it has none.
+def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
+    """Return the request if it can be admitted, because its load has landed or it has none, and the
+    plan.
 
-    None while it is loaded (V1-R20), and while the connector has no answer yet.
+    Return None for the request while it is loaded (V1-R20), or while the connector has no answer
+    yet.
     """
-    if one.loading is not None:
+    if sequence.loading is not None:
         return None, plan
-    if one.deferrals and not (one.was_loaded or one.blocks):
-        return None, plan._replace(waiting=deferred(plan.waiting, one))
-    if not one.blocks:
-        return one, plan
-    loaded, pool = landed(config, plan.pool, one)
-    others = tuple([loaded if other is one else other for other in plan.parked])
+    if sequence.deferrals and not (sequence.was_loaded or sequence.blocks):
+        return None, plan._replace(waiting=deferred(plan.waiting, sequence))
+    if not sequence.blocks:
+        return sequence, plan
+    loaded, pool = landed(config, plan.pool, sequence)
+    others = tuple([loaded if other is sequence else other for other in plan.parked])
     return loaded, plan._replace(pool=pool, parked=others)
 
 
 def parked(
     config: VllmConfig,
     plan: Plan,
-    one: Sequence,
+    sequence: Sequence,
     hit: tuple[int, ...],
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """The plan in which a waiting request is parked while so many tokens are loaded; None without
-    room for them."""
-    if not has_room(config, plan, one, hit, loaded):
+    """Return the plan in which a waiting request is parked while `tokens` are loaded; None without
+    room."""
+    if not has_room(config, plan, sequence, hit, loaded):
         return None
-    one, pool = park(config, plan.pool, one, hit, loaded)
+    sequence, pool = park(config, plan.pool, sequence, hit, loaded)
     return plan._replace(
-        waiting=without(plan.waiting, one.id),
-        parked=queue.parked(config, plan.parked, one),
+        waiting=without(plan.waiting, sequence.id),
+        parked=queue.parked(config, plan.parked, sequence),
         pool=pool,
     )
 
 
-def offered(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
-    """Tokens behind those of the `hit` that the connector has of a request (V1-R27): whole blocks,
-    or all; what was loaded once is not offered again."""
-    if one.was_loaded:
+def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
+    """Return the tokens behind those of the `hit` that the connector has of a request (V1-R27):
+    whole blocks, or all. What was loaded once is not offered again."""
+    if sequence.was_loaded:
         return 0
-    whole = one.external // config.block_size * config.block_size
-    tokens = one.num_tokens if one.external >= one.num_tokens else whole
+    whole = sequence.external // config.block_size * config.block_size
+    tokens = sequence.num_tokens if sequence.external >= sequence.num_tokens else whole
     return max(tokens - len(hit) * config.block_size, 0)
 
 
 def has_room(
-    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], tokens: int
+    config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
     """There are blocks for the `hit` of a request and the `tokens` that are loaded.
 
@@ -76,7 +78,7 @@ def has_room(
     reserve = config.watermark_blocks if plan.running else 0
     covered = len(hit) * config.block_size + tokens
     missing = unheld(plan.pool, hit) - len(hit)
-    if not whole_fits(config, plan.pool, one, missing + reserve):
+    if not whole_fits(config, plan.pool, sequence, missing + reserve):
         return False
     needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing
     promised = promised_blocks(config, (*plan.running, *plan.parked))
@@ -84,62 +86,69 @@ def has_room(
 
 
 def park(
-    config: VllmConfig, pool: Pool, one: Sequence, hit: tuple[int, ...], tokens: int
+    config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> tuple[Sequence, Pool]:
-    """The request with blocks for its `hit` and the `tokens` that are loaded."""
+    """Return the request with blocks for its `hit` and the `tokens` that are loaded."""
     covered = len(hit) * config.block_size + tokens
-    one, pool = allocator.start(pool, one, hit, config.block_size)
-    one, pool = allocator.hold(pool, one, covered, config.block_size)
-    parked = one._replace(computed=covered, prefix_hit=0, was_loaded=True, loading=one.load_steps)
+    sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
+    sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
+    parked = sequence._replace(
+        computed=covered, prefix_hit=0, was_loaded=True, loading=sequence.load_steps
+    )
     return parked._replace(arrives=arrives(config, parked, hit)), pool
 
 
-def whole_fits(config: VllmConfig, pool: Pool, one: Sequence, beside: int) -> bool:
-    """All that is known of a request has room in the pool, and so many blocks beside."""
-    whole = blocks_for(kv_cache.slots(config, one.num_tokens), config.block_size)
+def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
+    """Return whether the pool has room for all known tokens of a request, and `beside`
+    more blocks."""
+    whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
-def arrives(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
-    """Tokens of a parked request that are computed when its load has landed: up to the block in
-    which it fails (V1-R26)."""
-    if one.fails_at is None or one.fails_at >= one.computed:
-        return one.computed
-    intact = max(len(hit), one.fails_at // config.block_size)
-    return min(one.computed, intact * config.block_size)
+def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
+    """Return the tokens of a parked request that are computed when its load has landed: up to the
+    block in which it fails (V1-R26)."""
+    if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
+        return sequence.computed
+    intact = max(len(hit), sequence.fails_at // config.block_size)
+    return min(sequence.computed, intact * config.block_size)
 
 
-def deferred(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
-    """The queue in which the connector does not know yet what it has of a request: others may go
-    before it."""
-    later = one._replace(aside=True, deferrals=one.deferrals - 1)
-    return tuple([later if other is one else other for other in waiting])
+def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
+    """Return the queue in which the connector does not know yet what it has of a request, so that
+    others may pass it."""
+    later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
+    return tuple([later if other is sequence else other for other in waiting])
 
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     """Blocks that requests which hold some still need for all their known tokens, and the lookahead
     behind them: else parked requests could wait for each other for ever (ALL-R10)."""
     needs = (
-        allocator.missing_blocks(one, kv_cache.slots(config, one.num_tokens), config.block_size)
-        for one in holders
+        allocator.missing_blocks(
+            sequence, kv_cache.slots(config, sequence.num_tokens), config.block_size
+        )
+        for sequence in holders
     )
-    return sum(max(one, 0) for one in needs)
+    return sum(max(need, 0) for need in needs)
 
 
-def landed(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
+def landed(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
     """The request whose load has landed: its blocks can be found, and its last token is computed
     to give the next one. Of a load that has failed from the start no block is left."""
-    if not one.arrives:
-        return one._replace(blocks=()), kv_cache.free(config, pool, one, ())
+    if not sequence.arrives:
+        return sequence._replace(blocks=()), kv_cache.free(config, pool, sequence, ())
     if config.enable_prefix_caching:
-        one, pool = allocator.publish_full(pool, one, one.computed, config.block_size)
-    return one._replace(computed=min(one.computed, one.num_tokens - 1)), pool
+        sequence, pool = allocator.publish_full(
+            pool, sequence, sequence.computed, config.block_size
+        )
+    return sequence._replace(computed=min(sequence.computed, sequence.num_tokens - 1)), pool
 
 
 def admit(
     config: VllmConfig,
     pool: Pool,
-    one: Sequence,
+    sequence: Sequence,
     hit: tuple[int, ...],
     tokens: int,
     someone_runs: bool,
@@ -147,88 +156,99 @@ def admit(
     """A request whose load has landed, with room for `tokens` more, or None; it has no `hit`."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
-    covered = kv_cache.slots(config, one.computed + tokens)
+    covered = kv_cache.slots(config, sequence.computed + tokens)
     if config.reserve_full_isl:
-        covered = max(one.num_tokens, covered)
-    missing = max(allocator.missing_blocks(one, covered, config.block_size), 0)
+        covered = max(sequence.num_tokens, covered)
+    missing = max(allocator.missing_blocks(sequence, covered, config.block_size), 0)
     if not fits(pool, missing + reserve):
         return None
-    return kv_cache.hold(config, pool, one._replace(prefix_hit=one.computed), tokens)
+    return kv_cache.hold(config, pool, sequence._replace(prefix_hit=sequence.computed), tokens)
 
 
 def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
-    """All that wait, in the order in which they go: those that hold blocks first."""
+    """Return all waiting requests in order: those that hold blocks first."""
     if config.policy == "priority":
         return tuple(sorted((*state.parked, *state.waiting), key=queue.importance))
     return (*state.parked, *state.waiting)
 
 
-def written_still(flights: tuple[Flight, ...], one: Sequence) -> bool:
-    """A decision on its way writes the blocks of a request. No load may fill them before that: no
+def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
+    """A decision in flight writes the blocks of a request. No load may fill them before that: no
     order is kept between the two (V1-R23)."""
-    return in_flight.computed_still(flights, one)
+    return in_flight.computed_still(flights, sequence)
 
 
-def sent(config: VllmConfig, state: State, one: Sequence) -> State:
-    """The state in which a request has got its last token: its blocks are free, or they are sent,
-    from the next step on, and free then (V1-R25)."""
-    if one.send_steps is None:
-        return free(config, state, one)
-    return free(config, state, one._replace(loading=one.send_steps + 1))
+def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
+    """Return the state after a request's last token: its blocks are free, or they are sent from the
+    next step on, and free then (V1-R25)."""
+    if sequence.send_steps is None:
+        return free(config, state, sequence)
+    return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
 
 
-def free(config: VllmConfig, state: State, one: Sequence) -> State:
-    """The state in which the blocks of a request that ends are free, or will be when nothing writes
-    or reads them any more."""
-    if one.loading is not None or written_still(state.in_flight, one):
-        later = one._replace(written_by=0 if one.loading is not None else len(state.in_flight))
+def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
+    """Return the state in which the blocks of an ended request are free, or will be when nothing
+    writes or reads them any more."""
+    if sequence.loading is not None or written_still(state.in_flight, sequence):
+        later = sequence._replace(
+            written_by=0 if sequence.loading is not None else len(state.in_flight)
+        )
         return state._replace(leaving=(*state.leaving, later))
-    return state._replace(pool=kv_cache.free(config, state.pool, one, state.holders))
+    return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
 def written(config: VllmConfig, state: State) -> State:
-    """The state after a decision has completed: it writes no blocks any more."""
+    """Return the state after a decision has completed, which then writes no blocks any more."""
     if not state.leaving:
         return state
-    done = [one for one in state.leaving if one.written_by == 1]
-    later = [one._replace(written_by=max(one.written_by - 1, 0)) for one in state.leaving]
-    return _without(config, state._replace(leaving=tuple(later)), [one.id for one in done])
+    done = [sequence for sequence in state.leaving if sequence.written_by == 1]
+    later = [
+        sequence._replace(written_by=max(sequence.written_by - 1, 0)) for sequence in state.leaving
+    ]
+    return _without(
+        config, state._replace(leaving=tuple(later)), [sequence.id for sequence in done]
+    )
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """The state without the requests whose load ends in this step and has failed, where the policy
-    ends them; by request, the reason of its end (V1-R28)."""
+    """Return the state without the requests whose load fails in this step and whose policy ends
+    them, and by request the reason of its end (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
-    failed = [one for one in state.parked if one.loading == 0 and one.arrives < one.computed]
-    for one in failed:
-        state = state._replace(parked=without(state.parked, one.id))
-        state = free(config, state, one._replace(loading=None))
-    return state, {one.id: "error" for one in failed}
+    failed = [
+        sequence
+        for sequence in state.parked
+        if sequence.loading == 0 and sequence.arrives < sequence.computed
+    ]
+    for sequence in failed:
+        state = state._replace(parked=without(state.parked, sequence.id))
+        state = free(config, state, sequence._replace(loading=None))
+    return state, {sequence.id: "error" for sequence in failed}
 
 
 def steps_on(config: VllmConfig, state: State) -> State:
     if not state.parked and not state.leaving:
         return state
-    state = _without(config, state, [one.id for one in state.leaving if one.loading == 0])
+    state = _without(
+        config, state, [sequence.id for sequence in state.leaving if sequence.loading == 0]
+    )
     return state._replace(
-        parked=tuple([_nearer(one) for one in state.parked]),
-        leaving=tuple([_nearer(one) for one in state.leaving]),
+        parked=tuple([_nearer(sequence) for sequence in state.parked]),
+        leaving=tuple([_nearer(sequence) for sequence in state.leaving]),
     )
 
 
 def _without(config: VllmConfig, state: State, ids: list[str]) -> State:
-    """The state in which these have left, and their blocks are free."""
-    for one in state.leaving:
-        if one.id in ids:
-            state = state._replace(leaving=without(state.leaving, one.id))
-            state = state._replace(pool=kv_cache.free(config, state.pool, one, state.holders))
+    for sequence in state.leaving:
+        if sequence.id in ids:
+            state = state._replace(leaving=without(state.leaving, sequence.id))
+            state = state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
     return state
 
 
-def _nearer(one: Sequence) -> Sequence:
-    if one.loading is None:
-        return one
-    if one.loading:
-        return one._replace(loading=one.loading - 1)
-    return one._replace(loading=None, computed=one.arrives)
+def _nearer(sequence: Sequence) -> Sequence:
+    if sequence.loading is None:
+        return sequence
+    if sequence.loading:
+        return sequence._replace(loading=sequence.loading - 1)
+    return sequence._replace(loading=None, computed=sequence.arrives)

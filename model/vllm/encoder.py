@@ -1,4 +1,5 @@
-"""Parts of a prompt that an encoder computes first, pictures say, and what is kept of them.
+"""Parts of a prompt that an encoder computes first, such as pictures, and the outputs that are
+kept.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs and EncoderCacheManager; the
 chunked-prefill chapter has what a preemption does to them. An output is named by the segment of
@@ -32,14 +33,14 @@ class Fit(NamedTuple):
     room for them."""
 
     tokens: int
-    one: Sequence
+    sequence: Sequence
     plan: EncoderPlan
     inputs: tuple[int, ...] = ()
     twice: tuple[int, ...] = ()
 
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
-    """The segments of a request's prompt that come from an encoder."""
+    """Return the segments of a request's prompt that come from an encoder."""
     prompt, starts = request.prompt, request.segment_starts
     return tuple([Input(prompt[n], starts[n], n) for n in sorted(request.encoder_inputs)])
 
@@ -47,41 +48,41 @@ def inputs_of(request: Request) -> tuple[Input, ...]:
 def fit(
     config: VllmConfig,
     plan: EncoderPlan,
-    one: Sequence,
+    sequence: Sequence,
     start: int,
     tokens: int,
     holders: Iterable[Sequence],
 ) -> Fit:
-    """How many of the `tokens` behind the first `start` a request may compute: none of an input
-    without its output (V1-R29), which is kept, or computed as a whole within budget and room
-    (V1-R30, V1-R31, V1-R32)."""
-    found = Fit(tokens, one, plan)
+    """Return how many of the `tokens` behind the first `start` a request may compute. No token of
+    an input is computed without the encoder's output (V1-R29), which is either kept, or computed as
+    a whole within budget and room (V1-R30, V1-R31, V1-R32)."""
+    result = Fit(tokens, sequence, plan)
     kept = needed(holders)
-    for place, (segment, begins, _) in enumerate(one.inputs):
+    for place, (segment, begins, _) in enumerate(sequence.inputs):
         if begins >= start + tokens:
             break
         if begins + segment[1] <= start:
             continue
-        new = _segments(one, found.inputs)
+        new = _segments(sequence, result.inputs)
         if segment in new:
-            found = found._replace(twice=(*found.twice, place))
-        elif segment in found.plan.outputs:
-            if place not in found.one.needs:
-                needs = (*found.one.needs, place)
-                found = found._replace(one=found.one._replace(needs=needs))
+            result = result._replace(twice=(*result.twice, place))
+        elif segment in result.plan.outputs:
+            if place not in result.sequence.needs:
+                needs = (*result.sequence.needs, place)
+                result = result._replace(sequence=result.sequence._replace(needs=needs))
         else:
-            space = room(config, found, kept | {segment})
+            space = room(config, result, kept | {segment})
             if segment[1] > plan.budget - size(new) or space is None:
-                return found._replace(tokens=max(begins - start, 0))  # V1-R33
-            found = found._replace(plan=space, inputs=(*found.inputs, place))
-    return found
+                return result._replace(tokens=max(begins - start, 0))  # V1-R33
+            result = result._replace(plan=space, inputs=(*result.inputs, place))
+    return result
 
 
-def room(config: VllmConfig, found: Fit, kept: set[Segment]) -> EncoderPlan | None:
-    """The plan with room for what is `kept` and what the request needs; outputs that no request
-    needs are dropped for it (V1-R34), the one first that has not been used for longest."""
-    one, outputs = found.one, found.plan.outputs
-    kept = kept | {one.inputs[place].segment for place in (*one.needs, *found.inputs)}
+def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
+    """Return the plan with room for what is `kept` and what the request needs. Outputs that no
+    request needs are dropped, the least recently used first (V1-R34)."""
+    sequence, outputs = so_far.sequence, so_far.plan.outputs
+    kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
     too_much = size({*outputs, *kept}) - config.encoder_room
     dropped: list[Segment] = []
     for segment in outputs:
@@ -92,44 +93,46 @@ def room(config: VllmConfig, found: Fit, kept: set[Segment]) -> EncoderPlan | No
             too_much -= segment[1]
     if too_much > 0:
         return None
-    return found.plan._replace(
+    return so_far.plan._replace(
         outputs=tuple([segment for segment in outputs if segment not in dropped]),
-        dropped=(*found.plan.dropped, *dropped),
+        dropped=(*so_far.plan.dropped, *dropped),
     )
 
 
-def scheduled(found: Fit, plan: EncoderPlan, one: Sequence) -> tuple[Sequence, EncoderPlan]:
-    """The request when it is scheduled, and the plan in which its inputs are computed."""
-    if not found.inputs:
-        return one, plan
-    new = [one.inputs[place].segment for place in found.inputs]
-    return one._replace(needs=(*one.needs, *found.inputs, *found.twice)), plan._replace(
+def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
+    """Return the scheduled request, and the plan in which its inputs are computed."""
+    if not encoded.inputs:
+        return sequence, plan
+    new = [sequence.inputs[place].segment for place in encoded.inputs]
+    return sequence._replace(
+        needs=(*sequence.needs, *encoded.inputs, *encoded.twice)
+    ), plan._replace(
         budget=plan.budget - size(new),
         outputs=(*plan.outputs, *new),
-        computes={**plan.computes, one.id: _also(plan, one, found.inputs)},
+        computes={**plan.computes, sequence.id: _also(plan, sequence, encoded.inputs)},
     )
 
 
-def let_go(outputs: Content, one: Sequence, others: Iterable[Sequence]) -> Content:
+def let_go(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
     """The outputs when a request needs none of them any more: those that no other request needs
     have been used just now."""
-    still = needed(other for other in others if other.id != one.id)
-    return _unused(outputs, one, one.needs, still)
+    still = needed(other for other in others if other.id != sequence.id)
+    return _unused(outputs, sequence, sequence.needs, still)
 
 
-def refused(plan: EncoderPlan, one: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """The plan when there are no blocks for a request that it would have had outputs for."""
-    return plan._replace(outputs=let_go(plan.outputs, one, running))
+def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
+    """Return the plan if there are no blocks for a request that would have had outputs."""
+    return plan._replace(outputs=let_go(plan.outputs, sequence, running))
 
 
-def taken_back(plan: EncoderPlan, one: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
-    """The plan when a request is preempted. An input that was to be computed for it in this step is
-    computed for another request that needs its output, or else taken out of the plan."""
-    others = [other for other in others if other.id != one.id]
-    left = {name: places for name, places in plan.computes.items() if name != one.id}
-    plan, taken = plan._replace(computes=left), plan.computes.get(one.id, ())
+def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
+    """Return the plan after a request is preempted. An input that was to be computed for it in this
+    step is computed for another request that needs it, or else removed from the plan."""
+    others = [other for other in others if other.id != sequence.id]
+    computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
+    plan, taken = plan._replace(computes=computing), plan.computes.get(sequence.id, ())
     for place in taken:
-        segment = one.inputs[place].segment
+        segment = sequence.inputs[place].segment
         heir = next((other for other in others if segment in _segments(other, other.needs)), None)
         if heir is None:
             without = tuple([kept for kept in plan.outputs if kept != segment])
@@ -138,27 +141,30 @@ def taken_back(plan: EncoderPlan, one: Sequence, others: Iterable[Sequence]) -> 
         places = [n for n in heir.needs if heir.inputs[n].segment == segment]
         computes = {**plan.computes, heir.id: _also(plan, heir, places[:1])}
         plan = plan._replace(computes=computes)
-    return plan._replace(outputs=let_go(plan.outputs, one, others))
+    return plan._replace(outputs=let_go(plan.outputs, sequence, others))
 
 
 def passed(config: VllmConfig, state: State, name: str) -> State:
     """The state when a decision was computed that has this request in it: what an encoder gave for
     an input is not needed behind it, unless the same input comes again. Tokens that are decided
     ahead do not count: drafts may be wrong."""
-    one = find(state.running, name)
-    if one is None or not one.needs:
+    sequence = find(state.running, name)
+    if sequence is None or not sequence.needs:
         return state
-    reached = one.computed - (one.promised if config.decides_ahead else 0)
-    past = [place for place in one.needs if _end(one.inputs[place]) <= reached]
-    left = one._replace(needs=tuple([place for place in one.needs if place not in past]))
-    running = tuple([left if other is one else other for other in state.running])
-    outputs = _unused(state.outputs, one, past, needed(running))
+    reached = sequence.computed - (sequence.promised if config.decides_ahead else 0)
+    past = [place for place in sequence.needs if _end(sequence.inputs[place]) <= reached]
+    trimmed = sequence._replace(
+        needs=tuple([place for place in sequence.needs if place not in past])
+    )
+    running = tuple([trimmed if other is sequence else other for other in state.running])
+    outputs = _unused(state.outputs, sequence, past, needed(running))
     return state._replace(running=running, outputs=outputs)
 
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
-    """What is seen of the encoder: segments that it computes, and whose outputs are dropped."""
-    inputs = {one.id: one.inputs for one in running}
+    """Return the encoder's fields of the observation: segments that it computes, and those whose
+    outputs are dropped."""
+    inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {
         "encoder_inputs": {
@@ -170,30 +176,35 @@ def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
 
 
 def needed(holders: Iterable[Sequence]) -> set[Segment]:
-    return {segment for one in holders if one.needs for segment in _segments(one, one.needs)}
+    return {
+        segment
+        for sequence in holders
+        if sequence.needs
+        for segment in _segments(sequence, sequence.needs)
+    }
 
 
 def size(segments: Iterable[Segment]) -> int:
-    """Tokens of them all."""
+    """Return the tokens of all segments together."""
     return sum(length for _, length in segments)
 
 
 def _unused(
-    outputs: Content, one: Sequence, places: Iterable[int], needed: set[Segment]
+    outputs: Content, sequence: Sequence, places: Iterable[int], needed: set[Segment]
 ) -> Content:
-    for segment in _segments(one, sorted(places)):
+    for segment in _segments(sequence, sorted(places)):
         if segment not in needed and segment in outputs:
             outputs = (*(kept for kept in outputs if kept != segment), segment)
     return outputs
 
 
-def _segments(one: Sequence, places: Iterable[int]) -> list[Segment]:
-    return [one.inputs[place].segment for place in places]
+def _segments(sequence: Sequence, places: Iterable[int]) -> list[Segment]:
+    return [sequence.inputs[place].segment for place in places]
 
 
-def _also(plan: EncoderPlan, one: Sequence, places: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted((*plan.computes.get(one.id, ()), *places)))
+def _also(plan: EncoderPlan, sequence: Sequence, places: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted((*plan.computes.get(sequence.id, ()), *places)))
 
 
-def _end(one: Input) -> int:
-    return one.start + one.segment[1]
+def _end(image: Input) -> int:
+    return image.start + image.segment[1]

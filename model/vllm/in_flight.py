@@ -1,8 +1,8 @@
-"""Decisions on their way: the next one is taken before the last one is computed.
+"""Decisions in flight: the next one is taken before the last one is computed.
 
 Source: chunked-prefill chapter, code of the running clamp (num_output_placeholders); release
-0.28.0: AsyncScheduler, and the engine core's queue of batches. A token that is on its way is
-*promised*; drafts on their way are *hoped* for.
+0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is
+*promised*; drafts in flight are *hoped* for.
 """
 
 from .. import allocator
@@ -15,37 +15,37 @@ from .state import Coming, Flight, Sequence, State
 def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
-    """The running requests when a decision is on its way: its tokens are promised, and its drafts
-    are hoped for, since others will have been proposed before it completes."""
+    """Return the running requests with a decision in flight: its tokens are promised, and its
+    drafts hoped for, since others will be proposed before it completes."""
     if not flight:
         return running
-    return tuple([_ahead(config, one, flight.get(one.id)) for one in running])
+    return tuple([_ahead(config, sequence, flight.get(sequence.id)) for sequence in running])
 
 
-def _ahead(config: VllmConfig, one: Sequence, coming: Coming | None) -> Sequence:
+def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None) -> Sequence:
     if coming is None:
-        return one
-    return one._replace(
-        promised=one.promised + 1, hoped=one.hoped + coming.drafts, drafted=config.drafts
+        return sequence
+    return sequence._replace(
+        promised=sequence.promised + 1, hoped=sequence.hoped + coming.drafts, drafted=config.drafts
     )
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The oldest decision must complete before another one: as many as can be are on their way, or
+    """Return whether the oldest decision must complete before another one: the pipeline is full, or
     nothing was decided."""
     return not decided or len(state.in_flight) >= config.depth
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The worker reports: it is waited for, or it is fast and reports early. Where a record says
-    whether it reports, that counts."""
-    if state.told is not None:
-        return state.told
+    """Return whether the worker reports: it is waited for, or fast and early. A recording that says
+    so takes precedence."""
+    if state.completes_next is not None:
+        return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
 def counted(config: VllmConfig, state: State, decided: bool) -> State:
-    """The state that counts the steps in a row in which a decision completes early, this one
+    """Return the state with the steps in a row in which a decision completes early, this one
     included."""
     if not config.early:
         return state
@@ -54,11 +54,11 @@ def counted(config: VllmConfig, state: State, decided: bool) -> State:
 
 
 def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
-    """The oldest decision, if one completes."""
+    """Return the oldest decision, if one completes."""
     reports = completes(config, state, decided)
     state = counted(config, state, decided)
-    if state.told is not None:
-        state = state._replace(told=None)
+    if state.completes_next is not None:
+        state = state._replace(completes_next=None)
     if not state.in_flight or not reports:
         return state, {}
     return state._replace(in_flight=state.in_flight[1:]), state.in_flight[0]
@@ -67,7 +67,7 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
     """By request, the place of the first token that comes of a decision. How many of the drafts on
     their way before it were right is only known when it completes."""
-    generated = {one.id: one.generated for one in (*state.running, *state.waiting)}
+    generated = {sequence.id: sequence.generated for sequence in (*state.running, *state.waiting)}
     return {
         name: generated.get(name, coming.place) if config.drafts else coming.place
         for name, coming in flight.items()
@@ -75,29 +75,33 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
     }
 
 
-def publish(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
-    """The request whose blocks can be found that a token has filled which is now known. With a
-    prefix cache no drafts are on their way."""
+def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
+    """Return the request whose blocks can be hit if their last token is now known. With a prefix
+    cache no drafts are in flight."""
     if not config.enable_prefix_caching:
-        return one, pool
-    return allocator.publish_full(pool, one, one.computed - one.promised, config.block_size)
+        return sequence, pool
+    return allocator.publish_full(
+        pool, sequence, sequence.computed - sequence.promised, config.block_size
+    )
 
 
-def delivered(one: Sequence, coming: Coming) -> Sequence:
-    """The request when a token has come that it was promised. After a preemption none is."""
-    return one._replace(promised=max(one.promised - 1, 0), hoped=max(one.hoped - coming.drafts, 0))
+def delivered(sequence: Sequence, coming: Coming) -> Sequence:
+    """Return the request after a promised token has come; after a preemption none is promised."""
+    return sequence._replace(
+        promised=max(sequence.promised - 1, 0), hoped=max(sequence.hoped - coming.drafts, 0)
+    )
 
 
-def passed_over(config: VllmConfig, one: Sequence) -> bool:
+def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     """A running request has nothing to compute until a token comes that it was promised: its last
-    one, or any where the next is not decided ahead (V1-R06); or what is on its way takes all
+    one, or any where the next is not decided ahead (V1-R06); or what is in flight takes all
     positions, if every draft is right."""
-    if not config.decides_ahead or one.generated + one.promised >= one.max_tokens:
+    if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True
-    return bool(one.drafted) and speculation.wanted(config, one) <= 0
+    return bool(sequence.drafted) and speculation.wanted(config, sequence) <= 0
 
 
-def computed_still(in_flight: tuple[Flight, ...], one: Sequence) -> bool:
+def computed_still(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
     """A preempted request is computed still, and what comes of it is its own: until then it is not
     admitted again (V1-R10)."""
-    return any(one.id in flight for flight in in_flight)
+    return any(sequence.id in flight for flight in in_flight)

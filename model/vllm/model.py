@@ -94,19 +94,19 @@ class VllmModel(ReferenceModel[State]):
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:
-        """The client gives the request up before the next decision."""
+        """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation, which lockstep
-        compares with a release's (ALL-R07)."""
+        """Take one decision and complete it; return the next state and the step observation
+        (ALL-R07)."""
         return scheduler.step(self.config, state, abort_inside, self.revision)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
-    """The model in the configuration that `config` gives.
+    """Return the model in the configuration that `config` gives.
 
     Raises:
         InputError: an unknown key, or an impossible value.

@@ -1,4 +1,4 @@
-"""What a client sees of a step: the decision, what came of it, and the state after it."""
+"""The observation of a step: the decision, its results, and the state after it."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from .state import State
 
 
 def kind_of(plan: Plan) -> str:
-    """Whether requests that compute decode, prefill, or some the one and some the other."""
-    decodes = {one.decodes for one in plan.running if one.id in plan.scheduled}
+    """Return whether the computing requests decode, prefill, or do both."""
+    decodes = {sequence.decodes for sequence in plan.running if sequence.id in plan.scheduled}
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -30,25 +30,27 @@ def observe(
     """Return the step observation of the target protocol, with every field that this model has
     (ALL-R13)."""
     waiting = connector.in_line(config, state) if state.parked else state.waiting
-    holders = [one for one in (*state.running, *waiting) if one.computed or one.blocks]
+    holders = [
+        sequence for sequence in (*state.running, *waiting) if sequence.computed or sequence.blocks
+    ]
     seen: dict[str, Any] = {
         "kind": kind,
         "scheduled": plan.scheduled,
         "emitted": emitted,
-        "waiting": [one.id for one in waiting],
-        "running": [one.id for one in state.running],
-        "prefilling": [one.id for one in state.running if not one.decodes],
+        "waiting": [sequence.id for sequence in waiting],
+        "running": [sequence.id for sequence in state.running],
+        "prefilling": [sequence.id for sequence in state.running if not sequence.decodes],
         "preempted": [*plan.preempted],
         "finished": finished,
-        "computed": {one.id: one.computed for one in holders},
-        "blocks": {one.id: [*one.blocks] for one in (*holders, *state.leaving)},
+        "computed": {sequence.id: sequence.computed for sequence in holders},
+        "blocks": {sequence.id: [*sequence.blocks] for sequence in (*holders, *state.leaving)},
     }
     if config.enable_prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
+        seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
     if config.encodes:
         seen |= encoder.seen(plan.encoder, plan.running)
     if config.loads:
-        seen["parked"] = [one.id for one in state.parked if one.blocks]
+        seen["parked"] = [sequence.id for sequence in state.parked if sequence.blocks]
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
     return seen

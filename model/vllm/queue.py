@@ -1,4 +1,4 @@
-"""A step half decided, the order of the waiting queue, and which request is preempted first.
+"""A half-decided step, the order of the waiting queue, and the choice of the request to preempt.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "Knobs".
 """
@@ -32,13 +32,13 @@ class Plan(Record, frozen=True):
 
     @property
     def holders(self) -> tuple[Sequence, ...]:
-        """The requests that may hold blocks."""
+        """Return the requests that may hold blocks."""
         return (*self.running, *self.parked, *self.leaving)
 
 
-def importance(one: Sequence) -> tuple[int, int]:
-    """Lower comes first: the priority, then the earlier arrival."""
-    return one.priority, one.arrival
+def importance(sequence: Sequence) -> tuple[int, int]:
+    """Return the sort key of a request: its priority, then its arrival; lower comes first."""
+    return sequence.priority, sequence.arrival
 
 
 def enqueued(
@@ -52,29 +52,33 @@ def enqueued(
 def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
-    """The queue with a preempted request: in front (V1CP-R17), behind those that were set aside,
-    except that a queue by priority knows no front: there it stands where its priority and its
-    arrival put it."""
+    """Return the queue with a preempted request: in front (V1CP-R17), but behind those that were
+    set aside. A queue by priority has no front: it stands by priority and arrival."""
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
-    front = sum(one.aside for one in waiting)
+    front = sum(sequence.aside for sequence in waiting)
     return (*waiting[:front], preempted, *waiting[front:])
 
 
-def set_aside(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
-    """The queue in which a request waits for a reason of its own, and others may go (V1-R10)."""
-    return tuple([one._replace(aside=True) if other is one else other for other in waiting])
+def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
+    """Return the queue in which this request waits for another reason than blocks, so that others
+    may pass it (V1-R10)."""
+    return tuple(
+        [sequence._replace(aside=True) if other is sequence else other for other in waiting]
+    )
 
 
-def parked(config: VllmConfig, parked: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
-    """The requests that hold blocks and wait, with one more, in the order in which they go."""
+def parked(
+    config: VllmConfig, parked: tuple[Sequence, ...], sequence: Sequence
+) -> tuple[Sequence, ...]:
+    """Return the parked requests with one more, in the order in which they will run."""
     if config.policy == "priority":
-        return tuple(sorted((*parked, one), key=importance))
-    return (*parked, one)
+        return tuple(sorted((*parked, sequence), key=importance))
+    return (*parked, sequence)
 
 
 def victim(config: VllmConfig, running: tuple[Sequence, ...]) -> Sequence:
-    """A request that gives its blocks up: the one admitted last (V1CP-R13), or the least important
+    """Return the request to preempt: the one admitted last (V1CP-R13), or the least important
     (V1CP-R14)."""
     if config.policy == "priority":
         return max(running, key=importance)

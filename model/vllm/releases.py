@@ -1,4 +1,4 @@
-"""What releases of vLLM do otherwise than the documents, each beside the release whose wheel first
+"""The differences of vLLM's releases from the documents, each beside the release whose wheel first
 has it, and the pull request that brought it.
 
 A release that is not here is compared with the newest one before it.
@@ -15,24 +15,24 @@ from .revision import DOCUMENTED
 from .state import Sequence, State
 
 
-def pads_beside_decodes(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
-    """Beside requests that decode, and none that is in its prefill, a request that is a token
-    behind computes as many tokens as they do. Since 0.25.0 (pull request 45237)."""
-    return made_up(config, plan, one, start) if plan.scheduled else 0
+def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
+    """Pad a request that is one token behind to as many tokens as the decodes of the step have, if
+    no request is in its prefill. Since 0.25.0 (pull request 45237)."""
+    return made_up(config, plan, sequence, start) if plan.scheduled else 0
 
 
-def pads_with_head_start(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
+def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """As before, and also while no other request runs, if some of the request is cached or
     loaded. Since 0.30.0 (pull request 55126)."""
-    return made_up(config, plan, one, start) if plan.scheduled or start else 0
+    return made_up(config, plan, sequence, start) if plan.scheduled or start else 0
 
 
-def made_up(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
+def made_up(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """As many drafts as a drafter proposes, where a position is left for each of them.
 
     Running requests without drafts are in their prefill.
     """
-    if one.num_tokens - start != 1 or start + 1 + config.drafts >= config.max_model_len:
+    if sequence.num_tokens - start != 1 or start + 1 + config.drafts >= config.max_model_len:
         return 0
     decode = all(other.drafted for other in plan.running if other.id in plan.scheduled)
     return config.drafts if decode else 0
@@ -44,19 +44,19 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     of their own any more. Since 0.31.0."""
     if config.long_prefill_token_threshold and is_alone(state):
         config = msgspec.structs.replace(config, long_prefill_token_threshold=0)
-    if any(one.aside for one in state.waiting):
-        waiting = tuple([one._replace(aside=False) for one in state.waiting])
+    if any(sequence.aside for sequence in state.waiting):
+        waiting = tuple([sequence._replace(aside=False) for sequence in state.waiting])
         state = state._replace(waiting=waiting)
     return config, state
 
 
 def is_alone(state: State) -> bool:
-    """No other request is unfinished."""
+    """Return whether no other request is unfinished."""
     return len(state.running) + len(state.waiting) + len(state.parked) <= 1
 
 
 def has_room(
-    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], tokens: int
+    config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
     """A load leaves free what a step with drafts takes, for itself and for each other load and
     prefill; all of its request must fit with `reserve_full_isl` only. Since 0.31.0 (pull request
@@ -64,7 +64,7 @@ def has_room(
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     if config.reserve_full_isl:
-        whole = blocks_for(one.num_tokens, config.block_size)
+        whole = blocks_for(sequence.num_tokens, config.block_size)
         if not fits(plan.pool, whole + missing):
             return False
     covered = blocks_for(len(hit) * config.block_size + tokens, config.block_size)
@@ -73,29 +73,30 @@ def has_room(
     return fits(plan.pool, covered + missing + step + promised)
 
 
-def promised_blocks(config: VllmConfig, plan: Plan, one: Sequence) -> int:
-    """Blocks that a prefill or a load still needs, with those of its first drafts."""
-    left = one.num_uncomputed_tokens - plan.scheduled.get(one.id, 0)
-    begins = one.computed == one.prefix_hit and not one.was_loaded
-    if one.id in plan.scheduled and left <= 0 and (one.drafted or begins):
+def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
+    """Return the blocks that a prefill or a load still needs, including those of its first
+    drafts."""
+    remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
+    begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
+    if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):
         return 0
-    tokens = one.num_tokens + tokens_of_a_step(config)
-    return max(blocks_for(tokens, config.block_size) - len(one.blocks), 0)
+    tokens = sequence.num_tokens + tokens_of_a_step(config)
+    return max(blocks_for(tokens, config.block_size) - len(sequence.blocks), 0)
 
 
 def tokens_of_a_step(config: VllmConfig) -> int:
-    """Tokens that a step takes at most with drafts: 0 without a drafter."""
+    """Return the most tokens that a step takes with drafts; 0 without a drafter."""
     return 1 + config.drafts + config.lookahead if config.drafts else 0
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """By priority those behind a request that preempts itself are more important, and have their
-    turn. Since 0.33.0."""
+    """Continue by priority after a request has preempted itself, since those behind it are more
+    important. Since 0.33.0."""
     return config.policy != "priority"
 
 
 def publishes_verified(config: VllmConfig) -> bool:
-    """A block can be found as soon as the drafts that filled it are verified. Since 0.33.0."""
+    """Publish a block as soon as the drafts that filled it are verified. Since 0.33.0."""
     return config.decides_ahead or config.drafts > 0
 
 

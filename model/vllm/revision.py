@@ -19,7 +19,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     return config, state
 
 
-def padding(config: VllmConfig, plan: Plan, one: Sequence, start: int) -> int:
+def padding(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """None: a request that joins computes nothing beyond what is known of it (V1-R02)."""
     return 0
 

@@ -62,25 +62,27 @@ def schedule(
 def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last,
-    so that the first always does (ALL-R06); a request is preempted only where blocks are missing
-    (V1-R05). Each retry has one victim less, so that there is an end to it (ALL-R02).
+    """Schedule running requests in order (V1-P01, V1CP-R03), at the cost of those admitted last, so
+    that the first always progresses (ALL-R06). A request is preempted only if blocks are missing
+    (V1-R05). Each retry has one victim less, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
     """
     place = 0
     while place < len(plan.running) and plan.budget > 0:
-        one = plan.running[place]
-        tokens, fit = clamp(config, behind(config, one), plan.budget), None
-        if one.inputs:
-            fit = encoder.fit(config, plan.encoder, one, one.computed, tokens, plan.running)
-            tokens, one = fit.tokens, fit.one
-            plan = plan._replace(encoder=fit.plan, running=_put(plan.running, place, one))
+        sequence = plan.running[place]
+        tokens, fit = clamp(config, behind(config, sequence), plan.budget), None
+        if sequence.inputs:
+            fit = encoder.fit(
+                config, plan.encoder, sequence, sequence.computed, tokens, plan.running
+            )
+            tokens, sequence = fit.tokens, fit.sequence
+            plan = plan._replace(encoder=fit.plan, running=_put(plan.running, place, sequence))
         if not tokens:  # V1-R06, V1-R33
             place += 1
             continue
-        grown = kv_cache.grow(config, plan.pool, one, tokens)
+        grown = kv_cache.grow(config, plan.pool, sequence, tokens)
         while grown is None:
             victim = pick(config, plan)
             if config.loads and connector.written_still(plan.in_flight, victim):
@@ -88,11 +90,11 @@ def advance_running(
             # In front of this one a request may leave, by priority: the place moves along.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
-            if victim is one:
+            if victim is sequence:
                 if revision.ends_round(config):
                     return plan
                 break
-            grown = kv_cache.grow(config, plan.pool, one, tokens)
+            grown = kv_cache.grow(config, plan.pool, sequence, tokens)
         if grown is not None:
             plan = scheduled(plan, place, *grown, tokens, fit)
             place += 1
@@ -100,110 +102,114 @@ def advance_running(
 
 
 def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTED) -> Plan:
-    """Waiting requests join in their order while slots are left (V1-I3), those that hold blocks
-    first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), so that no other goes before it
-    (ALL-R05), also where it must not be cut (V1CP-R07).
+    """Admit waiting requests in order while slots are left (V1-I3), those that hold blocks first
+    (V1-R22). The first that cannot join ends the loop (V1-R07, V1-R09), even if it only must not be
+    cut (V1CP-R07), so that no other overtakes it (ALL-R05).
 
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
     """
     beside = plan
-    for one in (*plan.parked, *plan.waiting):
+    for sequence in (*plan.parked, *plan.waiting):
         if plan.budget <= 0 or len(plan.running) >= config.max_num_seqs:
             return plan
-        if plan.in_flight and in_flight.computed_still(plan.in_flight, one):
-            plan = plan._replace(waiting=queue.set_aside(plan.waiting, one))
+        if plan.in_flight and in_flight.computed_still(plan.in_flight, sequence):
+            plan = plan._replace(waiting=queue.set_aside(plan.waiting, sequence))
             continue
         if config.loads:
-            ready, plan = connector.ready(config, plan, one)
+            ready, plan = connector.ready(config, plan, sequence)
             if ready is None:
                 continue
-            one = ready
-        hit = () if one.blocks else kv_cache.prefix_hit(config, plan.pool, one)
-        if config.loads and (loaded := connector.offered(config, one, hit)):
-            after = connector.parked(config, plan, one, hit, loaded, revision.has_room)
+            sequence = ready
+        hit = () if sequence.blocks else kv_cache.prefix_hit(config, plan.pool, sequence)
+        if config.loads and (loaded := connector.offered(config, sequence, hit)):
+            after = connector.parked(config, plan, sequence, hit, loaded, revision.has_room)
             if after is None:
                 return plan
             plan = after
             continue
-        uncomputed = one.num_uncomputed_tokens - len(hit) * config.block_size
-        start = one.num_tokens - uncomputed
-        if config.drafts and (padding := revision.padding(config, beside, one, start)):
+        uncomputed = sequence.num_uncomputed_tokens - len(hit) * config.block_size
+        start = sequence.num_tokens - uncomputed
+        if config.drafts and (padding := revision.padding(config, beside, sequence, start)):
             uncomputed += padding
             if uncomputed > plan.budget:
                 return plan  # rather later than without its padding
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens, fit = clamp(config, uncomputed, plan.budget), None
-        if one.inputs:
-            fit = encoder.fit(config, plan.encoder, one, start, tokens, plan.running)
+        if sequence.inputs:
+            fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running)
             if not fit.tokens:
                 continue  # V1-R33
-            tokens, one = fit.tokens, fit.one
+            tokens, sequence = fit.tokens, fit.sequence
             plan = plan._replace(encoder=fit.plan)
-        admit = connector.admit if one.blocks else kv_cache.admit
-        admitted = admit(config, plan.pool, one, hit, tokens, bool(plan.running))
+        admit = connector.admit if sequence.blocks else kv_cache.admit
+        admitted = admit(config, plan.pool, sequence, hit, tokens, bool(plan.running))
         if admitted is None:
-            if one.needs:
-                plan = plan._replace(encoder=encoder.refused(plan.encoder, one, plan.running))
+            if sequence.needs:
+                plan = plan._replace(encoder=encoder.refused(plan.encoder, sequence, plan.running))
             return plan
-        waiting, others = without(plan.waiting, one.id), without(plan.parked, one.id)
-        plan = plan._replace(running=(*plan.running, one), waiting=waiting, parked=others)
+        waiting, others = without(plan.waiting, sequence.id), without(plan.parked, sequence.id)
+        plan = plan._replace(running=(*plan.running, sequence), waiting=waiting, parked=others)
         plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens, fit)
     return plan
 
 
-def behind(config: VllmConfig, one: Sequence) -> int:
-    """Tokens that a running request has to compute, its drafts included; 0 until a token comes that
-    is in flight (V1-R06)."""
-    if one.promised and in_flight.passed_over(config, one):
+def behind(config: VllmConfig, sequence: Sequence) -> int:
+    """Return the tokens that a running request has to compute, including its drafts; 0 while it
+    waits for a token in flight (V1-R06)."""
+    if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
-    return speculation.wanted(config, one) if one.drafted else one.num_uncomputed_tokens
+    return (
+        speculation.wanted(config, sequence) if sequence.drafted else sequence.num_uncomputed_tokens
+    )
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
-    """Tokens that a request may compute now, none beyond those known (V1-R02, V1-R04, V1CP-R02)."""
+    """Return how many tokens a request may compute now, none beyond the known ones (V1-R02, V1-R04,
+    V1CP-R02)."""
     return min(capped(config, uncomputed), budget)
 
 
 def capped(config: VllmConfig, uncomputed: int) -> int:
-    """Tokens of one request in one step, if there is a threshold (V1-R11)."""
+    """Return the tokens of one request in one step, within the threshold if there is one
+    (V1-R11)."""
     return min(uncomputed, config.long_prefill_token_threshold or uncomputed)
 
 
 def scheduled(
-    plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int, fit: Fit | None = None
+    plan: Plan, place: int, sequence: Sequence, pool: Pool, tokens: int, fit: Fit | None = None
 ) -> Plan:
-    """The plan in which the request at this place of the running ones computes `tokens`, and an
-    encoder what belongs to them."""
+    """Return the plan in which the running request at `place` computes `tokens`, and the encoder
+    its inputs."""
     if fit is not None:
-        one, computes = encoder.scheduled(fit, plan.encoder, one)
+        sequence, computes = encoder.scheduled(fit, plan.encoder, sequence)
         plan = plan._replace(encoder=computes)
     return plan._replace(
-        running=_put(plan.running, place, one),
+        running=_put(plan.running, place, sequence),
         pool=pool,
         budget=plan.budget - tokens,
-        scheduled={**plan.scheduled, one.id: tokens},
+        scheduled={**plan.scheduled, sequence.id: tokens},
     )
 
 
-def _put(running: tuple[Sequence, ...], place: int, one: Sequence) -> tuple[Sequence, ...]:
-    return (*running[:place], one, *running[place + 1 :])
+def _put(running: tuple[Sequence, ...], place: int, sequence: Sequence) -> tuple[Sequence, ...]:
+    return (*running[:place], sequence, *running[place + 1 :])
 
 
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
-    """The plan without the victim, which gives back its blocks and its share of the budget, is
-    counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when it is admitted again
-    (V1-I5, V1CP-R16)."""
+    """Return the plan without the victim. It gives back its blocks and its share of the budget, is
+    counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when admitted again (V1-I5,
+    V1CP-R16)."""
     lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
-    left = dict(plan.scheduled)
-    returned = left.pop(victim.id, 0)
+    others = dict(plan.scheduled)
+    returned = others.pop(victim.id, 0)
     return Plan(
         without(plan.running, victim.id),
         queue.put_back(config, plan.waiting, lost),
         kv_cache.free(config, plan.pool, victim, plan.holders),
         plan.budget + returned,
-        left,
+        others,
         (*plan.preempted, victim.id),
         *(plan.in_flight, plan.parked, plan.leaving),
         encoder.taken_back(plan.encoder, victim, plan.running) if victim.inputs else plan.encoder,
@@ -218,9 +224,9 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    """The client gives up a request, wherever it is; unknown and finished ids change nothing."""
-    found = find(state.waiting + state.running + state.parked, request_id)
-    if found is None:
+    """Remove a request, wherever it is; unknown and finished ids change nothing."""
+    sequence = find(state.waiting + state.running + state.parked, request_id)
+    if sequence is None:
         return state
     state = state._replace(
         waiting=without(state.waiting, request_id),
@@ -228,14 +234,16 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         parked=without(state.parked, request_id),
         aborted=(*state.aborted, request_id),
     )
-    if found.needs:
-        state = state._replace(outputs=encoder.let_go(state.outputs, found, state.running))
-    return connector.free(config, state, found) if config.loads else free(config, state, found)
+    if sequence.needs:
+        state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
+    return (
+        connector.free(config, state, sequence) if config.loads else free(config, state, sequence)
+    )
 
 
-def free(config: VllmConfig, state: State, one: Sequence) -> State:
-    """The state in which the blocks of a request that ends are free."""
-    return state._replace(pool=kv_cache.free(config, state.pool, one, state.holders))
+def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
+    """Return the state in which the blocks of an ended request are free."""
+    return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
 def step(
@@ -244,8 +252,8 @@ def step(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and a completion, its own or that of the oldest on its way: the next
-    state and the step observation."""
+    """Take one decision and complete one, its own or the oldest in flight; return the next state
+    and the step observation."""
     plan = schedule(config, state, by_policy, revision)
     return carry_out(config, state, plan, abort_inside, revision)
 
@@ -257,7 +265,7 @@ def carry_out(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """What was scheduled counts as computed (V1CP-R05), and the oldest decision completes.
+    """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision.
 
     `abort_inside` are aborted after the decision was taken and before the oldest completes: their
     tokens are not emitted.
@@ -267,8 +275,8 @@ def carry_out(
     kind, several, reports = kind_of(plan), config.depth > 1, True
     running = tuple(
         [
-            one._replace(computed=one.computed + plan.scheduled.get(one.id, 0))
-            for one in plan.running
+            sequence._replace(computed=sequence.computed + plan.scheduled.get(sequence.id, 0))
+            for sequence in plan.running
         ]
     )
     flight = tokens_on_their_way(running, plan.scheduled)
@@ -304,15 +312,14 @@ def carry_out(
 
 
 def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """By request that is computed, the token that comes of it, the one after those that are known
-    or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
-    drafts."""
+    """Return, for each request whose known tokens are all computed, the token that the step will
+    emit (V1-R19). Everything computed beyond that is a draft."""
     return {
-        one.id: Coming(one.generated + one.promised, -left, one.drafted)
-        if (left := one.num_uncomputed_tokens) <= 0
+        sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)
+        if (missing := sequence.num_uncomputed_tokens) <= 0
         else None
-        for one in computing
-        if one.id in scheduled
+        for sequence in computing
+        if sequence.id in scheduled
     }
 
 
@@ -328,31 +335,33 @@ def complete(
     for request_id, coming in flight.items():
         if config.encodes:
             state = encoder.passed(config, state, request_id)
-        one = find(state.running, request_id) or find(state.waiting, request_id)
-        if one is None or coming is None:
+        sequence = find(state.running, request_id) or find(state.waiting, request_id)
+        if sequence is None or coming is None:
             continue
-        left = one.output_len - one.generated
-        emitted[one.id] = 1
-        if one.promised:
-            one = in_flight.delivered(one, coming)
+        remaining = sequence.output_len - sequence.generated
+        emitted[sequence.id] = 1
+        if sequence.promised:
+            sequence = in_flight.delivered(sequence, coming)
         if config.drafts:
             drafts = speculation.proposed(coming)
-            emitted[one.id] = min(1 + speculation.right(one, drafts), left)
-            one = speculation.verified(config, one, drafts, emitted[one.id])
+            emitted[sequence.id] = min(1 + speculation.right(sequence, drafts), remaining)
+            sequence = speculation.verified(config, sequence, drafts, emitted[sequence.id])
         else:
-            one = one._replace(generated=one.generated + 1)
+            sequence = sequence._replace(generated=sequence.generated + 1)
         if revision.publishes(config):
-            one, pool = in_flight.publish(config, state.pool, one)
+            sequence, pool = in_flight.publish(config, state.pool, sequence)
             state = state._replace(pool=pool)
-        known[one.id] = one
-        if emitted[one.id] == left:
-            finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
+        known[sequence.id] = sequence
+        if emitted[sequence.id] == remaining:
+            finished[sequence.id] = "eos" if sequence.output_len < sequence.max_tokens else "length"
             state = state._replace(
-                running=without(state.running, one.id),
-                waiting=without(state.waiting, one.id),
+                running=without(state.running, sequence.id),
+                waiting=without(state.waiting, sequence.id),
             )
-            if one.needs:
-                state = state._replace(outputs=encoder.let_go(state.outputs, one, state.running))
-            state = (connector.sent if config.loads else free)(config, state, one)
+            if sequence.needs:
+                state = state._replace(
+                    outputs=encoder.let_go(state.outputs, sequence, state.running)
+                )
+            state = (connector.sent if config.loads else free)(config, state, sequence)
     running, waiting = changed(state.running, known), changed(state.waiting, known)
     return state._replace(running=running, waiting=waiting), emitted, finished

@@ -1,4 +1,4 @@
-"""What vLLM's scheduler remembers between two steps."""
+"""The state of vLLM's scheduler between two steps."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from ..scenario import Segment
 
 
 class Coming(NamedTuple):
-    """A token that comes of a decision: its place in the output of its request, from 0, the drafts
-    that are computed before it, and how many the drafter has `proposed`."""
+    """A token in flight: its place in the output of its request, from 0, the drafts computed before
+    it, and how many of them the drafter `proposed`."""
 
     place: int
     drafts: int = 0
@@ -27,7 +27,7 @@ class Input(NamedTuple):
     place: int
 
 
-# A decision on its way: by request what comes of it, None where no token does.
+# A decision in flight: by request what comes of it, None where no token does.
 Flight = Mapping[str, Coming | None]
 
 
@@ -37,13 +37,13 @@ class Sequence(sequence.Sequence, frozen=True):
     `arrival` numbers the requests in the order in which they came; a lower `priority` is more
     important. `drafted` tokens are proposed and not computed; the n-th time that drafts are
     computed, `accepted[n]` of them are right, over and over, and `verified` counts these times.
-    `promised` tokens are on their way: known to come, and not emitted; `hoped` drafts are on their
+    `promised` tokens are in flight: known to come, and not emitted; `hoped` drafts are on their
     way with them. A preempted request that is set `aside` waits for those, and is in front from
     then on. A connector has `external` tokens of
     its prompt, and needs `load_steps` more steps to load them; while it is `loading` so many are
     left; `was_loaded` once, it is not loaded again. Its load fails from token `fails_at` on:
     it `arrives` with so many computed. The connector has no answer yet for so many `deferrals`.
-    It has left, and `written_by` so many decisions that are on their way it keeps its blocks; where
+    It has left, and `written_by` so many decisions in flight it keeps its blocks; where
     they are sent, for `send_steps` beyond the next step. An encoder computes its `inputs`; what it
     gave for those in `needs` is kept for this request.
     """
@@ -70,7 +70,7 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Tokens to compute, those on their way included: they are known in time."""
+        """Return the tokens to compute, including those in flight, which will be known in time."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property
@@ -79,13 +79,18 @@ class Sequence(sequence.Sequence, frozen=True):
 
 
 class State(Record, frozen=True):
-    """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported.
-    `in_flight` are decisions that are computed still, the oldest first. `early`
-    counts the steps in a row in which the oldest has completed before as many were on their way as
-    can be. `told` is what a record says of the next step: whether a decision completes. `parked`
-    requests wait, and hold blocks that are loaded; those `leaving` have ended while a load, or a
-    decision on its way, wrote their blocks. `outputs` of the encoder are kept, in the order of
-    their last use."""
+    """The scheduler between two steps; every queue is in order.
+
+    Attributes:
+        arrived: requests so far.
+        aborted: requests whose end the next step reports.
+        in_flight: decisions that the worker still computes, the oldest first.
+        early: steps in a row in which the oldest decision completed before the pipeline was full.
+        completes_next: whether a decision completes in the next step, if a recording says so.
+        parked: requests that wait and hold blocks which a connector fills.
+        leaving: requests that have ended while a load, or a decision in flight, wrote their blocks.
+        outputs: encoder outputs that are kept, in the order of their last use.
+    """
 
     waiting: tuple[Sequence, ...] = ()
     running: tuple[Sequence, ...] = ()
@@ -94,12 +99,12 @@ class State(Record, frozen=True):
     aborted: tuple[str, ...] = ()
     in_flight: tuple[Flight, ...] = ()
     early: int = 0
-    told: bool | None = None
+    completes_next: bool | None = None
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
 
     @property
     def holders(self) -> tuple[Sequence, ...]:
-        """The requests that may hold blocks."""
+        """Return the requests that may hold blocks."""
         return (*self.running, *self.parked, *self.leaving)

@@ -1,1 +1,1 @@
-"""A target under all predicates: sessions, replays, lockstep, comparison of two targets."""
+"""Run a target under all predicates: sessions, replays, lockstep, comparison of two targets."""

@@ -1,4 +1,4 @@
-"""Differences: where two targets that were asked the same do otherwise, sorted by what they mean.
+"""Differences between two targets that got the same requests, sorted by what they mean.
 
 A step may differ in many fields. It is called after the gravest of them, and two steps that differ
 in the same fields of that class are one difference, whatever their numbers.
@@ -61,30 +61,30 @@ class Difference(NamedTuple):
 
 
 def of_steps(number: int, first: Step, second: Step) -> Difference | None:
-    """How two steps differ, on the fields that both show; None where they do not."""
+    """Return how two steps differ in the fields that both show; None if they do not."""
     fields = tuple(differing(first, second))
     if not fields:
         return None
-    classes = {one.field: class_of(one) for one in fields}
+    classes = {field.field: class_of(field) for field in fields}
     kind = next(name for name in CLASSES if name in classes.values())
-    grave = [one for one in fields if classes[one.field] == kind]
-    words = tuple(f"{one.field}: {in_words(one)}" for one in grave)
+    grave = [field for field in fields if classes[field.field] == kind]
+    words = tuple(f"{field.field}: {in_words(field)}" for field in grave)
     return Difference(
         kind, f"{kind}: {_same(grave)}", number, "; ".join(words), fields, words, (first, second)
     )
 
 
 def _same(grave: Sequence[Differing]) -> str:
-    """What two steps have in common that differ in the same way.
+    """Name what two differences have in common.
 
-    Where another request is scheduled, or with more tokens, the queues, the kind of the step and
-    the tokens that come out follow from that.
+    If another request is scheduled, or with more tokens, then queues, kind and emitted tokens
+    differ only as a consequence.
     """
-    by_name = {one.field: one for one in grave}
+    by_name = {field.field: field for field in grave}
     causes = [name for name in by_name if name in CAUSES] or list(by_name)
     if "scheduled" in causes and not _order_only(by_name["scheduled"]):
-        one = by_name["scheduled"]
-        who = dict(one.first).keys() == dict(one.second).keys()
+        field = by_name["scheduled"]
+        who = dict(field.first).keys() == dict(field.second).keys()
         causes[causes.index("scheduled")] = (
             "how many are scheduled" if who else "which are scheduled"
         )
@@ -94,29 +94,30 @@ def _same(grave: Sequence[Differing]) -> str:
 def of_answers(
     kind: str, number: int, message: str, requests: Iterable[str], details: str = ""
 ) -> Difference:
-    """One target crashed or refused, and the other did not; `message` says which, and how."""
+    """Return the difference if one target crashed or refused and the other did not; `message` says
+    which, and how."""
     same = shape(Broken(kind, number, message), requests)
     return Difference(kind, same, number, message, words=(message,), details=details)
 
 
-def class_of(one: Differing) -> str:
-    if one.field in PADDING_FIELDS:
+def class_of(field: Differing) -> str:
+    if field.field in PADDING_FIELDS:
         return PADDING
-    if one.field in BOOKKEEPING_FIELDS:
+    if field.field in BOOKKEEPING_FIELDS:
         return BOOKKEEPING
-    return ORDER if _order_only(one) else DECISION
+    return ORDER if _order_only(field) else DECISION
 
 
-def _order_only(one: Differing) -> bool:
-    both = isinstance(one.first, list | tuple) and isinstance(one.second, list | tuple)
-    return both and sorted(one.first) == sorted(one.second)
+def _order_only(field: Differing) -> bool:
+    both = isinstance(field.first, list | tuple) and isinstance(field.second, list | tuple)
+    return both and sorted(field.first) == sorted(field.second)
 
 
-def in_words(one: Differing) -> str:
-    """A field that differs: what only one side has, or both values."""
-    if _order_only(one):
-        return f"in the order {plain(one.first)} on A, {plain(one.second)} on B"
-    first, second = only(one.first, one.second), only(one.second, one.first)
+def in_words(field: Differing) -> str:
+    """Describe a field that differs: what only one side has, or both values."""
+    if _order_only(field):
+        return f"in the order {plain(field.first)} on A, {plain(field.second)} on B"
+    first, second = only(field.first, field.second), only(field.second, field.first)
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return _of_mappings(first, second)
     if isinstance(first, tuple):
@@ -126,11 +127,12 @@ def in_words(one: Differing) -> str:
 
 
 def only(value: Any, other: Any) -> Any:
-    """What of a field's value is not the same in the other one; a number or a word as it is."""
+    """Return the part of a field's value that the other side lacks; a number or a word
+    unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # scheduled: pairs, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):
-        return {name: one for name, one in value.items() if other.get(name) != one}
+        return {name: own for name, own in value.items() if other.get(name) != own}
     if isinstance(value, tuple) and isinstance(other, tuple):
         return tuple(name for name in value if name not in other)
     return value
@@ -149,11 +151,11 @@ def _of_mappings(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """A field's value for a reader; long lists of blocks are cut."""
+    """Return a field's value for a reader; long lists of blocks are cut."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {plain(one)}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name} {plain(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):
-        parts = [plain(dict([one])) if isinstance(one, tuple) else str(one) for one in value]
+        parts = [plain(dict([item])) if isinstance(item, tuple) else str(item) for item in value]
         if len(parts) > SHOWN_MEMBERS:
             parts[SHOWN_MEMBERS - 1 :] = [f"… ({len(value)})"]
         return ", ".join(parts) if isinstance(value, tuple) else f"[{' '.join(parts)}]"

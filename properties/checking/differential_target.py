@@ -1,4 +1,4 @@
-"""Two targets in the place of one: given the same operations, compared step by step.
+"""Two targets used as one: both get the same operations and are compared step by step.
 
 A pair answers as its first target does, so that whatever drives a target (the machine, replay,
 shrinking) drives both. It notes where they differ, and the run goes on.
@@ -37,7 +37,7 @@ NO_REQUEST = "no such request"  # an id of no scenario: aborting it shows what a
 
 @dataclass
 class Side:
-    """One of the two targets, and whose terms it understands.
+    """One of the two targets, with the system and the revision whose terms it understands.
 
     Attributes:
         started: what it said of itself when it was last started.
@@ -50,8 +50,8 @@ class Side:
     started: Started | None = None
 
 
-class Both(NamedTuple):
-    """A step of both."""
+class StepPair(NamedTuple):
+    """The same step of both targets."""
 
     number: int
     first: Step
@@ -59,7 +59,7 @@ class Both(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A configuration that one of two targets of one system refuses."""
+    """A configuration that only one of two targets of a system refuses."""
 
     difference: Difference
     config: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Refused(NamedTuple):
 
 @dataclass
 class Coverage:
-    """What a pair has compared in all of its runs, and what it could not.
+    """The comparisons of a pair in all of its runs, and what it could not compare.
 
     Attributes:
         fields: by field that both show, the steps in which they did.
@@ -95,7 +95,7 @@ class Coverage:
         self.cannot_abort |= other.cannot_abort
 
 
-class Pair:
+class DifferentialTarget:
     """Two targets as one.
 
     Attributes:
@@ -110,7 +110,7 @@ class Pair:
         self.sides = (first, second)
         self.coverage = Coverage()
         self.differences: list[Difference] = []
-        self.recent: deque[Both] = deque(maxlen=CONTEXT_STEPS)
+        self.recent: deque[StepPair] = deque(maxlen=CONTEXT_STEPS)
         self.runs = 0
         self._together = True
         self._requests: list[str] = []
@@ -119,7 +119,7 @@ class Pair:
 
     @property
     def difference(self) -> Difference | None:
-        """The gravest difference of the last run."""
+        """Return the gravest difference of the last run."""
         return self.differences[-1] if self.differences else None
 
     def part(self) -> None:
@@ -127,7 +127,7 @@ class Pair:
         self._together = False
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start both, each in its own terms; what either refuses is refused.
+        """Start both targets, each in its own terms; refuse what either refuses.
 
         Raises:
             TargetFault: one of them does not start.
@@ -154,11 +154,11 @@ class Pair:
             message = f"{name} refuses the configuration: {words}"
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
-        said = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        return {"ok": False, "error": "config", "message": said}
+        reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+        return {"ok": False, "error": "config", "message": reasons}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Give both the request; a request that both refuse is no part of the run."""
+        """Give both targets the request; one that both refuse does not become part of the run."""
         self._requests.append(request["id"])
         first, second = self._both("add", lambda side: (side.target.add, request))
         if second is not None:
@@ -169,7 +169,7 @@ class Pair:
         return first
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Abort it in both, if both can."""
+        """Abort the request in both targets, if both support it."""
         args = (True,) if inside else ()
         cannot = self.coverage.cannot_abort
         if inside not in cannot and self._together:
@@ -180,7 +180,7 @@ class Pair:
         return first
 
     def step(self) -> Reply:
-        """Take a step of both, compared on the fields that both show."""
+        """Take a step of both targets, and compare the fields that both show."""
         first, second = self._both("step", lambda side: (side.target.step,))
         if second is None:
             self._step += 1
@@ -196,7 +196,7 @@ class Pair:
         self.coverage.events.update(self._seen.events(own))
         difference = of_steps(self._step, own, other)
         if difference is None or not self._note(difference):
-            self.recent.append(Both(self._step, own, other))
+            self.recent.append(StepPair(self._step, own, other))
         self._step += 1
         return first
 
@@ -205,8 +205,8 @@ class Pair:
         return first
 
     def _note(self, difference: Difference) -> bool:
-        """Whether the difference is the gravest of the run so far; what follows from another one
-        and is no graver is none of its own."""
+        """Return whether this difference is the gravest of the run so far. A difference that
+        follows from an earlier one, and is no graver, does not count."""
         if difference.kind not in HARMLESS:
             self._together = False
         worst = self.difference
@@ -236,10 +236,11 @@ class Pair:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Both replies, the second only while both are driven. A crash of one is a difference.
+        """Return both replies; the second only while both targets run. A crash of one is a
+        difference.
 
         Raises:
-            TargetFault: the first one crashes or hangs.
+            TargetFault: the first target crashes or hangs.
         """
         first, fault = self._answer(op, self.sides[0], call)
         second, other = self._answer(op, self.sides[1], call) if self._together else (None, None)
@@ -277,7 +278,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """What is worth counting in a run: events as they begin, not the steps that they last."""
+    """Count events as they begin, not the steps that they last."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()
@@ -287,7 +288,7 @@ class _Seen:
         hit = frozenset(name for name, tokens in (step.prefix_hit or {}).items() if tokens)
         paused = frozenset(step.paused or ())
         ends = Counter((step.finished or {}).values())
-        found = Counter(
+        counts = Counter(
             {
                 "prefix hit": len(hit - self._hit),
                 "preemption": len(step.preempted or ()),
@@ -297,4 +298,4 @@ class _Seen:
             }
         )
         self._hit, self._paused = hit, paused
-        return +found
+        return +counts

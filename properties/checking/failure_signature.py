@@ -1,4 +1,4 @@
-"""When are two failures the same one? What is left of a failure without its numbers and names."""
+"""Decide whether two failures are the same: compare them without their numbers and names."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Lockstep: the same decisions, step by step, as the model of the same release."""
+"""Lockstep: the target decides as the model of the same release, step by step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -42,8 +42,8 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 
 
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Two observations, as they were answered, have no differing field: what both show is equal as
-    it stands. If not, they may still mean the same (`differing`)."""
+    """Return whether two observations are literally equal in all fields that both show. If not,
+    they may still mean the same (`differing`)."""
     if any(seen.get(field) != model.get(field) for field in NULLABLE):
         return False
     if any(field in seen and seen[field] != value for field, value in model.items()):
@@ -52,7 +52,7 @@ def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
 
 
 class Differing(NamedTuple):
-    """A field of two steps that differs, in a form in which equal values mean the same."""
+    """A field in which two steps differ, in a form in which equal values mean the same."""
 
     field: str
     first: Any
@@ -68,7 +68,7 @@ class Differing(NamedTuple):
 
 
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
-    """The fields, shown by both, in which two steps differ.
+    """Return the fields, shown by both, in which two steps differ.
 
     Block numbers are names: they are compared up to renaming. Block 0 is no name, but the padding,
     where steps show their padding, or only where they write. A request that is not listed has
@@ -87,24 +87,24 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
 
 
 def differences(seen: Step, model: Step) -> list[str]:
-    """The fields, shown by both, in which a target's step differs from its model's."""
+    """Return the fields, shown by both, in which a target's step differs from its model's."""
     return [
-        f"{one.field}: target {one.first_shown}, model {one.second_shown}"
-        for one in differing(seen, model)
+        f"{field.field}: target {field.first_shown}, model {field.second_shown}"
+        for field in differing(seen, model)
     ]
 
 
 def _unequal(seen: Step, other: Step) -> list[str]:
-    """The fields that are not equal as they stand, which in nearly every step are none or few.
+    """Return the fields that are not literally equal, which is rarely any.
 
-    All that may differ although it is equal is among them: the order in which requests are
-    scheduled, a tkv of steps of different kinds, and the field that gives the blocks their names.
+    They include all that may differ and still mean the same: the order of the scheduled requests, a
+    tkv of steps of different kinds, and block names.
     """
-    found = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
+    unequal = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
     in_order = seen.kind == other.kind and list(seen.scheduled) == list(other.scheduled)
-    if in_order and NAMED.isdisjoint(found):
-        return found
-    suspects = {*found, "scheduled", "tkv", *NAMED}
+    if in_order and NAMED.isdisjoint(unequal):
+        return unequal
+    suspects = {*unequal, "scheduled", "tkv", *NAMED}
     return [field for field in COMPARED if field in suspects]
 
 

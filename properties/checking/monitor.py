@@ -1,4 +1,4 @@
-"""The judge of one run: asks every rule after every step."""
+"""Judge one run: evaluate every rule after every step."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill"
 
 
 class Monitor:
-    """Follows a run and names the rules that a step breaks, in catalogue order.
+    """Follow a run and name the rules that a step breaks, in catalogue order.
 
     `exercised` counts, per rule, the steps in which the rule's witness occurred.
     """
@@ -50,7 +50,7 @@ class Monitor:
         }
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """The target took a request; `open_ended`: how much it generates is not known yet."""
+        """Book that the target took a request; `open_ended`: its output length is not known yet."""
         if self._must_be_accepted(request):
             self.exercised[AT_THE_DOOR] += 1
         self.history.accept(request, open_ended=open_ended)
@@ -66,9 +66,9 @@ class Monitor:
 
     def _must_be_accepted(self, request: Request) -> bool:
         can_run = bounds_of(self.history.system).can_run
-        asked = AT_THE_DOOR in self._rules and not self.history.live
+        checked = AT_THE_DOOR in self._rules and not self.history.live
         config = self.history.config
-        if not asked or self.history.features.can_never_run(config, request):
+        if not checked or self.history.features.can_never_run(config, request):
             return False
         return can_run(config, request.prompt_len, request.max_tokens)
 
@@ -76,8 +76,8 @@ class Monitor:
         self.history.abort(request_id, inside)
 
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
-        """The rules that this step breaks; `differences` from what the release's model did are
-        none where no model is beside the target."""
+        """Return the rules that this step breaks. `differences` are those from the model's step,
+        empty without a model beside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
         broken = []
@@ -97,11 +97,11 @@ class Monitor:
         return broken
 
     def crashed(self, message: str) -> list[Broken]:
-        """The scheduler raised instead of stepping."""
+        """Return what the scheduler broke by raising instead of stepping."""
         return self._fault(NEVER_CRASHES, message)
 
     def hung(self, message: str) -> list[Broken]:
-        """The scheduler did not answer in time."""
+        """Return what the scheduler broke by not answering in time."""
         return self._fault(NEVER_HANGS, message)
 
     def _absent_members(self, step: Step) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Records a target's answers and replays them, so that a later version is compared with them."""
+"""Record a target's answers and replay them, to compare a later version with them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ Answer = tuple[str, dict[str, Any]]
 
 
 class RecordError(TargetFault):
-    """What was recorded does not fit the run, or is no reply; `str()` is one line."""
+    """A recording does not fit the run, or holds no reply; `str()` is one line."""
 
 
 class Recorder:
-    """A target, and in `answers` what it has answered since it was last started.
+    """A target that keeps its answers since the last start in `answers`.
 
-    A crash is an answer, too, also of a process that died or grew too large; a hang has the
+    A crash is an answer, also of a process that died or grew too large; a hang is kept with the
     seconds that were waited.
     """
 
@@ -43,7 +43,7 @@ class Recorder:
         return self._note("step", self._target.step)
 
     def stop(self) -> Reply:
-        """As the target; not recorded."""
+        """Stop the target; this is not recorded."""
         return self._target.stop()
 
     def _note(self, op: str, method: Any, *args: Any) -> Reply:
@@ -62,7 +62,7 @@ class Recorder:
 
 
 class Recorded:
-    """The target that gave these answers, as long as it is asked the same again."""
+    """A target that returns recorded answers, as long as it gets the recorded calls."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self._answers = list(answers)
@@ -70,7 +70,7 @@ class Recorded:
         self._observes: frozenset[str] = frozenset()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """From the beginning.
+        """Start the recording from its beginning.
 
         Raises:
             RecordError: the first answer is none to a start.
@@ -86,18 +86,18 @@ class Recorded:
         return reply
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """As then.
+        """Return the recorded answer.
 
         Raises:
-            RecordError: that was not asked, or it is no answer.
+            RecordError: another call was recorded, or its answer is no reply.
         """
         return self._checked("add")
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """As then; whether it could abort at all is seen by the next answer.
+        """Accept the recorded abort; the next answer shows whether it was possible at all.
 
         Raises:
-            RecordError: that was not asked, or it is no answer.
+            RecordError: another call was recorded, or its answer is no reply.
         """
         if id != NO_REQUEST:
             return self._checked("abort")
@@ -105,7 +105,7 @@ class Recorded:
         return reply if op == "abort" and reply.get("error") == "unsupported" else {"ok": True}
 
     def step(self) -> Reply:
-        """As then.
+        """Return the recorded step.
 
         Raises:
             RecordError: there was no further step, or it is no observation.
@@ -132,18 +132,18 @@ class Recorded:
         return reply
 
     def _next(self, op: str) -> Reply:
-        """The next answer, past aborts that are not asked for now.
+        """Return the next answer, past aborts that this run does not make.
 
         Raises:
-            ConfigRefused: one of those had an effect then: the run is not the same.
+            ConfigRefused: one of these aborts had an effect, so the run would differ.
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:
                 raise ConfigRefused("the recorded target could abort, this one cannot")
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
-            there = self._answers[self._place][0] if self._left() else "nothing"
-            raise RecordError(f"$.answers[{self._place}]: {there!r:.40}; the scenario asks {op!r}")
+            method = self._answers[self._place][0] if self._left() else "nothing"
+            raise RecordError(f"$.answers[{self._place}]: {method!r:.40}; the scenario asks {op!r}")
         self._place += 1
         return self._answers[self._place - 1][1]
 

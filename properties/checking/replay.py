@@ -1,4 +1,4 @@
-"""Replay: one scenario on one target, judged step by step to its end."""
+"""Replay one scenario on one target, and judge every step until the end."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def counts(self) -> Counter[str]:
-        """How much ran, and was rejected, by the words that `Search.counts` has."""
+        """Return counts of steps and rejected requests, keyed as in `Search.counts`."""
         return Counter(runs=1, steps=self.steps, rejected=len(self.session.rejected))
 
 
@@ -79,7 +79,9 @@ def replay(
     if begun is not None:
         begun(session)
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
-    events = {at for one in scenario.requests for at in (one.arrival, one.abort_at or 0)}
+    events = {
+        at for request in scenario.requests for at in (request.arrival, request.abort_at or 0)
+    }
     listed = {entry["step"]: entry for entry in _expected_steps(scenario) if "step" in entry}
     last = max((*events, *listed))
     while True:
@@ -143,16 +145,16 @@ def _check_fields(scenario: Scenario) -> None:
 
 
 def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> list[str]:
-    """Where the rules that broke first are not those that `expect` names, of those checked."""
+    """Return a message if the rules that broke first are not those that `expect` names."""
     if scenario.expect is None:
         return []
-    names = [one.rule for one in broken]
-    found = ", ".join(names) or "no rule"
+    names = [finding.rule for finding in broken]
+    named = ", ".join(names) or "no rule"
     expected = [rule for rule in scenario.expect.violates or () if rule in checked]
     if scenario.expect.holds and names:
-        return [f"{found} broke, expected that every rule holds"]
+        return [f"{named} broke, expected that every rule holds"]
     if expected and set(names) != set(expected):
-        return [f"{found} broke, expected {', '.join(expected)}"]
+        return [f"{named} broke, expected {', '.join(expected)}"]
     return []
 
 
@@ -163,12 +165,12 @@ def _expected_steps(scenario: Scenario) -> Sequence[dict[str, Any]]:
 def _differences(number: int, expected: dict[str, Any] | None, step: Step) -> list[str]:
     if expected is None:
         return []
-    found = []
+    differences = []
     for name, value in expected.items():
         seen = _plain(getattr(step, name)) if name != "step" else number
         if seen != value:
-            found.append(f"step {number}: {name} is {_json(seen)}, expected {_json(value)}")
-    return found
+            differences.append(f"step {number}: {name} is {_json(seen)}, expected {_json(value)}")
+    return differences
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A target under a monitor: every operation is passed on, every step judged."""
+"""A target under a monitor: pass on every operation, judge every step."""
 
 import traceback
 from collections import Counter, deque
@@ -30,7 +30,7 @@ CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
 class Excerpt(NamedTuple):
-    """The end of a run, for a reader of its failure.
+    """The end of a run, for someone who reads about its failure.
 
     Attributes:
         version: what the target reports to be.
@@ -94,7 +94,7 @@ class Session:
         self._lockstep = self._make_lockstep(system, revision, config)
 
     def add(self, request: Request) -> list[Broken]:
-        """A request arrives; one that is refused at the door is no part of the run."""
+        """Add a request; one that the target refuses does not become part of the run."""
         history = self.monitor.history
         request = history.features.as_sent(history.config, request)
         try:
@@ -107,7 +107,7 @@ class Session:
         self.monitor.accept(request)
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
-            if not reply["ok"] and self.monitor.history.live[request.id].beyond:
+            if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
                 self._lockstep = None  # what it does with a request that can never run is its own
             elif not reply["ok"]:
                 message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
@@ -115,7 +115,7 @@ class Session:
         return []
 
     def abort(self, request_id: str, inside: bool) -> list[Broken]:
-        """A client gives a request up; a target that cannot abort goes on without."""
+        """Abort a request; a target that cannot abort continues without."""
         try:
             args = (request_id, True) if inside else (request_id,)
             unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
@@ -129,7 +129,7 @@ class Session:
         return []
 
     def step(self) -> list[Broken]:
-        """One step, judged.
+        """Take one step and judge it.
 
         Raises:
             TargetBroken: the reply is not a step observation.
@@ -154,21 +154,21 @@ class Session:
 
     @property
     def excerpt(self) -> Excerpt:
-        """The end of the run so far."""
+        """Return the end of the run so far."""
         return Excerpt(self.started.version, tuple(self.recent), self.details)
 
     @property
     def expected(self) -> Step | None:
-        """What the release's model did in the last step, reduced to the fields that the target
-        shows; None where no model runs beside it."""
+        """Return what the model did in the last step, in the fields that the target shows; None
+        without a model beside it."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())
         return lockstep.shown(whole, self.started.observes)
 
     def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
-        """How the target's step differs from the model's; nearly always they are equal at sight,
-        which saves the translation."""
+        """Compare the target's step with the model's. Steps are nearly always equal, so compare
+        first and translate only if they are not."""
         assert self._model_reply is not None
         if lockstep.equal_at_sight(seen, self._model_reply["step"]):
             return []
@@ -182,14 +182,15 @@ class Session:
 
     @property
     def at_rest(self) -> bool:
-        """No request is there, and the target, a model of ours, does nothing until one comes."""
+        """Return whether there are no requests and the target, one of schedproof's models, does
+        nothing until one arrives."""
         target = self._target
         if type(target) is not ModelTarget or self._lockstep is not None or self.unfinished:
             return False
         return target.at_rest
 
     def skip_to(self, number: int) -> int:
-        """Go on with the step of this number, after steps in which nothing happens."""
+        """Continue with the step of this number, after steps in which nothing happens."""
         self.monitor.history.step = number
         return number
 
@@ -206,16 +207,18 @@ class Session:
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
-        asked = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
-        if asked is None or (type(self._target) is ModelTarget and not asked.beside):
+        lockstep_rule = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
+        if lockstep_rule is None or (
+            type(self._target) is ModelTarget and not lockstep_rule.beside
+        ):
             return None
         model = ModelTarget()
-        started = model.start(system, asked.beside or revision, config)
+        started = model.start(system, lockstep_rule.beside or revision, config)
         return model if started["ok"] else None
 
 
 def ask(op: str, method: Any, *args: Any) -> Reply:
-    """Call a target; what a target in this process raises is a crash of its scheduler.
+    """Call a target. An exception of a target in this process is a crash of its scheduler.
 
     Raises:
         TargetFault: the target's own, or a crash.

@@ -1,4 +1,4 @@
-"""A configuration of one system in the terms of another, where the two have it in common."""
+"""Translate a configuration of one system into the terms of another, as far as they share keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +12,7 @@ LONG = 8_192  # tokens: more than a generated request has
 
 
 def optional_in_effect(system: str, revision: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """The keys of `fixed` that a configuration does not have by default, and whose values have an
-    effect."""
+    """Return the keys of `fixed` that are absent by default and whose values have an effect."""
     optional = fixed.keys() - full_config(system, revision, {}).keys()
     return frozenset(key for key in optional if fixed[key] != _neutral(system).get(key))
 
@@ -21,8 +20,8 @@ def optional_in_effect(system: str, revision: str, fixed: Mapping[str, Any]) -> 
 def with_fixed(
     system: str, revision: str, config: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The configuration with the values that are fixed. Where one of these is of an optional key
-    and has an effect, other optional keys may contradict it, and are left out."""
+    """Return the configuration with the fixed values. If a fixed optional key has an effect, other
+    optional keys may contradict it, and are left out."""
     if optional_in_effect(system, revision, fixed):
         usual = full_config(system, revision, {})
         config = {key: config[key] for key in config if key in usual}
@@ -30,18 +29,18 @@ def with_fixed(
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
-    """The values of the keys that only `system` has, with which it behaves like `other`.
+    """Return values for the keys that only `system` has, with which it behaves like `other`.
 
     Raises:
         InputError: a key of either cannot be without effect: they have no configuration in common.
     """
     keys, others = _keys(system, revision), _keys(other, other_revision)
-    for one, own, against in ((system, keys, others), (other, others, keys)):
+    for name, own, against in ((system, keys, others), (other, others, keys)):
         for key in own - against - {LENGTH}:
-            if key not in _neutral(one):
+            if key not in _neutral(name):
                 raise InputError(
                     "TARGET_B",
-                    f"{system} and {other} have no configuration in common: {key} of {one} cannot "
+                    f"{system} and {other} have no configuration in common: {key} of {name} cannot "
                     "be without effect; valid: two targets of one system, or vllm, nano-vllm and "
                     "llmservingsim",
                 )
@@ -51,8 +50,8 @@ def fixed_for(system: str, revision: str, other: str, other_revision: str) -> di
 def translated(
     config: Mapping[str, Any], system: str, revision: str, other: str, other_revision: str
 ) -> dict[str, Any]:
-    """The configuration of `system` in the terms of `other`: what both have is passed on, and the
-    rest is without effect. Lengths in tokens.
+    """Return the configuration of `system` in the terms of `other`: shared keys are passed on, and
+    the rest must have no effect. Lengths in tokens.
 
     Raises:
         InputError: a key that `other` lacks has an effect here, or the values do not fit together.

@@ -1,1 +1,1 @@
-"""Why a rule broke, in the terms of the system."""
+"""Explain why a rule broke, in the terms of the system."""

@@ -1,4 +1,4 @@
-"""Why a rule broke, and what admission projects, where the system has words for it."""
+"""Explain why a rule broke, and what admission projected, for systems that provide explanations."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from ...spec.systems import part
 
 
 class Projected(NamedTuple):
-    """What was projected when a request asked to join the batch.
+    """The projection made when a request asked to join the batch.
 
     Attributes:
         step: number of the step, from 0.
-        newcomer: the request that asked.
+        newcomer: the request that asked to join.
         reaches: by request, the largest tkv that it can still reach, in tokens.
         largest: the largest batch x tkv that was looked at, in tokens.
         joined: the newcomer ran in this step; otherwise the limit refused it.
@@ -27,7 +27,7 @@ class Projected(NamedTuple):
 
 
 def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
-    """Return the projections of a run, in the order of the steps; none where they are not known.
+    """Return the projections of a run, in the order of the steps; none if they are unknown.
 
     `version` is what the target says of itself: a revision of the model, or a release.
     """
@@ -37,7 +37,7 @@ def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return how the rule came to break, in sentences; nothing where that is not known.
+    """Return how the rule came to break, in sentences; none if unknown.
 
     `version` is what the target says of itself: a revision of the model, or a release.
     """

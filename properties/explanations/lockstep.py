@@ -1,4 +1,4 @@
-"""Which published behaviour is this? The models of a system's revisions beside a recorded run.
+"""Find the published behaviour of a recorded run: run the models of a system's revisions beside it.
 
 A model is deterministic: what the record leaves open is whether an abort came before a step or
 inside it, and how much a request generates that does not say so. The first is a branch, followed as
@@ -23,15 +23,15 @@ MAX_BRANCHES = 32  # beyond these an abort is taken as it was recorded
 
 
 class Branch(NamedTuple):
-    """A model's state in front of a step, and the requests to be aborted inside it."""
+    """A model's state before a step, and the requests to be aborted inside it."""
 
     state: Any
     inside: tuple[str, ...] = ()
 
 
 class Departure(NamedTuple):
-    """Where a run leaves a model: the step, how the two differ, and what the model would have done
-    in this step and the next."""
+    """Where a run departs from a model: the step, the difference, and what the model would have
+    done in this step and the next."""
 
     step: int
     differences: tuple[str, ...]
@@ -68,7 +68,8 @@ class Match:
         ]
 
     def abort(self, request_id: str, inside: bool, *, open_time: bool) -> None:
-        """The target took an abort; `open_time`: it may have been the other way round."""
+        """Book that the target took an abort. With `open_time`, it may have been the other way
+        round."""
         if self.departed is not None:
             return
         ways = [inside]
@@ -78,7 +79,8 @@ class Match:
         self.branches = distinct(tried)
 
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
-        """The next step of the run; `ends` are the open-ended requests that stop by themselves."""
+        """Follow the next step of the run; `ends` are open-ended requests that stop by
+        themselves."""
         if self.departed is not None:
             return
         matching = []
@@ -103,7 +105,7 @@ class Match:
             self.branches = distinct(matching)
             self.matched += 1
         else:
-            self._depart(*min(departures, key=lambda one: len(one[1])))
+            self._depart(*min(departures, key=lambda branch: len(branch[1])))
 
     def _depart(self, branch: Branch, differences: Sequence[str]) -> None:
         ahead = []
@@ -139,7 +141,7 @@ class Explainer:
         self.unfit: dict[str, str] = {}
         self._open: set[str] = set()
         self._live: set[str] | None = set() if "finished" in observes else None
-        for name in sorted(revisions_of(system), key=lambda one: one != revision):
+        for name in sorted(revisions_of(system), key=lambda candidate: candidate != revision):
             try:
                 model = make_model(system, name, config)
             except InputError as error:
@@ -149,18 +151,18 @@ class Explainer:
 
     @property
     def best(self) -> Match | None:
-        """The match of the most steps, of equal ones the first; None where no model fits."""
-        return max(self.matches, key=lambda one: one.matched, default=None)
+        """Return the longest match, the first of equal ones; None if no model fits."""
+        return max(self.matches, key=lambda match: match.matched, default=None)
 
     @property
     def over(self) -> bool:
-        return all(one.departed is not None for one in self.matches)
+        return all(match.departed is not None for match in self.matches)
 
     def match_of(self, revision: str) -> Match | None:
-        return next((one for one in self.matches if one.revision == revision), None)
+        return next((match for match in self.matches if match.revision == revision), None)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """The target took a request; `open_ended`: how much it generates is not known yet."""
+        """Book that the target took a request; `open_ended`: its output length is not known yet."""
         if self._live is not None:
             self._live.add(request.id)
             if open_ended:
@@ -169,8 +171,7 @@ class Explainer:
             match.accept(request)
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """The target took an abort. For a request that has ended it changes nothing, whenever it
-        came."""
+        """Book that the target took an abort. It changes nothing for a request that has ended."""
         open_time = self._live is None or request_id in self._live
         for match in self.matches:
             match.abort(request_id, inside, open_time=open_time)
@@ -186,7 +187,7 @@ class Explainer:
 
 
 def differing(seen: Step, expected: Step) -> list[str]:
-    """The fields in which the two differ, in words; most steps are alike to the last number."""
+    """Return the fields in which the two differ, in words."""
     if seen == expected and [*seen.scheduled] == [*expected.scheduled]:
         return []
     return lockstep.differences(seen, expected)
@@ -203,8 +204,8 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
-    """The model's step with the target's word for the end of requests of which it is not said how
-    much they generate: the last token that is allowed may be an EOS as well."""
+    """Give the model's step the target's reason for an end where the output length is unknown: the
+    last allowed token may be an EOS, too."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected
     words = {

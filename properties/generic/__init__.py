@@ -1,1 +1,1 @@
-"""What is checked of any scheduler: predicates, strategies, bounds."""
+"""The checks of any scheduler: predicates, strategies, bounds."""

@@ -12,28 +12,28 @@ from ..history.request_history import RequestHistory
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: RequestHistory) -> int:
-    """One token a step at worst: how a scheduler cuts a prompt is left to it."""
-    return one.prompt + one.max_tokens
+def alone(config: Config, request: RequestHistory) -> int:
+    """Return one step a token, the worst case, since the scheduler may cut a prompt as it likes."""
+    return request.prompt + request.max_tokens
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
-    """First come, first served: until all requests that came before have ended, each of which may
-    begin anew once for each of the others, and have every other step only."""
+    """Return the steps until all earlier requests have ended. Each of them may start again once for
+    each of the others, and run in every other step only."""
     if config["order"] != "fcfs":
         return None
-    ahead = sum(alone(config, one) for one in started)
+    ahead = sum(alone(config, request) for request in started)
     return 2 * (len(started) + 1) * ahead + 2 * len(started) + 2
 
 
 def together(config: Config, work: int, requests: int) -> int:
-    """Steps that all requests together may take, at most."""
+    """Return the most steps that all requests together may take."""
     return 2 * (requests + 1) * (work + 2 * requests + 2)
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """All of it is within the length, the pool, and, where prompts are not cut, the budget; where
-    a bound is the scheduler's own, that is not known."""
+    """Return whether all of it is within length, pool, and, if prompts are not cut, budget. None if
+    a bound is the scheduler's own."""
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = prompt + max_tokens
     if longest is None or config["num_blocks"] is None or whole > longest:
@@ -43,7 +43,8 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole
+    prompts."""
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = [] if config["enable_chunked_prefill"] or budget is None else [budget]
     return [*([] if longest is None else [longest - 1]), *pool_limit(config), *whole]

@@ -45,7 +45,7 @@ def in_two_hands(history: RunHistory, step: Step) -> str | None:
 
 
 def two_hold_blocks(history: RunHistory, step: Step) -> bool:
-    """Two requests hold blocks, without a prefix cache."""
+    """Without a prefix cache, two requests hold blocks."""
     holding = sum(bool(blocks) for blocks in (step.blocks or {}).values())
     return not caches(history.config) and holding > 1
 
@@ -69,19 +69,19 @@ def _held(step: Step) -> int:
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
     """A request emits a token in a step that leaves it with all its tokens computed, in no other
     step, and computes none beyond these (GEN-R08)."""
-    for one, computed in _computing(history, step):
-        known, emitted = one.prompt + one.emitted, (step.emitted or {}).get(one.id, 0)
+    for request, computed in _computing(history, step):
+        known, emitted = request.prompt + request.emitted, (step.emitted or {}).get(request.id, 0)
         if computed > known:
-            return f"{one.id} has {computed} tokens computed, and {known} are known"
+            return f"{request.id} has {computed} tokens computed, and {known} are known"
         if emitted and computed < known:
-            return f"{one.id} emits a token, {computed} of its {known} tokens are computed"
+            return f"{request.id} emits a token, {computed} of its {known} tokens are computed"
         if not emitted and computed >= known:
-            return f"{one.id} has all its {known} tokens computed, and emits none"
+            return f"{request.id} has all its {known} tokens computed, and emits none"
     return None
 
 
 def one_is_computed_in_part(history: RunHistory, step: Step) -> bool:
-    return any(computed < one.prompt for one, computed in _computing(history, step))
+    return any(computed < request.prompt for request, computed in _computing(history, step))
 
 
 def counted_wrongly(history: RunHistory, step: Step) -> str | None:
@@ -102,7 +102,7 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
 
 
 def one_goes_on(history: RunHistory, step: Step) -> bool:
-    """A request goes on of which something was computed before."""
+    """A step schedules a request that already has computed tokens."""
     before = (history.last.computed or {}) if history.last is not None else {}
     return any(before.get(name) for name in step.scheduled)
 
@@ -112,26 +112,29 @@ def cut_although_off(history: RunHistory, step: Step) -> str | None:
     step (GEN-R10)."""
     if history.config["enable_chunked_prefill"]:
         return None
-    for one, computed in _computing(history, step):
-        if computed < one.prompt:
-            return f"{one.id} has {computed} of {one.prompt} prompt tokens computed after its step"
+    for request, computed in _computing(history, step):
+        if computed < request.prompt:
+            return (
+                f"{request.id} has {computed} of {request.prompt} prompt tokens computed after "
+                "its step"
+            )
     return None
 
 
 def one_is_whole(history: RunHistory, step: Step) -> bool:
-    """With chunked prefill off a request starts."""
+    """With chunked prefill off, a request starts."""
     if history.config["enable_chunked_prefill"]:
         return False
-    return any(not one.started for one, _ in _computing(history, step))
+    return any(not request.started for request, _ in _computing(history, step))
 
 
 def _computing(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """Requests that are scheduled and stay, with their tokens computed after the step."""
+    """Return the scheduled requests that stay, with their computed tokens after the step."""
     leaves = {*(step.finished or ()), *(step.preempted or ()), *history.aborts_inside}
     for name, tokens in step.scheduled.items():
-        one = history.live.get(name)
-        if one is not None and tokens and name not in leaves:
-            yield one, (step.computed or {}).get(name, 0)
+        request = history.live.get(name)
+        if request is not None and tokens and name not in leaves:
+            yield request, (step.computed or {}).get(name, 0)
 
 
 def budget_exceeded(history: RunHistory, step: Step) -> str | None:
@@ -164,17 +167,17 @@ def too_long(history: RunHistory, step: Step) -> str | None:
     """Prompt and answer of a request are together at most max_model_len tokens (GEN-R03)."""
     longest = history.config["max_model_len"]
     for name, emitted in (step.emitted or {}).items():
-        one = history.live.get(name)
-        if longest is None or one is None:
+        request = history.live.get(name)
+        if longest is None or request is None:
             continue
-        if emitted and one.prompt + one.emitted + emitted > longest:
-            tokens = one.prompt + one.emitted + emitted
+        if emitted and request.prompt + request.emitted + emitted > longest:
+            tokens = request.prompt + request.emitted + emitted
             return f"{name} has {tokens} tokens, max_model_len is {longest}"
     return None
 
 
 def as_long_as_may_be(history: RunHistory, step: Step) -> bool:
-    """A request gets the last token that the length allows."""
+    """A request reaches max_model_len tokens."""
     longest = history.config["max_model_len"]
     live = history.live
     return any(
@@ -189,25 +192,25 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     if history.config["order"] != "fcfs":
         return None
     waits: RequestHistory | None = None
-    for one in history.live.values():
-        if one.id in history.aborts_inside and one.id not in step.scheduled:
+    for request in history.live.values():
+        if request.id in history.aborts_inside and request.id not in step.scheduled:
             continue
-        if not _begun(one) and not one.beyond and one.id not in step.scheduled:
-            waits = waits or one
-        elif waits is not None and not _begun(one) and step.scheduled.get(one.id):
-            return f"{one.id} starts, {waits.id} came before it and has not started"
+        if not _begun(request) and not request.never_runnable and request.id not in step.scheduled:
+            waits = waits or request
+        elif waits is not None and not _begun(request) and step.scheduled.get(request.id):
+            return f"{request.id} starts, {waits.id} came before it and has not started"
     return None
 
 
 def one_starts_before_another(history: RunHistory, step: Step) -> bool:
     if history.config["order"] != "fcfs":
         return False
-    new = [one.id in step.scheduled for one in history.live.values() if not _begun(one)]
+    new = [request.id in step.scheduled for request in history.live.values() if not _begun(request)]
     return any(new) and not all(new)
 
 
-def _begun(one: RequestHistory) -> bool:
-    return one.max_computed > 0 or one.emitted > 0
+def _begun(request: RequestHistory) -> bool:
+    return request.max_computed > 0 or request.emitted > 0
 
 
 def more_than_its_life(history: RunHistory, step: Step) -> str | None:

@@ -23,7 +23,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     "enable_prefix_caching": (True, False),
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 160)},
+    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
         "num_blocks": (None, 24),
@@ -45,13 +46,15 @@ SLOTS = 4  # where the number of requests is not
 
 
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Configurations in which pool, budget or slots bind before anything else."""
+    """Draw configurations in which pool, budget or slots bind before anything else."""
     drawn = vllm.configs(scale, "documented")
-    return drawn.map(lambda one: {**{key: one[key] for key in KEYS}, "order": "fcfs", "own": {}})
+    return drawn.map(
+        lambda config: {**{key: config[key] for key in KEYS}, "order": "fcfs", "own": {}}
+    )
 
 
 def in_its_terms(config: Config) -> dict[str, Any]:
-    """What vLLM's strategies go by."""
+    """Return the configuration keys that vLLM's strategies use."""
     block = config["block_size"]
     bounded = {
         **config,
@@ -63,34 +66,35 @@ def in_its_terms(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    """Short prompts, many of them alike; prompts at borders, prompts that fill the pool."""
+    """Draw short prompts, often equal, prompts at borders, and prompts that fill the pool."""
     return vllm.shapes(in_its_terms(config)).map(_of_no_priority)
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
-    """Prompts that nearly fill the pool, or what chunking off leaves."""
+    """Draw prompts that nearly fill the pool, or the budget if chunking is off."""
     return vllm.long_prompts(in_its_terms(config)).map(_of_no_priority)
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """A late request for what the running ones leave of pool and budget, or a token around it."""
+    """Draw a late request for what the running ones leave of pool and budget, or one token more or
+    less."""
     return vllm.beside_the_batch(in_its_terms(config), history).map(_of_no_priority)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """A request that fills its blocks when another request's chunks have taken all others."""
+    """Draw a request that fills its blocks when the chunks of another have taken all others."""
     return vllm.beside_a_prefill(in_its_terms(config), history).map(_of_no_priority)
 
 
 def contents(
     config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> st.SearchStrategy[Content]:
-    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     return vllm.contents(in_its_terms(config), earlier, name, length)
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
     return vllm.fitted(in_its_terms(config), content, shape)
 
 
@@ -99,7 +103,7 @@ def caches(config: Config) -> bool:
 
 
 def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
-    """Decode steps until blocks run out, or until one is filled."""
+    """Return the decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(in_its_terms(config), history)
 
 

@@ -1,1 +1,1 @@
-"""What a client of a scheduler has observed so far in a run."""
+"""The history of a run, as far as a client of the scheduler has observed it."""

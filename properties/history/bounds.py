@@ -1,4 +1,4 @@
-"""What each system answers about a request: how long it may take, in steps, and whether it can run.
+"""The bounds of each system: how many steps a request may take, and whether it can run at all.
 
 A target that refuses a request that can run alone is wrong. One that accepts a request that can
 never run has to end it. A target may count in whole blocks, and count the last token, which is
@@ -19,7 +19,7 @@ Limits = Callable[[Config], list[int]]
 
 
 def fits_pool(config: Config, tokens: int) -> bool:
-    """Return whether the pool has blocks for so many tokens."""
+    """Return whether the pool has blocks for this many tokens."""
     size = config["num_blocks"]
     return size is None or -(-tokens // config["block_size"]) <= size
 
@@ -63,7 +63,7 @@ class Bounds(NamedTuple):
     limits: Limits = no_limits
 
     def beyond(self, config: Config, prompt: int, max_tokens: int) -> bool:
-        """The request can never run to its end: it exceeds a limit by itself."""
+        """Return whether the request exceeds a limit by itself, so that it can never finish."""
         return any(prompt + max_tokens - 1 > limit for limit in self.limits(config))
 
 
@@ -81,5 +81,5 @@ def one_after_the_other(config: Config, work: int, requests: int) -> int:
 
 
 def bounds_of(system: str) -> Bounds:
-    found: Bounds = part(system, "bounds")
-    return found
+    bounds: Bounds = part(system, "bounds")
+    return bounds

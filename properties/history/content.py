@@ -1,4 +1,4 @@
-"""What requests say: how much two of them have in common, in tokens."""
+"""The content of requests: how many tokens two of them have in common."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,10 @@ from ...model.scenario import Segment
 from .request_history import RequestHistory
 
 
-def common_prefix_len(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
-    """Tokens at the start that two contents share: as far as their segments agree."""
+def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
+    """Return the leading tokens that two contents share."""
     shared = 0
-    for (stream, length), (other_stream, other_length) in zip(one, other, strict=False):
+    for (stream, length), (other_stream, other_length) in zip(first, other, strict=False):
         if stream != other_stream:
             break
         shared += min(length, other_length)
@@ -19,7 +19,7 @@ def common_prefix_len(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> i
 
 
 def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """The prompt of a request and what it has generated, and so many tokens more."""
+    """Return the prompt of a request, its output, and `more` tokens."""
     generated = account.emitted + more
     if not generated:
         return account.content
@@ -27,14 +27,14 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """The tokens of a request with those on their way: they are computed, and no other request can
-    find them."""
+    """Return the tokens of a request, including those in flight, which are computed but cannot be
+    hit yet."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
 
 def held_by_others(
-    one: RequestHistory,
+    request: RequestHistory,
     others: Iterable[RequestHistory],
     block: int,
     *,
@@ -45,10 +45,10 @@ def held_by_others(
     return max(
         (
             min(
-                in_common(one, other),
+                in_common(request, other),
                 other.computed - other.tokens_in_flight,
                 other.prompt if of_prompts else other.computed,
-                one.num_tokens - 1,
+                request.num_tokens - 1,
             )
             // block
             * block
@@ -58,13 +58,13 @@ def held_by_others(
     )
 
 
-def in_common(one: RequestHistory, other: RequestHistory) -> int:
-    """Tokens at the start that two requests share."""
-    return common_prefix_len(known_tokens(one), known_tokens(other))
+def in_common(request: RequestHistory, other: RequestHistory) -> int:
+    """Return the leading tokens that two requests share."""
+    return common_prefix_len(known_tokens(request), known_tokens(other))
 
 
 def surely_shared(
-    one: RequestHistory,
+    request: RequestHistory,
     running: Iterable[RequestHistory],
     requests: Iterable[RequestHistory],
     block: int,
@@ -74,18 +74,18 @@ def surely_shared(
     """The same in a cache that finds only one of two blocks with the same content, whichever: those
     that run must be the only ones that ever filled such a block, and none of them for a second
     time."""
-    there = [other for other in running if not other.preemptions]
-    if one.started or one.preemptions:
+    holders = [other for other in running if not other.preemptions]
+    if request.started or request.preemptions:
         return 0
     for other in requests:
-        is_there = other is one or any(other is holder for holder in there)
-        if not is_there and _has_filled(other, one, block):
+        is_there = other is request or any(other is holder for holder in holders)
+        if not is_there and _has_filled(other, request, block):
             return 0
-    return held_by_others(one, there, block, of_prompts=of_prompts)
+    return held_by_others(request, holders, block, of_prompts=of_prompts)
 
 
-def _has_filled(other: RequestHistory, one: RequestHistory, block: int) -> bool:
-    """A request may have filled a block that `one` could find, and not found it cached."""
-    could = min(in_common(one, other), one.num_tokens - 1)
+def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
+    """`other` may have filled a block that `request` could find, without finding it cached."""
+    could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

@@ -1,4 +1,4 @@
-"""What a system's runs have beyond the kernel: loads, drafts, steps in flight, pauses.
+"""Features of a system's runs beyond the kernel: loads, drafts, steps in flight, pauses.
 
 The kernel follows a scheduler whose decisions complete one by one, and whose tokens are computed
 by the step that emits them. A system that does more registers `Features` of its own (the part
@@ -69,7 +69,7 @@ class Features:
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
         """Return the tokens that a request finds when it starts in this step, None if unknown."""
         aborted = account.id in history.aborts_inside
-        return prefix_hits.found(history.config, step, account, aborted)
+        return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
         """Return how many tokens of a request that this step leaves out were ever computed."""
@@ -115,7 +115,7 @@ class Features:
         return False
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return the tokens for which a request with so many computed ones holds blocks."""
+        """Return the tokens for which a request holds blocks once `computed` are computed."""
         return covered
 
     # Booking a step, in this order
@@ -133,7 +133,7 @@ class Features:
         """Return the tokens that this step emits, where the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
-        return {one.id: 1 for one in accounts if one.computed >= one.num_tokens}
+        return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
 
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
         """Book that tokens came out; `account.emitted` includes them."""

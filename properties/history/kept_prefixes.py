@@ -17,6 +17,9 @@ from .content import known_tokens
 from .features import Features
 from .request_history import RequestHistory
 
+# Of a copy of a block: every index has it, or it may be left out of one, or it may be gone.
+SURE, INTACT, MAYBE_GONE = 2, 1, 0
+
 
 class Observed(Protocol):
     """The part of a `RunHistory` that is read, as it was before the step."""
@@ -33,50 +36,63 @@ class Observed(Protocol):
 
 @dataclass
 class KeptPrefixes:
-    """By block number the content that it is found by, and the other way round, with whether it
-    was filled from a prompt; as it was before the step that is judged."""
+    """By block number the content that it is found by, and the other way round, with the state of
+    each copy, as it was before the step that is judged. Blocks that were not shown have negative
+    numbers."""
 
     block_size: int
     holds: dict[int, Content] = field(default_factory=dict)
-    places: dict[Content, dict[int, bool]] = field(default_factory=dict)
+    places: dict[Content, dict[int, int]] = field(default_factory=dict)
+    _unseen: int = 0
+    _lost: set[Content] = field(default_factory=set)
 
     def must_find(self, history: Observed, step: Step, one: RequestHistory) -> int:
         """Return the tokens that a request must find which starts in this step: whole blocks of its
         prompt, never its last token."""
-        others = {name: table for name, table in self._handed_out(history, step) if name != one.id}
-        taken = {number for table in others.values() for number in table}
+        others = (table for name, table in self._handed_out(history, step) if name != one.id)
+        taken = {number for table in others for number in table}
         if self._something_unseen(history, step, but=one.id):
             taken |= self.holds.keys() - _held_before_and_after(history, step)
         found = 0
         for blocks in range(1, min(one.prompt, one.num_tokens - 1) // self.block_size + 1):
             copies = self.places.get(prefix(one.content, blocks * self.block_size), {})
-            if not any(copies.values()) or not taken.isdisjoint(copies):
+            states = set(copies.values())
+            if SURE not in states or MAYBE_GONE in states or not taken.isdisjoint(copies):
                 break
             found = blocks * self.block_size
         return found
 
     def observe(self, history: Observed, step: Step) -> None:
         """Book a step, before the history does."""
+        self._lost = set()
         for _, table in self._handed_out(history, step):
             self._drop(table)
         if self._something_unseen(history, step):
-            self._drop(self.holds.keys() - _held_before_and_after(history, step))
+            for number in self.holds.keys() - _held_before_and_after(history, step):
+                self.places[self.holds[number]][number] = MAYBE_GONE
         for name, tokens in step.scheduled.items():
             one = history.live.get(name)
-            if one is None or name in (step.preempted or ()):
+            if one is None:
                 continue
             hit = history.hit_now(step, one)
-            if hit is None or name in history.aborts_inside:
-                self.holds.clear()  # which blocks it has filled for a while is not known
-                self.places.clear()
-                continue
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
-            content, begun = known_tokens(one), (one.computed + hit) // self.block_size
-            full = min(one.computed + hit + tokens, one.num_tokens) // self.block_size
-            for place in range(begun, min(full, len(table))):
+            # What it fills is not known of one that is aborted, or comes back, in this very step.
+            doubtful = (
+                hit is None or name in history.aborts_inside or name in (step.preempted or ())
+            )
+            content, begun = known_tokens(one), (one.computed + (hit or 0)) // self.block_size
+            full = min(one.computed + (hit or 0) + tokens, one.num_tokens) // self.block_size
+            for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
-                self._publish(table[place], prefix(content, end), end <= one.prompt)
+                filled = prefix(content, end)
+                # Where a copy was handed out in this step, the index may have lost both.
+                is_sure = end <= one.prompt and filled not in self._lost
+                if doubtful or place >= len(table):
+                    self._unseen += 1
+                    self.places.setdefault(filled, {})[-self._unseen] = MAYBE_GONE
+                else:
+                    self._publish(table[place], filled, SURE if is_sure else INTACT)
 
     def _handed_out(self, history: Observed, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
         """By request, the blocks that it has got in this step, and that are no hit."""
@@ -103,24 +119,29 @@ class KeptPrefixes:
                 continue
             covered = one.computed + (history.hit_now(step, one) or 0) + tokens
             slots = history.features.slots(history.config, covered)
-            if -(-slots // self.block_size) > len(before.get(name, ())):
+            # The block of its next token may have come as well.
+            if -(-(slots + 1) // self.block_size) > len(before.get(name, ())):
                 return True
         return False
 
-    def _publish(self, number: int, content: Content, of_prompt: bool) -> None:
+    def _publish(self, number: int, content: Content, state: int) -> None:
         if self.holds.get(number) != content:
             self._drop((number,))
             self.holds[number] = content
         copies = self.places.setdefault(content, {})
-        copies[number] = copies.get(number, False) or of_prompt
+        copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """What these blocks held may not be found any more, nor may its copies."""
+        """These blocks hold something else now; of what they held no copy is sure any more."""
         for number in tuple(numbers):
-            content = self.holds.get(number)
-            if content is not None:
-                for copy in self.places.pop(content):
-                    del self.holds[copy]
+            content = self.holds.pop(number, None)
+            if content is None:
+                continue
+            self._lost.add(content)
+            left = self.places.pop(content)
+            del left[number]
+            if left:
+                self.places[content] = {copy: min(state, INTACT) for copy, state in left.items()}
 
 
 def _before(history: Observed) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What many predicates ask of the same step is worked out once."""
+"""Compute once per step what many predicates need."""
 
 from collections.abc import Callable
 from functools import wraps

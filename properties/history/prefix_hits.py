@@ -1,4 +1,4 @@
-"""What a request finds in the prefix cache when it starts.
+"""Prefix hits: the tokens that a request finds in the cache when it starts.
 
 Source: target protocol, "The step observation".
 """
@@ -11,11 +11,11 @@ from .request_history import RequestHistory
 
 
 def caches(config: Mapping[str, Any]) -> bool:
-    """Return whether there is a prefix cache: where no key asks for one, there always is."""
+    """Return whether there is a prefix cache; without a key for it, there always is."""
     return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))
 
 
-def found(
+def tokens_hit(
     config: Mapping[str, Any],
     step: Step,
     account: RequestHistory,

@@ -1,4 +1,4 @@
-"""What a client has observed of one request so far."""
+"""The observations of one request so far."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -21,12 +21,12 @@ class RequestHistory:
         prefill_steps: steps in which it was scheduled before its prompt was computed.
         ended: the reason of its end.
         preemptions: how often it was preempted; at the last time it had generated `regenerated`
-            tokens, and had computed `lost` of them all.
+            tokens, and had computed `recompute_from` of all its tokens.
         arrival: its number in order of arrival.
         priority: lower is more important.
-        beyond: it exceeds a limit by itself, so that it may be ended at any time.
+        never_runnable: it exceeds a limit by itself, so a target may end it at any time.
         began: the step in which it started, after a preemption the step in which it started again.
-        over: the step by which it was over.
+        ended_at: the step by which it had ended.
     """
 
     id: str
@@ -40,13 +40,13 @@ class RequestHistory:
     prefill_steps: int = 0
     ended: str | None = None
     regenerated: int = 0
-    lost: int = 0
+    recompute_from: int = 0
     preemptions: int = 0
     arrival: int = 0
     priority: int = 0
-    beyond: bool = False
+    never_runnable: bool = False
     began: int = -1
-    over: int | None = None
+    ended_at: int | None = None
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> Self:
@@ -76,47 +76,48 @@ class RequestHistory:
 
     @property
     def prefilled(self) -> bool:
-        """Its whole prompt is computed; after a preemption, what it had generated too."""
+        """Return whether its whole prompt is computed; after a preemption, its output so far as
+        well."""
         return self.computed >= self.prompt + self.regenerated
 
     @property
     def max_computed(self) -> int:
-        """Tokens that were ever computed of it."""
-        return max(self.computed, self.lost)
+        """Return how many of its tokens were ever computed."""
+        return max(self.computed, self.recompute_from)
 
     @property
     def tokens_in_flight(self) -> int:
-        """Tokens that are computed and not emitted yet."""
+        """Return the tokens that are computed and not emitted yet."""
         return 0
 
     @property
     def tokens_loading(self) -> int:
-        """Tokens that are filled from outside, until they count as computed."""
+        """Return the tokens that a connector fills, until they count as computed."""
         return 0
 
     @property
     def held_tokens(self) -> int:
-        """Tokens that it has blocks for."""
+        """Return the tokens for which it has blocks."""
         return self.computed
 
     @property
     def tokens_left(self) -> int:
-        """Tokens that it has still to generate; 0 where that is not known."""
+        """Return the tokens that it has still to generate; 0 if unknown."""
         return 0 if self.output_len is None else self.output_len - self.emitted
 
     @property
     def num_tokens(self) -> int:
-        """Tokens known so far: the prompt, what was generated, and what is in flight."""
+        """Return the tokens known so far: prompt, output, and tokens in flight."""
         return self.prompt + self.emitted + self.tokens_in_flight
 
     @property
     def may_change_after_end(self) -> bool:
-        """Its blocks may still be written or sent although it has ended."""
+        """Return whether its blocks may still be written or sent after its end."""
         return False
 
     def rewind(self) -> None:
-        """Book a preemption: all its tokens are to be computed again."""
-        self.lost = self.max_computed
+        """Book a preemption: all its tokens must be computed again."""
+        self.recompute_from = self.max_computed
         self.regenerated = self.emitted
         self.computed = self.prefix_hit = 0
         self.preemptions += 1

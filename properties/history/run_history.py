@@ -1,4 +1,4 @@
-"""What the client of a scheduler knows: what it asked for, and what it has seen so far."""
+"""The client's view of a run: the requests it sent, and what it has seen so far."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,8 +36,8 @@ class Ended:
         self.listed.append(name)
 
     def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
-        """The requests to forget after a step, in which these requests hold blocks. Without a
-        shadow cache no request is needed that holds none."""
+        """Return the requests to forget after a step in which `held` ones hold blocks. Without a
+        shadow cache, only requests with blocks are needed."""
         unlisted = [name for name in self.listed if name not in holding]
         if unlisted:
             self.listed = [name for name in self.listed if name in holding]
@@ -52,33 +52,33 @@ class Ended:
 
 
 class Kin(Generic[R]):
-    """Requests by the stream of their first token."""
+    """Requests grouped by the stream of their first token."""
 
     def __init__(self, requests: Iterable[R]) -> None:
         self._families: dict[str, dict[str, R]] = {}
-        for one in requests:
-            self.add(one)
+        for request in requests:
+            self.add(request)
 
-    def add(self, one: R, instead_of: R | None = None) -> None:
-        """A request is there; `instead_of`: the one that had its id before."""
+    def add(self, request: R, instead_of: R | None = None) -> None:
+        """Add a request; `instead_of` had its id before."""
         if instead_of is not None:
             self.remove(instead_of)
-        self._families.setdefault(_beginning(one), {})[one.id] = one
+        self._families.setdefault(_beginning(request), {})[request.id] = request
 
-    def remove(self, one: R) -> None:
-        family = self._families[_beginning(one)]
-        if family.get(one.id) is one:
-            del family[one.id]
+    def remove(self, request: R) -> None:
+        family = self._families[_beginning(request)]
+        if family.get(request.id) is request:
+            del family[request.id]
         if not family:
-            del self._families[_beginning(one)]
+            del self._families[_beginning(request)]
 
-    def of(self, one: R) -> Collection[R]:
-        """The requests that begin as this one does, itself included, in order of arrival."""
-        return self._families.get(_beginning(one), {}).values()
+    def of(self, request: R) -> Collection[R]:
+        """Return the requests that begin like this one, itself included, in order of arrival."""
+        return self._families.get(_beginning(request), {}).values()
 
 
-def _beginning(one: RequestHistory) -> str:
-    return one.content[0][0] if one.content else f"out:{one.id}"
+def _beginning(request: RequestHistory) -> str:
+    return request.content[0][0] if request.content else f"out:{request.id}"
 
 
 @dataclass
@@ -144,11 +144,12 @@ class RunHistory(Generic[R]):
         self._kin = Kin(self.requests.values())
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """The target took the request; `open_ended`: how much it generates is not known yet."""
+        """Book that the target took the request; `open_ended`: its output length is not
+        known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
-        account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
-        account.beyond |= self.features.can_never_run(self.config, request)
+        account.never_runnable = beyond(self.config, request.prompt_len, request.max_tokens)
+        account.never_runnable |= self.features.can_never_run(self.config, request)
         self._kin.add(account, instead_of=self.requests.get(request.id))
         self.requests[request.id] = self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
@@ -156,7 +157,7 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """The target took an abort; ids that are unknown or finished change nothing."""
+        """Book that the target took an abort; unknown and finished ids change nothing."""
         if request_id not in self.live:
             return
         if inside:
@@ -168,46 +169,47 @@ class RunHistory(Generic[R]):
             self._note_first_in_line()
 
     def give_up(self, step: Step) -> None:
-        """Requests that can never run, and that the target ends in this step, unscheduled and
-        without a token that was on its way, are as good as aborted before it: no other request
-        waits for them."""
+        """Treat requests as aborted before the step if they can never run and the target ends them
+        in it, unscheduled and without a token. Otherwise other requests would have to wait for
+        them."""
         for name in step.finished or ():
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
                 continue
-            if account.beyond:
+            if account.never_runnable:
                 self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[R]:
-        """Scheduled requests whose prompt was not fully computed before the step."""
+        """Return the scheduled requests whose prompt was not fully computed before the step."""
         if self._members_of is not step:
             self._sort_members(step)
         return self._sorted_members[0]
 
     def decode_members(self, step: Step) -> list[R]:
-        """Scheduled requests whose prompt was fully computed before the step."""
+        """Return the scheduled requests whose prompt was fully computed before the step."""
         if self._members_of is not step:
             self._sort_members(step)
         return self._sorted_members[1]
 
     def unstarted(self) -> list[R]:
-        """Unfinished requests of which nothing is computed yet, in order of arrival."""
+        """Return the unfinished requests without a computed token, in order of arrival."""
         return (self._sorted_phases or self._sort_phases())[0]
 
     def ongoing(self) -> list[R]:
-        """Unfinished requests between their first and their last chunk."""
+        """Return the unfinished requests between their first and their last chunk."""
         return (self._sorted_phases or self._sort_phases())[1]
 
     def decoding(self) -> list[R]:
-        """Unfinished requests whose prompt is fully computed and which are not paused, in order of
-        arrival."""
+        """Return the unfinished requests whose prompt is fully computed and which are not paused,
+        in order of arrival."""
         return (self._sorted_phases or self._sort_phases())[2]
 
     def running(self) -> list[R]:
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
-        """Tokens that a request finds when it starts in this step: 0 later; None if not known."""
+        """Return the tokens that a request finds when it starts in this step: 0 later, None if
+        unknown."""
         return self.features.hit(self, step, account)
 
     @property
@@ -216,7 +218,7 @@ class RunHistory(Generic[R]):
 
     @property
     def max_steps(self) -> int:
-        """Steps that all accepted requests together can take at most."""
+        """Return the most steps that all accepted requests together may take."""
         return bounds_of(self.system).together(self.config, self.work, self.arrived)
 
     def observe(self, step: Step) -> None:
@@ -273,11 +275,11 @@ class RunHistory(Generic[R]):
 
     @once
     def cache_changes(self, step: Step) -> Changes | None:
-        """What the step does to the cache; None where no rule asks for it."""
+        """Return what the step does to the cache; None if no rule needs it."""
         return None if self.shadow is None else self.shadow.changes(self, step)
 
     def reached(self, step: Step, account: R) -> int:
-        """Tokens of a request that were ever computed by the end of the step, at most."""
+        """Return an upper bound of the request's tokens ever computed by the end of the step."""
         if account.started and self.features.restarts(step):
             return account.num_tokens
         if account.id not in step.scheduled:
@@ -286,20 +288,22 @@ class RunHistory(Generic[R]):
         return max(account.max_computed, account.computed + tokens)
 
     def _hit(self, step: Step, account: R) -> int:
-        """The hit of a request in this step; where it is not shown, a bound."""
+        """Return the hit of a request in this step, or a lower bound if the target does not show
+        it."""
         shown = self.hit_now(step, account)
         if shown is not None:
             return shown
-        left = account.num_tokens - step.scheduled[account.id]
-        return min(self.max_hit(step, account), left)
+        uncomputed = account.num_tokens - step.scheduled[account.id]
+        return min(self.max_hit(step, account), uncomputed)
 
-    def kin(self, one: R) -> Collection[R]:
-        """The requests that can have tokens in common with this one, itself included."""
-        return self._kin.of(one)
+    def kin(self, request: R) -> Collection[R]:
+        """Return the requests that can share tokens with this one, itself included."""
+        return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
-        """A bound on the hit: what others have computed of it by the end of the step."""
-        found = 0
+        """Return an upper bound of the hit: what others have computed of it by the end of
+        the step."""
+        tokens = 0
         for other in self.kin(account):
             computed = other.max_computed
             if other is not account:
@@ -308,16 +312,16 @@ class RunHistory(Generic[R]):
                 computed = other.num_tokens if whole else self.reached(step, other)
             if computed:
                 shared = in_common(account, other)
-                found = max(found, min(shared, computed))
-        return found
+                tokens = max(tokens, min(shared, computed))
+        return tokens
 
     def _sort_members(self, step: Step) -> None:
         prefills: list[R] = []
         decodes: list[R] = []
         for name in step.scheduled:
-            one = self.live.get(name)
-            if one is not None:
-                (decodes if one.prefilled else prefills).append(one)
+            request = self.live.get(name)
+            if request is not None:
+                (decodes if request.prefilled else prefills).append(request)
         self._members_of = step
         self._sorted_members = (prefills, decodes)
 
@@ -325,15 +329,15 @@ class RunHistory(Generic[R]):
         unstarted: list[R] = []
         ongoing: list[R] = []
         decoding: list[R] = []
-        for one in self.live.values():
-            if one.id in self.paused:
+        for request in self.live.values():
+            if request.id in self.paused:
                 continue
-            if not one.started:
-                unstarted.append(one)
-            elif one.prefilled:
-                decoding.append(one)
+            if not request.started:
+                unstarted.append(request)
+            elif request.prefilled:
+                decoding.append(request)
             else:
-                ongoing.append(one)
+                ongoing.append(request)
         self._sorted_phases = (unstarted, ongoing, decoding)
         return self._sorted_phases
 
@@ -353,7 +357,7 @@ class RunHistory(Generic[R]):
         account = self.live.pop(name, None)
         self._changed()
         if account is not None:
-            account.ended, account.over = reason, self.step
+            account.ended, account.ended_at = reason, self.step
             self.features.ended(account)
             if self.forgets:
                 self._ended.add(name)
@@ -373,6 +377,6 @@ class RunHistory(Generic[R]):
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            started = [one for one in self.live.values() if one.started]
+            started = [request for request in self.live.values() if request.started]
             allowance = bounds_of(self.system).waits(self.config, first, started)
             self.first_in_line = None if allowance is None else (first.id, self.step, allowance)

@@ -1,4 +1,4 @@
-"""What each block of the cache holds, as far as a client can see it being written.
+"""The content of each block of the cache, as far as a client can see the writes.
 
 A target shows the blocks of a request after each step, and how many tokens it computed. So the
 tokens of that step stand in the last of these blocks. A request reads all its blocks in every step
@@ -18,7 +18,7 @@ from .content import coming_tokens, common_prefix_len
 from .features import Features
 from .request_history import RequestHistory
 
-# Blocks that no request holds any more are forgotten in batches of about so many.
+# Blocks without a holder are forgotten in batches of about this size.
 FEW = 64
 
 
@@ -31,10 +31,10 @@ class Observed(Protocol):
     live: dict[str, Any]
 
     def hit_now(self, step: Step, account: Any) -> int | None:
-        """Return the tokens that a request finds in the prefix cache; None: not known."""
+        """Return the tokens that a request finds in the prefix cache; None if unknown."""
 
     def reached(self, step: Step, account: Any) -> int:
-        """Return the tokens of a request that were ever computed, at most."""
+        """Return an upper bound of the request's tokens ever computed."""
 
 
 class Entry(NamedTuple):
@@ -47,10 +47,11 @@ class Entry(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The tokens that a request computes in a step, drafts that are wrong left out, and its blocks:
-    those shown after the step, or before it if it leaves in the step. `content` has them all."""
+    """The tokens that a request computes in a step, without wrong drafts, and its blocks: those
+    shown after the step, or before it if the request leaves in the step. `content` has all its
+    tokens."""
 
-    one: RequestHistory
+    request: RequestHistory
     content: tuple[Segment, ...]
     start: int
     end: int
@@ -58,7 +59,7 @@ class Access(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a step does to the cache.
+    """The effects of a step on the cache.
 
     Attributes:
         accesses: of the requests that compute.
@@ -77,7 +78,7 @@ class Changes(NamedTuple):
 
 @dataclass
 class ShadowCache:
-    """The content of every block that was seen to be written.
+    """The content of every block whose writes were seen.
 
     Attributes:
         holds: by block number; first the block that was written, or found whole, longest ago.
@@ -102,11 +103,11 @@ class ShadowCache:
     _places: Counter[str] = field(default_factory=Counter)
 
     def knows(self, request: str) -> bool:
-        """A block may still hold tokens that this request wrote."""
+        """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places
 
     def changes(self, history: Observed, step: Step) -> Changes:
-        """What the step writes, and whether every reader finds its tokens; nothing is booked."""
+        """Return what the step writes, and whether every reader finds its tokens. Book nothing."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
@@ -121,11 +122,13 @@ class ShadowCache:
             old = self._unchanged(access)
             for place in range(old, min(len(access.blocks), -(-access.end // self.block_size))):
                 number = access.blocks[place]
-                found = written.get(number) or self.holds.get(number)
-                meets = meets or (found is not None and found.owner != access.one.id)
+                present = written.get(number) or self.holds.get(number)
+                meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
-                    conflict = self._mismatch(access.one, access.end, number, place, found, hidden)
+                    conflict = self._mismatch(
+                        access.request, access.end, number, place, present, hidden
+                    )
         conflict = conflict or self._overwritten(history, step, written)
         return Changes(accesses, written, unseen, meets, conflict)
 
@@ -142,22 +145,21 @@ class ShadowCache:
             if len(self.holds) > 2 * len(held) + FEW:
                 self.holds = {n: entry for n, entry in self.holds.items() if n in held}
         for access in changes.accesses:
-            if access.one.id not in shown:
+            if access.request.id not in shown:
                 continue
             old = self._unchanged(access)
-            known = self.read.setdefault(access.one.id, [])
+            known = self.read.setdefault(access.request.id, [])
             if old < len(known):
-                self._forget(access.one.id)
-                known, old = self.read.setdefault(access.one.id, []), 0
+                self._forget(access.request.id)
+                known, old = self.read.setdefault(access.request.id, []), 0
             full = access.end // self.block_size
             for place, number in enumerate(access.blocks[old:full], old):
                 known.append(number)
-                self.readers.setdefault(number, set()).add(access.one.id)
+                self.readers.setdefault(number, set()).add(access.request.id)
                 if self.caches:
                     self._confirm(number, access.content, place * self.block_size)
 
     def _keep(self, changes: Changes) -> None:
-        """What is written can be found until it is written over."""
         self._step += 1
         for number, entry in changes.written.items():
             self._leaves(self.holds.pop(number, None))
@@ -171,7 +173,8 @@ class ShadowCache:
             self._forget_unseen()
 
     def _confirm(self, number: int, content: tuple[Segment, ...], start: int) -> None:
-        """A request has found its tokens in the block: it still holds what was written to it."""
+        """Note that the block still holds what was written to it, since a request has found its
+        tokens there."""
         entry = self.holds.get(number)
         if entry is not None and _goes_on(entry, content, start, start + self.block_size):
             self.holds[number] = self.holds.pop(number)
@@ -186,8 +189,7 @@ class ShadowCache:
             self.lost.add(entry.owner)
 
     def _forget_unseen(self) -> None:
-        """Tokens of which no block was shown are gone where every block of the pool is known to
-        hold others since."""
+        """Drop tokens of unknown blocks once every block of the pool is known to hold others."""
         oldest = self._seen_at[next(iter(self.holds))]
         while self.unseen and self.unseen[0][0] < oldest:
             self._leaves(self.unseen.popleft()[1])
@@ -200,70 +202,77 @@ class ShadowCache:
                 del self.readers[number]
 
     def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
-        """Of the requests that compute; and what requests wrote of which no block is known."""
+        """Return the accesses of all requests that compute, and the entries that went to unknown
+        blocks."""
         before = (history.last.blocks or {}) if history.last is not None else {}
         accesses: list[Access] = []
         unseen: list[Entry] = []
         for name, tokens in step.scheduled.items():
-            one = history.live.get(name)
-            if one is None:
+            request = history.live.get(name)
+            if request is None:
                 continue
-            hit = 0 if one.started else history.hit_now(step, one)
+            hit = 0 if request.started else history.hit_now(step, request)
             gone = name not in (step.blocks or {})
             if (
                 hit is None
                 or name in (step.preempted or ())
-                or (gone and history.features.place_unknown(one))
+                or (gone and history.features.place_unknown(request))
             ):
-                unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
+                unseen.append(
+                    Entry(name, coming_tokens(request), 0, history.reached(step, request))
+                )
                 continue
-            start = one.computed + max(hit, 0)
-            end, right = start + tokens, history.features.right_drafts(history, step, one, tokens)
+            start = request.computed + max(hit, 0)
+            end, right = (
+                start + tokens,
+                history.features.right_drafts(history, step, request, tokens),
+            )
             if right is not None:
-                end = min(end, one.num_tokens + right)
+                end = min(end, request.num_tokens + right)
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
-            accesses.append(Access(one, coming_tokens(one, right or 0), start, end, blocks))
+            accesses.append(Access(request, coming_tokens(request, right or 0), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
 
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
-        """Of the requests whose load begins, which writes their blocks: what is loaded right."""
+        """Return the accesses of requests whose load begins; a load writes their blocks."""
         return [
-            Access(one, one.content, 0, tokens, list((step.blocks or {}).get(one.id, ())))
-            for one, tokens in history.features.loads_in(history, step)
+            Access(
+                request, request.content, 0, tokens, list((step.blocks or {}).get(request.id, ()))
+            )
+            for request, tokens in history.features.loads_in(history, step)
         ]
 
     def _writes(
         self, step: Step, access: Access, written: dict[int, Entry]
     ) -> list[tuple[int, Entry]]:
-        """The blocks that a request writes, and what they hold afterwards."""
-        one, content, size = access.one, access.content, self.block_size
-        found = []
+        request, content, size = access.request, access.content, self.block_size
+        entries = []
         for place in range(access.start // size, -(-access.end // size)):
             if place >= len(access.blocks):
                 break
             number = access.blocks[place]
-            if one.prefilled and step.slot_blocks and step.slot_blocks.get(one.id):
-                number = step.slot_blocks[one.id][-1]
+            if request.prefilled and step.slot_blocks and step.slot_blocks.get(request.id):
+                number = step.slot_blocks[request.id][-1]
             start = max(access.start, place * size)
             if start > place * size:
-                there = written.get(number) or self.holds.get(number)
-                if there is not None and _goes_on(there, content, place * size, start):
+                entry = written.get(number) or self.holds.get(number)
+                if entry is not None and _goes_on(entry, content, place * size, start):
                     start = place * size
             end = min(access.end, (place + 1) * size)
-            found.append((number, Entry(one.id, content, start, end)))
-        return found
+            entries.append((number, Entry(request.id, content, start, end)))
+        return entries
 
     def _beyond(self, access: Access) -> list[Entry]:
-        """What is written to blocks that are not shown."""
+        """Return what is written to blocks that the target does not show."""
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
-        return [Entry(access.one.id, access.content, start, access.end)]
+        return [Entry(access.request.id, access.content, start, access.end)]
 
     def _unchanged(self, access: Access) -> int:
-        """How many of the request's blocks were read before, and are the same."""
-        known = self.read.get(access.one.id, [])
+        """Count the leading blocks of the request that were read before and have not changed."""
+        known = self.read.get(access.request.id, [])
         if access.blocks[: len(known)] == known:
             return len(known)
         return 0
@@ -272,49 +281,50 @@ class ShadowCache:
         shown = step.blocks or {}
         for number, entry in written.items():
             for name in self.readers.get(number, ()):
-                one = history.live.get(name)
-                if one is None or number not in shown.get(name, ()):
+                request = history.live.get(name)
+                if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                found = self._mismatch(one, one.computed, number, place, entry, [])
-                if found is not None:
-                    return found
+                conflict = self._mismatch(request, request.computed, number, place, entry, [])
+                if conflict is not None:
+                    return conflict
         return None
 
     def _mismatch(
         self,
-        one: RequestHistory,
+        request: RequestHistory,
         reads: int,
         number: int,
         place: int,
-        found: Entry | None,
+        present: Entry | None,
         hidden: Iterable[Entry],
     ) -> str | None:
-        """Why block `number` is no block `place` of a request that reads so many tokens; `hidden`
+        """Explain why block `number` cannot be block `place` of this request. Entries in `hidden`
         may stand in any block."""
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
-        if found is not None and found.owner == one.id and _covers(found, start, end):
+        if present is not None and present.owner == request.id and _covers(present, start, end):
             return None
-        content = coming_tokens(one)
-        if found is not None and _goes_on(found, content, start, end):
+        content = coming_tokens(request)
+        if present is not None and _goes_on(present, content, start, end):
             return None
         if any(_goes_on(entry, content, start, end) for entry in hidden):
             return None
-        needed = f"{one.id} reads its tokens {start} to {end - 1} from block {number}"
-        if found is None:
+        needed = f"{request.id} reads its tokens {start} to {end - 1} from block {number}"
+        if present is None:
             return f"{needed}, which no request has written"
-        says = f"{needed}, which holds tokens {found.start} to {found.end - 1} of {found.owner}"
-        shared = common_prefix_len(content, found.content)
-        if _covers(found, start, end):
+        says = (
+            f"{needed}, which holds tokens {present.start} to {present.end - 1} of {present.owner}"
+        )
+        shared = common_prefix_len(content, present.content)
+        if _covers(present, start, end):
             return f"{says}: the two differ from token {shared} on"
         return says
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """The entry has these tokens, and everything before them is the same."""
+    """Return whether the entry has these tokens after the same beginning."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 
 def _covers(entry: Entry, start: int, end: int) -> bool:
-    """The entry has tokens at all these positions."""
     return entry.start <= start and entry.end >= end

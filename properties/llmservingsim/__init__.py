@@ -1,1 +1,1 @@
-"""What is checked of LLMServingSim: predicates, strategies, bounds."""
+"""The checks of LLMServingSim: predicates, strategies, bounds."""

@@ -23,7 +23,7 @@ def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistor
     later may take the blocks that it needs: the page tries the next one."""
     if config["num_blocks"] is not None:
         return None
-    return sum(in_chunks(config, one) for one in started) + len(started) + 2
+    return sum(in_chunks(config, request) for request in started) + len(started) + 2
 
 
 def limits(config: Config) -> list[int]:

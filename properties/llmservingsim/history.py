@@ -1,4 +1,4 @@
-"""What LLMServingSim's runs have beyond the kernel: what vLLM's have, and a long memory."""
+"""The additions of LLMServingSim's runs to the kernel: vLLM's, and a long memory."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where LLMServingSim's scheduler is likely to be wrong: when pool, budget or batch bind.
+"""Generators for LLMServingSim, aimed at the bounds of pool, budget and batch.
 
 Requests are drawn as for vLLM, after which this scheduler is shaped: from a configuration that has
 the two keys more which vLLM's strategies go by, a longest request and no reserve.
@@ -23,7 +23,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     "enable_prefix_caching": (True, False),
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "num_blocks": (None, 160)},
+    "crowd": {**_PUBLISHED, "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 90)},
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512)},
         "num_blocks": (None, 24),
@@ -46,9 +47,9 @@ ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks of the largest pool that a scale has
 
 @st.composite
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
-    """Configurations in which the pool, the budget, the cap or the threshold bind first.
+    """Draw configurations in which the pool, the budget, the cap or the threshold bind first.
 
-    One batch is on its way at a time: through the step protocol more of them make no difference.
+    One batch is in flight at a time: through the step protocol more of them make no difference.
     """
     block = draw(st.sampled_from(vllm.BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(vllm.MODEL_LENGTHS_IN_BLOCKS[scale]))
@@ -89,22 +90,23 @@ def as_vllm(config: Config) -> dict[str, Any]:
 
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
-    """Short prompts, many of them alike; prompts at borders, prompts that fill the pool."""
+    """Draw short prompts, often equal, prompts at borders, and prompts that fill the pool."""
     return vllm.shapes(as_vllm(config)).map(_of_no_priority)
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
-    """Prompts that nearly fill the pool, or what chunking off leaves."""
+    """Draw prompts that nearly fill the pool, or the budget if chunking is off."""
     return vllm.long_prompts(as_vllm(config)).map(_of_no_priority)
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """A late request for what the running ones leave of pool and budget, or a token around it."""
+    """Draw a late request for what the running ones leave of pool and budget, or one token more or
+    less."""
     return vllm.beside_the_batch(as_vllm(config), history).map(_of_no_priority)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """A request that fills its blocks when another request's chunks have taken all others."""
+    """Draw a request that fills its blocks when the chunks of another have taken all others."""
     return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
 
 
@@ -116,8 +118,8 @@ def _of_no_priority(shape: Shape) -> Shape:
 def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """What a prompt of about `length` tokens says: often what an earlier request said, at times
-    behind the beginning of another one."""
+    """Draw the content of a prompt of about `length` tokens: often that of an earlier request,
+    sometimes behind the beginning of another."""
     if earlier and not caches(config) and draw(st.booleans()):
         return earlier[-1].prompt
     if len(earlier) > 1 and caches(config) and draw(st.sampled_from((False, False, True))):
@@ -133,10 +135,10 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
     return vllm.fitted(as_vllm(config), content, shape)
 
 
 def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
-    """Decode steps until blocks run out, or until one is filled."""
+    """Return the decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(as_vllm(config), history)

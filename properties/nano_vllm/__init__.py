@@ -1,1 +1,1 @@
-"""What is checked of nano-vLLM: predicates, strategies, bounds."""
+"""The checks of nano-vLLM: predicates, strategies, bounds."""

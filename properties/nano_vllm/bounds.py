@@ -12,14 +12,14 @@ from ..history.request_history import RequestHistory
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: RequestHistory) -> int:
-    """Its prefill, chunk by chunk, and its tokens one by one."""
-    chunks = -(-(one.prompt + one.max_tokens) // config["max_num_batched_tokens"])
-    return int(chunks + one.max_tokens)
+def alone(config: Config, request: RequestHistory) -> int:
+    """Return its prefill, chunk by chunk, and its tokens one by one."""
+    chunks = -(-(request.prompt + request.max_tokens) // config["max_num_batched_tokens"])
+    return int(chunks + request.max_tokens)
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    return together(config, sum(alone(config, one) for one in started), len(started))
+    return together(config, sum(alone(config, request) for request in started), len(started))
 
 
 def together(config: Config, work: int, requests: int) -> int:
@@ -33,13 +33,13 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """All of it is within the pool and the budget."""
+    """Return whether all of it is within the pool and the budget."""
     whole = prompt + max_tokens
     return whole <= config["max_num_batched_tokens"] and fits_pool(config, whole)
 
 
 def limits(config: Config) -> list[int]:
-    """The bound on prompt + max_tokens - 1, in tokens: the pool."""
+    """Return the bound on prompt + max_tokens - 1, in tokens: the pool."""
     return pool_limit(config)
 
 

@@ -1,4 +1,4 @@
-"""Where nano-vLLM's scheduler is likely to be wrong: when blocks run out, and at borders.
+"""Generators for nano-vLLM, aimed at a pool that runs out, and at borders.
 
 Strategies give configurations and requests. Pools are small enough for sequences to grow until one
 must give way; `beside_the_batch` aims a late request at what is left of them.
@@ -31,7 +31,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "num_blocks": (160, 2000)},
+    "crowd": {**_PUBLISHED, "num_blocks": (2000,)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 300)},
     "long": {
         **{"block_size": (16,), "max_num_seqs": (3, 24), "max_num_batched_tokens": (2048,)},
         "num_blocks": (90,),
@@ -59,7 +60,7 @@ class Shape(NamedTuple):
 
 @st.composite
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
-    """Configurations in which the pool or the budget bind before anything else."""
+    """Draw configurations in which the pool or the budget bind before anything else."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     num_blocks = draw(st.integers(FEWEST_BLOCKS, MAX_BLOCKS))
     whole = block * num_blocks
@@ -77,14 +78,14 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
 
 @st.composite
 def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
-    """Prompts that nearly fill the pool."""
+    """Draw prompts that nearly fill the pool."""
     prompt = longest_request(config) - draw(st.integers(1, 2 * config["block_size"]))
     return with_tokens(config, prompt, draw(st.integers(1, 4)))
 
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Config) -> Shape:
-    """Short prompts that grow, prompts at borders, prompts that fill the pool."""
+    """Draw short prompts that grow, prompts at borders, and prompts that fill the pool."""
     block, longest = config["block_size"], longest_request(config)
     kind = draw(st.sampled_from(("short", "short", "border", "whole")))
     if kind == "border":
@@ -100,7 +101,7 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def borders(config: Config) -> list[int]:
-    """Tokens at which something may turn: a block, the budget."""
+    """Return the tokens at which decisions may change: a block, the budget."""
     return [config["block_size"], config["max_num_batched_tokens"]]
 
 
@@ -125,7 +126,7 @@ def with_tokens(
 
 
 def scale_of(config: Config) -> Scale:
-    """The scale that has blocks of this size."""
+    """Return the scale that has blocks of this size."""
     for scale, sizes in BLOCK_SIZES.items():
         if config["block_size"] in sizes:
             return scale
@@ -134,11 +135,15 @@ def scale_of(config: Config) -> Scale:
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
-    """A late request for exactly what is free, or for a token more or less; or one that fills its
-    block in the same step as one of requests that run."""
+    """Draw a late request for exactly what is free, or one token more or less; or one that fills
+    its block in the same step as a running one."""
     block, running = config["block_size"], history.decoding()
     free = free_blocks(config, history)
-    aims = [free * block, (free - 1) * block, *(one.computed % block + 1 for one in running)]
+    aims = [
+        free * block,
+        (free - 1) * block,
+        *(request.computed % block + 1 for request in running),
+    ]
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
     longest = longest_request(config)
     return with_tokens(config, prompt, draw(st.one_of(st.just(longest), st.integers(1, 4))))
@@ -153,12 +158,12 @@ beside_a_prefill = beside_the_batch
 def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before")))
-    if not earlier or said == "own":
+    origin = draw(st.sampled_from(("own", "same", "before")))
+    if not earlier or origin == "own":
         return own
-    if said == "same":
+    if origin == "same":
         # Running together, both need their next block in the same step.
         return earlier[-1].prompt
     if draw(st.booleans()):
@@ -178,12 +183,12 @@ def goes_on(config: Config, other: Request, name: str, length: int) -> Content:
 
 
 def caches(config: Config) -> bool:
-    """The block manager always looks for cached blocks."""
+    """Return True: the block manager always looks for cached blocks."""
     return True
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2 * config["block_size"])
@@ -191,13 +196,16 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: RunHistory) -> int:
-    """Decode steps until some running sequence crosses a block border."""
-    return min((-one.computed % config["block_size"] for one in history.decoding()), default=0)
+    """Return the decode steps until a running sequence crosses a block border."""
+    return min(
+        (-request.computed % config["block_size"] for request in history.decoding()), default=0
+    )
 
 
 def free_blocks(config: Config, history: RunHistory) -> int:
-    """Blocks that no request holds: as the target says, or as the tokens computed let expect."""
+    """Return the blocks that no request holds: as the target shows, or as expected from the
+    computed tokens."""
     if history.last is not None and history.last.free_blocks is not None:
         return history.last.free_blocks
-    held = sum(blocks_for(history, one.computed) for one in history.running())
+    held = sum(blocks_for(history, request.computed) for request in history.running())
     return max(int(config["num_blocks"]) - held, 0)

@@ -1,1 +1,1 @@
-"""The rules that every system shares, and which rules a target lets us check."""
+"""The rules that every system shares, and the choice of rules that a target allows."""

@@ -20,20 +20,22 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
     stay = list(_after(history, step))
     if wrong := _other_kind(history, step) or _other_phase(history, stay, step):
         return wrong
-    for one, tokens in stay:
-        if one.id in (step.parked or ()):
+    for request, tokens in stay:
+        if request.id in (step.parked or ()):
             continue  # it waits, and holds what is loaded
-        shown = None if step.computed is None else step.computed.get(one.id, 0)
-        held = None if step.blocks is None else len(step.blocks.get(one.id, ()))
+        shown = None if step.computed is None else step.computed.get(request.id, 0)
+        held = None if step.blocks is None else len(step.blocks.get(request.id, ()))
         if tokens and shown == 0:
-            return f"{one.id} has {tokens} tokens computed, and shows none"
+            return f"{request.id} has {tokens} tokens computed, and shows none"
         if tokens and held == 0:
-            return f"{one.id} has {tokens} tokens computed, and shows no block"
+            return f"{request.id} has {tokens} tokens computed, and shows no block"
         if not tokens and (shown or held):
-            return f"{one.id} waits, and shows {shown or 0} tokens computed and {held or 0} blocks"
-        writes = step.scheduled.get(one.id, 0)
+            return (
+                f"{request.id} waits, and shows {shown or 0} tokens computed and {held or 0} blocks"
+            )
+        writes = step.scheduled.get(request.id, 0)
         if writes and step.slot_blocks is not None and not step.slot_blocks:
-            return f"{one.id} computes {writes} tokens, and no request shows where it writes"
+            return f"{request.id} computes {writes} tokens, and no request shows where it writes"
     return None
 
 
@@ -41,15 +43,20 @@ def something_shown(history: RunHistory[Any], step: Step) -> bool:
     """A step that computes shows tokens or blocks while another request waits."""
     if not step.scheduled or (step.computed is None and step.blocks is None):
         return False
-    return any(one.id not in step.scheduled for one in history.unstarted())
+    return any(request.id not in step.scheduled for request in history.unstarted())
 
 
 def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
-    """The step is named a prefill although a request in it decodes, or the other way round."""
     members = [history.live[name] for name in step.scheduled if name in history.live]
-    again = [one.id for one in members if _begins_again(history, step, one)]
-    first = [one.id for one in members if not one.emitted + one.tokens_in_flight] + again
-    further = [one.id for one in members if one.emitted + one.tokens_in_flight > one.regenerated]
+    again = [request.id for request in members if _begins_again(history, step, request)]
+    first = [
+        request.id for request in members if not request.emitted + request.tokens_in_flight
+    ] + again
+    further = [
+        request.id
+        for request in members
+        if request.emitted + request.tokens_in_flight > request.regenerated
+    ]
     alone = "prefill" if first else "decode"
     right = "mixed" if first and further else alone
     why = ""
@@ -65,17 +72,17 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
     return AdapterMessage(f"kind is {step.kind} in step {history.step}, but {why}: say {right}")
 
 
-def _begins_again(history: RunHistory[Any], step: Step, one: RequestHistory) -> bool:
-    """A preempted request computes more than its last token again. Where only the last token is
-    left, either name is right. With several steps in flight the rule says nothing."""
+def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
+    """Return whether a preempted request recomputes more than its last token. If only that one is
+    left, both kinds are right; with several steps in flight the rule does not judge."""
     if (
-        not one.regenerated
-        or one.emitted > one.regenerated
+        not request.regenerated
+        or request.emitted > request.regenerated
         or history.features.depth(history.config) > 1
     ):
         return False
-    hit = history.hit_now(step, one)
-    return hit is not None and one.num_tokens - one.computed - hit > 1
+    hit = history.hit_now(step, request)
+    return hit is not None and request.num_tokens - request.computed - hit > 1
 
 
 def _other_phase(
@@ -84,28 +91,28 @@ def _other_phase(
     if step.prefilling is None or step.emitted is None:
         return None
     depth = history.features.depth(history.config)
-    for one, tokens in stay:
-        if depth > 2 and one.preemptions:
+    for request, tokens in stay:
+        if depth > 2 and request.preemptions:
             continue  # a token may be on its way from before
-        emitted = one.emitted + (one.tokens_in_flight or step.emitted.get(one.id, 0))
-        named = one.id in step.prefilling
-        come = one.emitted + step.emitted.get(one.id, 0)
-        if named and come > one.regenerated:
-            return f"{one.id} goes on to generate, and is named as prefilling"
-        comes = depth > 1 and tokens >= one.num_tokens  # it is on its way
+        emitted = request.emitted + (request.tokens_in_flight or step.emitted.get(request.id, 0))
+        named = request.id in step.prefilling
+        come = request.emitted + step.emitted.get(request.id, 0)
+        if named and come > request.regenerated:
+            return f"{request.id} already generates, but is listed as prefilling"
+        comes = depth > 1 and tokens >= request.num_tokens  # it is on its way
         if not named and tokens and not emitted and not comes:
-            return f"{one.id} has emitted no token yet, and is not named as prefilling"
+            return f"{request.id} has emitted no token yet, but is not listed as prefilling"
     return None
 
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """The requests that stay, and how much of them is computed after the step, at least; without
-    those that this step preempts."""
+    """Return the requests that stay, with a lower bound of their computed tokens after the step.
+    Requests preempted in this step are left out."""
     leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
-    for one in history.live.values():
-        if one.id not in leaves:
-            hit = history.hit_now(step, one) or 0
-            yield one, one.computed + hit + step.scheduled.get(one.id, 0)
+    for request in history.live.values():
+        if request.id not in leaves:
+            hit = history.hit_now(step, request) or 0
+            yield request, request.computed + hit + step.scheduled.get(request.id, 0)
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
@@ -159,7 +166,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             continue
         if total == 0 and reason is None:
             continue
-        if account.beyond and reason is not None and total <= account.max_tokens:
+        if account.never_runnable and reason is not None and total <= account.max_tokens:
             continue  # it cannot run to its end: to end it is right
         if reason == "error" and not total and history.features.may_end_early(history, account):
             continue
@@ -186,7 +193,7 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
         name
         for name in history.aborts_to_report
         if finished.get(name) != "aborted"
-        and not (name in finished and history.requests[name].beyond)
+        and not (name in finished and history.requests[name].never_runnable)
     ]
     if unreported:
         names = _names(sorted(unreported))
@@ -220,11 +227,11 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     allowance = history.max_steps
     if history.busy_steps < allowance:
         return None
-    left = [n for n in history.live if n not in (step.finished or {})]
-    if not left:
+    unfinished = [n for n in history.live if n not in (step.finished or {})]
+    if not unfinished:
         return None
     return (
-        f"{_names(left)} unfinished after {history.busy_steps + 1} busy steps; "
+        f"{_names(unfinished)} unfinished after {history.busy_steps + 1} busy steps; "
         f"all work together takes at most {allowance}"
     )
 
@@ -247,8 +254,8 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
                 known = max(known, min(shared, computed))
         if hit > known:
             since = " and can still be in a block" if history.forgotten else ""
-            found = f"of which {known} were ever computed{since}"
-            return f"{name} takes {hit} tokens from the cache, {found}"
+            limit = f"of which {known} were ever computed{since}"
+            return f"{name} takes {hit} tokens from the cache, {limit}"
     return None
 
 
@@ -262,10 +269,10 @@ def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
     return {
         name: hit
         for name in step.scheduled
-        if (one := history.live.get(name)) is not None
-        and not one.started
-        and not one.tokens_loading
-        if (hit := history.hit_now(step, one)) is not None
+        if (request := history.live.get(name)) is not None
+        and not request.started
+        and not request.tokens_loading
+        if (hit := history.hit_now(step, request)) is not None
     }
 
 
@@ -289,7 +296,7 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     """Of three steps in a row, one computes a token while a request is unfinished; of more where
-    several decisions are on their way (ALL-R10)."""
+    several decisions are in flight (ALL-R10)."""
     allowed = 1 + history.features.idle_steps(history)
     if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
         return None
@@ -297,7 +304,7 @@ def no_progress(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
-    """A step leaves an unfinished request without a token."""
+    """A step does not schedule an unfinished request."""
     return any(name not in step.scheduled for name in history.live)
 
 

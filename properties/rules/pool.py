@@ -1,5 +1,4 @@
-"""Blocks: how many tokens need, and what was free when a step was decided, from those that were
-shown before it."""
+"""How many blocks tokens need, and how many were free when a step was decided."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,10 +15,13 @@ def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
     """One of the requests that start finds fewer tokens than one that runs holds of it."""
-    for one in starting:
-        hit, shared = history.hit_now(step, one), must_find(one)
+    for request in starting:
+        hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
-            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
+            return (
+                f"{request.id} finds {hit} tokens in the cache; a running request holds "
+                f"{shared} of its tokens"
+            )
     return None
 
 
@@ -49,45 +51,47 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
 
 
 def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str) -> int:
-    """Tokens at the start that two requests share, with what they emit in this step."""
+    """Return the leading tokens that two requests share, including what they emit in this step."""
     if not history.requests.keys() >= {name, other}:
         return 0  # of a request that was never made nothing is known
     contents = []
-    for one in (history.requests[name], history.requests[other]):
-        emitted = one.emitted + (step.emitted or {}).get(one.id, 0)
-        contents.append((*one.content, (f"out:{one.id}", emitted)) if emitted else one.content)
+    for request in (history.requests[name], history.requests[other]):
+        emitted = request.emitted + (step.emitted or {}).get(request.id, 0)
+        contents.append(
+            (*request.content, (f"out:{request.id}", emitted)) if emitted else request.content
+        )
     return common_prefix_len(*contents)
 
 
 def blocks_for(history: RunHistory[Any], tokens: int) -> int:
-    """Blocks that hold so many tokens, by the run's configuration."""
+    """Return how many blocks hold this many tokens in the run's configuration."""
     return -(-tokens // int(history.config["block_size"]))
 
 
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
-    """The blocks of the unfinished requests before the step, and of those that have ended and keep
-    them until a load has landed, or they are sent."""
+    """Return the blocks of unfinished requests before the step, and of ended ones that keep theirs
+    until a load has landed or they are sent."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
     return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
 
 
-def blocks_before(history: RunHistory[Any], one: RequestHistory) -> int:
-    """Blocks that an unfinished request held before the step."""
+def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
+    """Return how many blocks an unfinished request held before the step."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
-    return len(shown.get(one.id, ()))
+    return len(shown.get(request.id, ()))
 
 
 @once
 def held_before(history: RunHistory[Any]) -> set[int]:
-    """The numbers of the blocks that requests held before the step."""
+    """Return the numbers of the blocks that requests held before the step."""
     return {block for table in tables_before(history).values() for block in table}
 
 
 @once
 def free_when_decided(history: RunHistory[Any]) -> int | None:
-    """Blocks free at the decision; None where that is not known, or without a bound."""
+    """Return the free blocks at the decision; None if unknown or unbounded."""
     size = history.config["num_blocks"]
     if size is None or (history.last is not None and history.last.blocks is None):
         return None
@@ -97,17 +101,17 @@ def free_when_decided(history: RunHistory[Any]) -> int | None:
 
 
 def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int:
-    """Blocks that only these requests held before the step."""
-    leaving = {one.id for one in gone}
+    """Return how many blocks only these requests held before the step."""
+    leaving = {request.id for request in gone}
     before = tables_before(history)
     kept = {block for name, table in before.items() if name not in leaving for block in table}
     return len(held_before(history) - kept)
 
 
-def taken_by(history: RunHistory[Any], step: Step, one: RequestHistory, block_size: int) -> int:
-    """Blocks that a request that ran before took for what it computes in the step."""
-    covered = one.computed + step.scheduled.get(one.id, 0)
-    if one.id in step.scheduled:
+def taken_by(history: RunHistory[Any], step: Step, request: RequestHistory, block_size: int) -> int:
+    """Return the blocks that a running request takes for what it computes in the step."""
+    covered = request.computed + step.scheduled.get(request.id, 0)
+    if request.id in step.scheduled:
         covered = history.features.slots(history.config, covered)
     after = -(-covered // block_size)
-    return max(after - blocks_before(history, one), 0)
+    return max(after - blocks_before(history, request), 0)

@@ -1,4 +1,4 @@
-"""The shape of a check: does this step break the rule, and was the rule exercised in it?"""
+"""The form of a check: does this step break the rule, and did the rule apply to it?"""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -20,14 +20,14 @@ class Predicate(NamedTuple):
 
 
 class RuleFault(BaseException):
-    """A user's own rule cannot be asked: it raises, or answers what means nothing; in one line.
+    """A user's own rule cannot be evaluated: it raises, or returns a wrong type.
 
-    Not an Exception, so that Hypothesis does not take it for a finding.
+    The message is one line. Not an Exception, so that Hypothesis does not take it for a finding.
     """
 
 
 class AdapterMessage(str):
-    """A message about what a step says of itself: only the adapter can have got it wrong."""
+    """A message about what a step reports of itself, which only the adapter can have got wrong."""
 
 
 class Broken(NamedTuple):
@@ -39,12 +39,12 @@ class Broken(NamedTuple):
 
     @property
     def by_adapter(self) -> bool:
-        """Only the adapter can have done this, whatever the scheduler decided."""
+        """Return whether only the adapter can be at fault, whatever the scheduler decided."""
         return isinstance(self.message, AdapterMessage)
 
 
 def default_is(key: str, value: Any) -> Predicate:
-    """A configuration that does not give `key` means `value`.
+    """Return the predicate that a configuration without `key` means `value`.
 
     Source: the documents, where they name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21,
     V1CP-R23). A target says its own in the reply to `start`.
@@ -56,7 +56,7 @@ def default_is(key: str, value: Any) -> Predicate:
             return None
         return f"{key} is {default!r} where a configuration does not give it, expected {value!r}"
 
-    def said(history: RunHistory[Any], step: Step) -> bool:
+    def names_default(history: RunHistory[Any], step: Step) -> bool:
         return not history.step and key in history.defaults
 
-    return Predicate(another, said)
+    return Predicate(another, names_default)

@@ -1,4 +1,4 @@
-"""Which rules have a predicate, by system, and which of them a target lets us check."""
+"""Which rules have a predicate, by system, and which of them a target allows to check."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -28,22 +28,23 @@ FOLLOW_NOTHING = ("ALL-", "GEN-")
 
 
 def predicates_of(system: str) -> Mapping[str, Predicate]:
-    """By rule id, the predicates of a registered system, those of every system first, the user's
-    own last."""
-    own = {name: one.predicate for name, one in OWN_RULES.items()}
+    """Return the predicates of a registered system by rule id: first those that every system
+    shares, last the user's own."""
+    own = {name: rule.predicate for name, rule in OWN_RULES.items()}
     return {**common.PREDICATES, **part(system, "predicates"), **own}
 
 
 def explored(rule: Rule) -> bool:
-    """States of a model can break the rule: it is not about runs alone, nor about defaults."""
+    """Return whether states of a model can break the rule, rather than runs or defaults alone."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
     judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:
-    """Nothing can be judged after this: the target is gone, or model and target have parted."""
-    return any(one.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for one in broken)
+    """Return whether nothing can be judged after this: the target is gone, or has parted from the
+    model."""
+    return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for finding in broken)
 
 
 def observable(
@@ -53,21 +54,21 @@ def observable(
     config: Mapping[str, Any] | None = None,
     system: str = "",
 ) -> list[Rule]:
-    """The rules of `revision` whose fields the target shows, in catalogue order.
+    """Return the rules of `revision` whose fields the target shows, in catalogue order.
 
     A client that does not see what it follows the run by cannot know what is computed: then only
     the rules that follow nothing are left. Where it does not see either which requests finish, only
     these are left: the target neither crashes nor hangs.
     """
     hidden = followed_by(system, revision, config) - observes
-    left = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
+    exempt = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
     return [
         rule
         for rule in rules
         if rule.checked
         and applies(rule, revision)
         and observes.issuperset(rule.needs)
-        and not (hidden and not rule.id.startswith(left))
+        and not (hidden and not rule.id.startswith(exempt))
         and not (rule.id == NONE_LOST and "paused" in hidden)
         and not (rule.id in (*PROGRESS, HITS) and "parked" in hidden)
         and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)
@@ -77,9 +78,11 @@ def observable(
 def followed_by(
     system: str, revision: str, config: Mapping[str, Any] | None = None
 ) -> frozenset[str]:
-    """The fields without which no client can follow what is computed: prefix hits, where there is
-    a cache, what takes requests out of the batch, and, with a connector, which of them wait for a
-    load and which end: what was loaded of them is not shown."""
+    """Return the fields without which no client can follow what is computed.
+
+    These are prefix hits, if there is a cache; what takes requests out of the batch; and, with a
+    connector, which requests are parked and which end, since loaded tokens are not shown.
+    """
     fields = SYSTEMS[system].followed_by.get(revision, ()) if system else ()
     hits = ("prefix_hit",) if config is not None and caches(config) else ()
     more = features_of(system).follows(config) if system and config is not None else ()
@@ -87,7 +90,7 @@ def followed_by(
 
 
 def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
-    """Whether a target that reports this is held to every decision of the model.
+    """Return whether a target with this report is held to every decision of the model.
 
     A revision that is a specification leaves choices to its implementations: there only the
     scheduler that the model reproduces is compared. A class in the place of a release's own, which

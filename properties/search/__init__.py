@@ -1,1 +1,1 @@
-"""The Hypothesis state machine and the generators of each system."""
+"""The Hypothesis state machine, and the generators that each system gives it."""

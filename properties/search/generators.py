@@ -1,4 +1,4 @@
-"""What each system gives to the state machine: configurations and requests."""
+"""The generators that each system gives the state machine: configurations and requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -26,14 +26,14 @@ def said_before(
     another of the `units`, of the earlier prompt, or of what it generated. A prompt may come again
     as it was, as its whole blocks, or with the answer to it. The rest is stream `name`.
     """
-    gone = [one for one in earlier if one.abort_at is not None]
+    gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
-    said = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
+    content = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
     whole = other.prompt_len // block * block
     answered = min(other.prompt_len + other.tokens_to_emit, longest)
     again = draw(st.sampled_from((0, 0, other.prompt_len, whole, answered, answered)))
     if again > 0:
-        return prefix(said, again)
+        return prefix(content, again)
     unit = draw(st.sampled_from(units))
     common = draw(
         st.one_of(
@@ -42,7 +42,7 @@ def said_before(
             st.integers(1, max(length // unit, 1)).map(lambda count: count * unit),
         )
     )
-    shared = prefix(said, min(common, length))
+    shared = prefix(content, min(common, length))
     rest = length - sum(tokens for _, tokens in shared)
     return (*shared, (name, rest)) if rest else shared
 
@@ -60,54 +60,54 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Configurations of a scale that the revision has, none of the kinds to `avoid`."""
+        """Draw configurations of a scale that the revision has, none of the kinds to `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:
-        """Requests without names."""
+        """Draw requests without names."""
 
     def long_prompts(self, config: Any) -> st.SearchStrategy[Any]:
-        """Requests whose prompts take many steps."""
+        """Draw requests whose prompts take many steps."""
 
     def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
-        """Requests aimed at what is running."""
+        """Draw a request aimed at the running ones."""
 
     def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
-        """Requests aimed at what is running while another request's prompt is computed."""
+        """Draw a request aimed at the running ones while the prompt of another is computed."""
 
     def contents(
         self, config: Any, earlier: Sequence[Request], name: str, length: int
     ) -> st.SearchStrategy[tuple[Segment, ...]]:
-        """Segments of a prompt of about so many tokens."""
+        """Draw segments of a prompt of about `length` tokens."""
 
     def fitted(self, config: Any, content: tuple[Segment, ...], shape: Any) -> Any:
-        """The shape with the prompt that `content` is, and tokens that fit."""
+        """Return the shape with the prompt that `content` is, and tokens that fit."""
 
     def caches(self, config: Any) -> bool:
-        """The configuration has a prefix cache."""
+        """Return whether the configuration has a prefix cache."""
 
     def steps_to_border(self, config: Any, history: RunHistory[Any]) -> int:
-        """Steps until something interesting happens."""
+        """Return the steps until something interesting happens."""
 
 
 def generators_of(system: str) -> Generators:
-    found: Generators = part(system, "generators")
-    return found
+    generators: Generators = part(system, "generators")
+    return generators
 
 
 class RequestFeatures(Protocol):
-    """What requests of a system have beyond a prompt and a length; a module, as `Generators`."""
+    """The features of a system's requests beyond prompt and length; a module, like `Generators`."""
 
     def has_features(self, config: Any) -> bool:
-        """Return whether requests of this configuration have anything more."""
+        """Return whether requests of this configuration have such features."""
 
     def with_features(self, request: Request, config: Any) -> st.SearchStrategy[Request]:
-        """Return requests that have it."""
+        """Draw requests that have them."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Return requests of this name that can never run by what more they have, or None."""
+        """Draw requests of this name that a feature makes impossible to run, or return None."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:
-    """Return what requests of a registered system have beyond a prompt, None for nothing."""
-    found: RequestFeatures | None = part(system, "request_features")
-    return found
+    """Return the request features of a registered system; None without any."""
+    features: RequestFeatures | None = part(system, "request_features")
+    return features

@@ -24,35 +24,38 @@ from .state import Search, SearchOptions
 
 
 def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
-    asked = search.options
-    if asked.config is not None:
-        return st.just(full_config(asked.system, asked.revision, asked.config))
-    meant = optional_in_effect(asked.system, asked.revision, asked.fixed)
-    chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
+    options = search.options
+    if options.config is not None:
+        return st.just(full_config(options.system, options.revision, options.config))
+    meant = optional_in_effect(options.system, options.revision, options.fixed)
+    chosen = {key: st.sampled_from(values) for key, values in options.choices.items()}
 
     def configured(drawn: dict[str, Any]) -> dict[str, Any]:
-        values = with_fixed(asked.system, asked.revision, drawn, asked.fixed)
+        values = with_fixed(options.system, options.revision, drawn, options.fixed)
         try:
-            config = full_config(asked.system, asked.revision, values)
+            config = full_config(options.system, options.revision, values)
             if meant:
-                _check_smallest(asked, config)
+                _check_smallest(options, config)
         except InputError as error:  # what is drawn does not go with what is fixed
             search.refused[str(error)] += 1
             reject()
         return config
 
-    avoid = (asked.avoid,) if asked.avoid else ()  # a system without kinds takes none
-    drawn = generators_of(asked.system).configs(asked.scale, asked.revision, *avoid)
-    if chosen and "own" not in asked.fixed:
+    avoid = (options.avoid,) if options.avoid else ()  # a system without kinds takes none
+    drawn = generators_of(options.system).configs(options.scale, options.revision, *avoid)
+    if chosen and "own" not in options.fixed:
         return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
     return drawn.map(configured)
 
 
-def _check_smallest(asked: SearchOptions, config: dict[str, Any]) -> None:
-    """Raise InputError where the model refuses even the smallest request: a pool that was drawn has
-    no room for the drafts that are fixed, say, and a target need not refuse it."""
+def _check_smallest(options: SearchOptions, config: dict[str, Any]) -> None:
+    """Raise InputError if the model refuses even the smallest request.
+
+    For example, a drawn pool may have no room for the fixed number of drafts, which a target need
+    not refuse.
+    """
     smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
-    why = make_model(asked.system, asked.revision, config).refusal(smallest)
+    why = make_model(options.system, options.revision, config).refusal(smallest)
     if why is not None:
         raise InputError("$.config", why)
 
@@ -66,7 +69,7 @@ NAME = "large"
 
 @st.composite
 def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Request | None:
-    """A request one of whose bounds it exceeds alone; None where nothing bounds a request.
+    """Draw a request that alone exceeds one of its bounds; return None if nothing bounds a request.
 
     It exceeds it by its prompt, by what it generates, or by both together.
     """
@@ -91,7 +94,7 @@ KNOCKS = st.sampled_from((False,) * 7 + (True,))
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
-    """Raised in the machine when a rule breaks: what Hypothesis shrinks."""
+    """Raised when a rule breaks, so that Hypothesis shrinks the run."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -115,7 +118,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @property
     def generators(self) -> Generators:
-        """What the system draws its configurations and requests from."""
+        """Return the generators of the system's configurations and requests."""
         return generators_of(self.search.options.system)
 
     @property
@@ -130,19 +133,19 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, config: dict[str, Any], data: st.DataObject, knocks: bool) -> None:
         """Start the target; a configuration that it refuses ends the run.
 
-        Now and then a request comes first that can never run.
+        Sometimes a request that can never run arrives first.
         """
         self.search.begin_run()
-        asked = self.search.options
+        options = self.search.options
         try:
             self.session = Session(
-                asked.target,
-                asked.system,
-                asked.revision,
+                options.target,
+                options.system,
+                options.revision,
                 config,
-                asked.rules,
+                options.rules,
                 self.exercised,
-                asked.predicates,
+                options.predicates,
             )
         except ConfigRefused as refusal:
             self.search.refused[str(refusal)] += 1
@@ -150,24 +153,26 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.config = config
         self.over = False
         if knocks:
-            self.knock(data.draw(too_large(asked.system, config)))
+            self.knock(data.draw(too_large(options.system, config)))
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS)
     @rule(data=st.data(), count=st.integers(1, 3))
     def arrive(self, data: st.DataObject, count: int) -> None:
-        """One to three requests arrive before the next step."""
+        """Add one to three requests before the next step."""
         for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
             self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
 
     @precondition(lambda self: not self.over and self.may_join_late())
     @rule(data=st.data(), to_border=st.booleans())
     def arrive_late(self, data: st.DataObject, to_border: bool) -> None:
-        """A request joins a batch that has decoded for a while; a few arrive after its end."""
+        """Add a request to a batch that has decoded for a while, sometimes after its end."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
-        # Of a target that hides what it emits more may seem to be emitted than was asked for.
-        left = max([0, *(one.max_tokens - one.emitted for one in self.history.decoding())])
-        self.some_steps(steps % (left + 4), to_border)
+        # If a target hides what it emits, more may seem to be emitted than was requested.
+        longest = max(
+            [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
+        )
+        self.some_steps(steps % (longest + 4), to_border)
         if not self.over and self.history.decoding():
             shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
             # A prompt that repeats an earlier one has its own length, which would miss the aim.
@@ -186,7 +191,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_repeat())
     @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
     def give_up_and_come_again(self, data: st.DataObject, chunks: int, inside: bool) -> None:
-        """A client aborts while its prompt is computed, and then sends the same prompt again."""
+        """Abort a request while its prompt is computed, then send the same prompt again."""
         self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
         aborted = self.requests[-1]
         self.some_chunks(aborted.id, chunks)
@@ -198,20 +203,23 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 12), to_border=st.booleans())
     def step(self, steps: int, to_border: bool) -> None:
-        """Some steps pass."""
+        """Take some steps."""
         self.some_steps(steps, to_border)
 
     @precondition(lambda self: not self.over and self.may_abort())
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
     def abort(self, which: int, inside: bool) -> None:
-        """Any client may abort; every other time one whose prompt is being computed, if any."""
-        live = [one.id for one in self.history.ongoing() if which % 2] or list(self.history.live)
+        """Abort any request; every other time one whose prompt is being computed, if there
+        is one."""
+        live = [request.id for request in self.history.ongoing() if which % 2] or list(
+            self.history.live
+        )
         self.abort_request(live[which % len(live)], inside)
 
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
     @rule()
     def drain(self) -> None:
-        """Steps until no request is left, or longer than all of them can take."""
+        """Take steps until no request is left, or until they take longer than they may."""
         bound = self.history.max_steps
         while not self.over and self.session.unfinished and self.history.busy_steps <= bound:
             self.one_step()
@@ -227,7 +235,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.search.hooks.ended(whole)
 
     def abort_request(self, name: str, inside: bool) -> None:
-        index = next(i for i, one in enumerate(self.requests) if one.id == name)
+        index = next(i for i, request in enumerate(self.requests) if request.id == name)
         before = self.requests[index]
         if before.abort_at is None:
             self.requests[index] = msgspec.structs.replace(
@@ -240,7 +248,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def one_arrival(
         self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()
     ) -> None:
-        """A request arrives whose prompt is `content`, or else one that suits the run."""
+        """Add a request whose prompt is `content`, or else one that suits the run."""
         if self.over:
             return
         name = f"r{len(self.requests)}"
@@ -264,7 +272,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.search.rejected += name in self.session.rejected
 
     def knock(self, request: Request | None) -> None:
-        """A request that can never run comes to the door; refused, it is no part of the run."""
+        """Send a request that can never run; if it is refused, it does not become part of
+        the run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -286,32 +295,32 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step()
 
     def some_chunks(self, name: str, chunks: int) -> None:
-        """Steps until the request has started, then so many of its further chunks."""
+        """Take steps until the request has started, then `chunks` of its further chunks."""
         for _ in range(PATIENCE):
-            if self.over or name not in [one.id for one in self.history.unstarted()]:
+            if self.over or name not in [request.id for request in self.history.unstarted()]:
                 break
             self.one_step()
         for _ in range(chunks):
-            if not self.over and name in [one.id for one in self.history.ongoing()]:
+            if not self.over and name in [request.id for request in self.history.ongoing()]:
                 self.one_step()
 
     def until_none_waits(self) -> None:
-        """Steps until every request that has arrived is in the batch, at most PATIENCE."""
+        """Take steps until every request is in the batch, at most PATIENCE."""
         for _ in range(PATIENCE):
             if self.over or not (self.history.unstarted() or self.history.ongoing()):
                 return
             self.one_step()
 
     def may_join_late(self) -> bool:
-        """A batch is there to join, and the run has room for one more request."""
+        """Return whether there is a batch to join, and the run has room for one more request."""
         return len(self.requests) < MAX_REQUESTS and self.session.unfinished
 
     def may_abort(self) -> bool:
-        """The run has room for one more abort, and a request that can be aborted."""
+        """Return whether the run has room for one more abort, and a request to abort."""
         return self.aborts() < MAX_ABORTS and bool(self.history.live)
 
     def may_repeat(self) -> bool:
-        """A prefix cache is there to hit, and the run has room for both requests."""
+        """Return whether there is a prefix cache to hit, and the run has room for both requests."""
         room = len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
         return room and self.generators.caches(self.config)
 
@@ -319,7 +328,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """One step; beyond the step that broke a rule before, the run is over."""
+        """Take one step; the run ends after the step that broke a rule before."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -351,8 +360,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             raise RuleBroken(new[0].rule)
 
     def scenario(self) -> Scenario:
-        """The run so far. A request that was refused at the door is left out unless all were."""
-        accepted = tuple(one for one in self.requests if one.id not in self.session.rejected)
+        """Return the run so far. Refused requests are left out unless all were refused."""
+        accepted = tuple(
+            request for request in self.requests if request.id not in self.session.rejected
+        )
         return Scenario(
             system=self.search.options.system,
             revision=self.search.options.revision,

@@ -1,4 +1,4 @@
-"""One search: its options, its callbacks, and what it has covered and found so far."""
+"""One search: its options, its callbacks, its coverage and its findings so far."""
 
 import time
 from collections import Counter
@@ -20,7 +20,7 @@ class StopSearch(BaseException):
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What is searched.
+    """The options of a search.
 
     Attributes:
         known: rules already found broken. A run that breaks one of them first ends there, since
@@ -31,7 +31,7 @@ class SearchOptions:
         avoid: kinds of configuration that the target is known to refuse, as the strategies of the
             system name them.
         predicates: replace those of the system.
-        max_steps: no run begins after so many steps.
+        max_steps: steps after which no further run begins.
     """
 
     target: Target
@@ -54,7 +54,7 @@ def _all_are_new(broken: list[Broken], _: Scenario) -> list[Broken]:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a search calls.
+    """The callbacks of a search.
 
     Attributes:
         new: called for each run, gives a function that says of the rules that a step breaks which
@@ -103,7 +103,7 @@ class Search:
 
     @property
     def counts(self) -> Counter[str]:
-        """How much ran, and was refused or rejected, by these names."""
+        """Return counts of runs, steps, refused configurations and rejected requests, by name."""
         refused = self.refused.total()
         return Counter(runs=self.runs, steps=self.steps, refused=refused, rejected=self.rejected)
 
@@ -131,12 +131,12 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """The search has taken all the steps that it may."""
+        """Return whether the search has used all its steps."""
         return self.steps >= self.options.max_steps
 
     @property
     def last_step(self) -> int:
-        """A run that gets past the step that broke before does not shrink it."""
+        """Return the step after which a run cannot shrink the failure any more."""
         return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
@@ -153,6 +153,8 @@ class Search:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """The size of a scenario: requests, then tokens and steps before arrivals."""
-    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in scenario.requests)
+    """Return the size of a scenario: requests, then tokens and steps before arrivals."""
+    tokens = sum(
+        request.prompt_len + request.max_tokens + request.arrival for request in scenario.requests
+    )
     return len(scenario.requests), tokens

@@ -48,6 +48,7 @@ class Shape(NamedTuple):
 
 SHAPES: Mapping[str, Shape] = {
     "crowd": Shape((36, 60), (12, 40), (0, 12), (1, 140), (20, 120)),
+    "packed": Shape((30, 60), (8, 40), (0, 12), (1, 140), (20, 120), aborted=10),
     "long": Shape((260, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=10),
     "idle": Shape((8, 16), (1, 3), (1, 200), (1, 100), (1, 20), aborted=10),
     "deep": Shape((3, 6), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=True),
@@ -66,7 +67,8 @@ def workloads(
     seed: int,
     number: int,
 ) -> Iterator[Scenario]:
-    """Draw runs of a shape, the smallest and then the largest first.
+    """Draw runs of a shape: first the smallest, with the first value of each key of the shape, then
+    the largest, then any.
 
     Args:
         scale: a configuration that the target takes; the shape's own keys come on top.
@@ -78,7 +80,8 @@ def workloads(
     keys = generators.WORKLOADS[shape]
     for run in range(number):
         draw = Random(f"{system} {shape} {seed} {run}")
-        config = _config(draw, system, revision, {**scale}, keys, fixed)
+        first = {key: values[:1] for key, values in keys.items()}
+        config = _config(draw, system, revision, {**scale}, keys if run else first, fixed)
         if config is not None:
             made = _Requests(draw, SHAPES[shape], generators, system, revision, config).all(run)
             yield Scenario(system=system, revision=revision, config=config, requests=made)
@@ -92,7 +95,7 @@ def _config(
     keys: Mapping[str, Sequence[Any]],
     fixed: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Draw a configuration of the shape that the model takes; None if `fixed` goes with none."""
+    """Draw a configuration that the model accepts; return None if `fixed` rules out all of them."""
     for _ in range(TRIES):
         drawn = scale | {key: draw.choice(values) for key, values in keys.items()}
         try:
@@ -105,7 +108,7 @@ def _config(
 
 
 class _Requests:
-    """The requests of one run, drawn one after another."""
+    """Draws the requests of one run, one after another."""
 
     def __init__(
         self,
@@ -143,7 +146,8 @@ class _Requests:
         is_long = shape.long_prompts and len(self._made) % 2 == 1
         prompt = self._prompt(name, self._long_prompt() if is_long else draw.randint(*shape.prompt))
         output = 3 if is_long else draw.randint(*shape.output)
-        stops = draw.choice((output, output, output, max(output - 1, 1), draw.randint(1, output)))
+        early = max(output - 1, 1), draw.randint(1, output)
+        stops = draw.choice((output, output, output, *early)) if self._made else output
         drawn = self._generators.fitted(self._config, prompt, None)
         drawn = drawn._replace(max_tokens=output, output_len=stops)
         fitted = self._generators.fitted(self._config, prompt, drawn)
@@ -164,8 +168,8 @@ class _Requests:
         return self._draw.randint(self._longest // 4, self._longest // 2)
 
     def _prompt(self, name: str, length: int) -> Content:
-        """A prompt of about `length` tokens: of its own, or the beginning of an earlier one, with
-        tokens behind it that may begin another prompt."""
+        """Draw a prompt of about `length` tokens: a new one, or the beginning of an earlier one
+        with more tokens behind it."""
         draw, block = self._draw, self._config["block_size"]
         length = max(min(length, self._longest - 1), 1)
         if not self._made or draw.randrange(100) >= self._shape.shared:

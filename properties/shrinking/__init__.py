@@ -1,1 +1,1 @@
-"""Makes a failing scenario smaller while it still fails."""
+"""Make a failing scenario smaller while it still fails."""

@@ -1,4 +1,4 @@
-"""Our own shrinking, after Hypothesis: fewer requests, smaller numbers, whole blocks.
+"""Shrink a scenario after Hypothesis has: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
 that a reader sees no request and no token that the failure does not need.
@@ -19,7 +19,7 @@ HANG_ATTEMPTS = 10
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
-    """The smallest scenario found that `still_breaks`, in at most `attempts` trials."""
+    """Return the smallest scenario found that `still_breaks`, in at most `attempts` trials."""
     tried: set[str] = set()
     best = scenario
     progress = True
@@ -40,11 +40,13 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """The scenario without what would happen after a step."""
-    kept = [one for one in scenario.requests if one.arrival <= step]
+    """Return the scenario without what happens after a step."""
+    kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
-        replace(one, abort_at=None, abort_inside=False) if (one.abort_at or 0) > step else one
-        for one in kept
+        replace(request, abort_at=None, abort_inside=False)
+        if (request.abort_at or 0) > step
+        else request
+        for request in kept
     ]
     return replace(scenario, requests=tuple(patient))
 
@@ -62,12 +64,12 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, requests=(*requests[:index], plainer, *requests[index + 1 :]))
     earliest = min(request.arrival for request in requests)
     if earliest > 0:
-        yield replace(scenario, requests=tuple(_earlier(one, earliest) for one in requests))
+        yield replace(scenario, requests=tuple(_earlier(request, earliest) for request in requests))
 
 
 def _without_many(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario without a half of its requests, a quarter, and so on: of hundreds, requests that
-    left one at a time would use up every attempt."""
+    """Yield the scenario without half of its requests, a quarter, and so on. Removing hundreds of
+    requests one by one would use up every attempt."""
     requests = scenario.requests
     part = len(requests) // 2
     while part > 1:
@@ -78,7 +80,7 @@ def _without_many(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def simpler_requests(request: Request, block: int) -> Iterator[Request]:
-    """The request without its abort, without its early end, and with smaller numbers."""
+    """Yield the request without its abort, without its early end, and with smaller numbers."""
     if request.abort_at is not None:
         yield replace(request, abort_at=None, abort_inside=False)
     if request.abort_inside:
@@ -114,16 +116,15 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
 def _fewer_encoder_inputs(request: Request) -> Iterator[Request]:
     for number in request.encoder_inputs:
         before, after = request.prompt[:number], request.prompt[number + 1 :]
-        left = tuple([n for n in request.encoder_inputs if n != number])
+        kept = tuple([n for n in request.encoder_inputs if n != number])
         if before or after:
-            moved = tuple([n - (n > number) for n in left])
+            moved = tuple([n - (n > number) for n in kept])
             yield replace(request, prompt=(*before, *after), encoder_inputs=moved)
         text = (request.id, request.prompt[number][1])
-        yield replace(request, prompt=(*before, text, *after), encoder_inputs=left)
+        yield replace(request, prompt=(*before, text, *after), encoder_inputs=kept)
 
 
 def _cut(request: Request, tokens: int) -> Request:
-    """The request with the first tokens of its prompt; an encoder input that is cut is text."""
     kept: list[Segment] = []
     whole: list[int] = []
     for number, (stream, length) in enumerate(request.prompt):
@@ -139,7 +140,7 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario with an option less: one that is at its default, or that is absent."""
+    """Yield the scenario with one option at its default, or absent."""
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
     for key, value in scenario.config.items():
@@ -157,8 +158,8 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
-    """A feature rather than a size: by default it is a word, on, off, 0, unbounded, or absent. The
-    keys that a target declares itself (`own`) have no default that is known."""
+    """Return whether a key is a feature rather than a size: its default is a word, on, off, 0,
+    unbounded, or absent. Keys that a target declares itself (`own`) have no known default."""
     default = defaults.get(key)
     return key != "own" and (isinstance(default, bool | str) or not default)
 
@@ -166,7 +167,7 @@ def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:
 def needed_features(
     scenario: Scenario, still_breaks: Callable[[Scenario], bool | None]
 ) -> tuple[str, ...]:
-    """The features without which a scenario that was shrunk breaks its rule no more, in words.
+    """Name the features without which a shrunk scenario no longer breaks its rule.
 
     `shrink` has set to its default what is not needed. So only a feature that is on by default is
     tried here, one replay each; `still_breaks` gives None where the target does not take it.
@@ -186,34 +187,37 @@ def needed_features(
                 if still_breaks(off) is False:
                     needed.append(_feature(key, value))
     requests = scenario.requests
-    shared = any(stream != one.id for one in requests for stream, _ in one.prompt)
-    early = any(one.tokens_to_emit < one.max_tokens for one in requests)
+    shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
+    early = any(request.tokens_to_emit < request.max_tokens for request in requests)
     occurs = {
-        "abort": any(one.abort_at is not None for one in requests),
+        "abort": any(request.abort_at is not None for request in requests),
         "end before max_tokens": early,
-        "shared prompt": shared and not any(one.encoder_inputs for one in requests),
-        "priority": any(one.priority for one in requests),
-        "failed load": any(one.load_fails_at is not None for one in requests),
+        "shared prompt": shared and not any(request.encoder_inputs for request in requests),
+        "priority": any(request.priority for request in requests),
+        "failed load": any(request.load_fails_at is not None for request in requests),
     }
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
 
 def _feature(key: str, value: Any) -> str:
-    """A feature in words; of a number its size says nothing about the cause."""
+    """Name a feature. The size of a number is left out, since it says nothing about the cause."""
     if isinstance(value, bool):
         return f"{key} {'on' if value else 'off'}"
     return f"{key} {value}" if isinstance(value, str) else key
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Requests, then tokens and steps: which of two scenarios is the smaller one."""
+    """Return requests, then tokens and steps: the smaller of two scenarios has the smaller size."""
     requests = scenario.requests
-    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in requests)
-    return len(requests), tokens + sum(one.tokens_to_emit + (one.abort_at or 0) for one in requests)
+    tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
+    return len(requests), tokens + sum(
+        request.tokens_to_emit + (request.abort_at or 0) for request in requests
+    )
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:
-    """Smaller numbers to try: the least, half, one block less, the block border below, one less."""
+    """Yield smaller numbers to try: the least, half, one block less, the block border below, one
+    less."""
     candidates = (least, number // 2, number - block, number // block * block, number - 1)
     seen = set()
     for candidate in candidates:

@@ -12,21 +12,24 @@ from ..history.request_history import RequestHistory
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: RequestHistory) -> int:
-    """Its chunks, twice for interleaving, and its tokens."""
-    chunks = -(-(one.prompt - min(one.computed, one.prompt)) // int(config["chunk_size"]))
-    return 2 * chunks + one.max_tokens - one.emitted
+def alone(config: Config, request: RequestHistory) -> int:
+    """Return its chunks, twice because of interleaving, and its tokens."""
+    chunks = -(
+        -(request.prompt - min(request.computed, request.prompt)) // int(config["chunk_size"])
+    )
+    return 2 * chunks + request.max_tokens - request.emitted
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    ahead = sum(alone(config, one) for one in started)
+    ahead = sum(alone(config, request) for request in started)
     own = 2 * -(-first.prompt // int(config["chunk_size"]))
     # Faults that cost a step each have rules of their own: leave them room here.
     return ahead + own + len(started) + 2
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """In whole blocks the prompt, and all that it may generate, are within length and limit."""
+    """Return whether the prompt and all that it may generate, in whole blocks, are within length
+    and limit."""
     block = config["block_size"]
     padded = -(-prompt // block) * block + max_tokens
     within = padded <= min(config["max_model_len"], config["max_batch_tkv"])
@@ -34,7 +37,7 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Each bound on prompt + max_tokens - 1, in tokens: length, limit and pool."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: length, limit and pool."""
     return [config["max_model_len"], config["max_batch_tkv"], *pool_limit(config)]
 
 

@@ -74,7 +74,8 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
     if seen["kind"] != "decode" or seen["tkv"] * len(batch) <= model.config.max_batch_tkv:
         return []
     latest = max(
-        (admissions[one.id] for one in batch if one.id in admissions), key=lambda a: a.step
+        (admissions[sequence.id] for sequence in batch if sequence.id in admissions),
+        key=lambda a: a.step,
     )
     return [*_admitted(model, latest), *_beyond(model, latest, batch, seen["left_pad_blocks"])]
 
@@ -100,9 +101,9 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
     end = volumetric.realigned(candidate.prompt, width, block) + candidate.max_tokens - 1
     return [
         f"the last chunk of {candidate.id} is refused by the max-model-length rule: "
-        f"it goes by tkv {state.tkv} of the last forward,",
+        f"it uses tkv {state.tkv} of the last forward pass,",
         f"which would put {candidate.id} at {end} > {config.max_model_len}; "
-        f"but the request that had that tkv has left, and nothing decodes",
+        f"but the request with that tkv has left, and nothing decodes",
     ]
 
 
@@ -110,18 +111,18 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
     """How a stale tkv kept a request out of a batch that has room, or nothing."""
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
-    lengths = [one.computed for one in state.decoding]
+    lengths = [sequence.computed for sequence in state.decoding]
     now = documented.max_tkv(lengths, model.config.block_size)
     if candidate is None or not goes_by_last_forward(model.revision) or state.tkv <= now:
         return []
     return [
-        f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
-        f"the request that had it has left, and the batch is at {now}"
+        f"{candidate.id} is refused because of tkv {state.tkv} of the last forward pass; "
+        f"the request with that tkv has left, and the batch is now at {now}"
     ]
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Whether admission goes by a tkv in which requests that have left still count."""
+    """Whether admission uses a tkv in which requests that have left still count."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
 
@@ -132,7 +133,9 @@ def states(model: SpyreModel, scenario: Scenario, step: int) -> Iterator[State]:
         state = _arrivals(model, scenario, state, number)
         yield state
         inside = tuple(
-            one.id for one in scenario.requests if one.abort_at == number and one.abort_inside
+            request.id
+            for request in scenario.requests
+            if request.abort_at == number and request.abort_inside
         )
         state, _ = model.step(state, inside)
 
@@ -166,14 +169,14 @@ def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
         return None
     block = config.block_size
     current = model.revision.current_tkv(config, state)
-    tkvs = documented.request_tkvs([one.computed for one in state.decoding], block)
+    tkvs = documented.request_tkvs([sequence.computed for sequence in state.decoding], block)
     members = [
-        volumetric.Decoding(one.computed, one.remaining, own, one.prompt)
-        for one, own in zip(state.decoding, tkvs, strict=True)
+        volumetric.Decoding(sequence.computed, sequence.remaining, own, sequence.prompt)
+        for sequence, own in zip(state.decoding, tkvs, strict=True)
     ]
     newcomer = volumetric.Newcomer(candidate.prompt, candidate.max_tokens)
     projection = check.formula(current, members, newcomer, block)
-    names = [one.id for one in state.decoding]
+    names = [sequence.id for sequence in state.decoding]
     return Admission(
         number,
         candidate.id,
@@ -188,7 +191,7 @@ def _candidate(state: State) -> Sequence | None:
 
 
 def _largest(projection: volumetric.Projection) -> int:
-    """The largest batch x tkv on the walk of `volumetric.accepts`."""
+    """Return the largest batch x tkv on the walk of `volumetric.accepts`."""
     own = projection.newcomer
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, own], reverse=True)
@@ -205,9 +208,9 @@ def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) ->
     block = model.config.block_size
     width = max(current, newcomer.prompt) // block
     words = {
-        one.id: f"current tkv {volumetric.realigned(one.computed, width, block)} + "
-        f"{one.remaining} tokens that it may still generate + one block of {block}"
-        for one in state.decoding
+        sequence.id: f"current tkv {volumetric.realigned(sequence.computed, width, block)} + "
+        f"{sequence.remaining} tokens that it may still generate + one block of {block}"
+        for sequence in state.decoding
     }
     own = volumetric.realigned(newcomer.prompt, width, block)
     words[newcomer.id] = (
@@ -225,7 +228,7 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
     own = joins.projected[joins.newcomer]
     outlive = [n for n, reach in joins.projected.items() if reach >= own]
     lines.append(
-        f"  {len(outlive)} requests that live as long x {own} = {len(outlive) * own} <= {limit}"
+        f"  {len(outlive)} requests alive until then x {own} = {len(outlive) * own} <= {limit}"
     )
     return lines
 
@@ -234,18 +237,21 @@ def _beyond(
     model: SpyreModel, joins: Admission, batch: tuple[Sequence, ...], pads: dict[str, int]
 ) -> list[str]:
     block = model.config.block_size
-    longest = next(one.id for one in batch if pads[one.id] == 0)
+    longest = next(sequence.id for sequence in batch if pads[sequence.id] == 0)
     lines = []
-    for one in batch:
-        reached = pads[one.id] * block + one.computed + 1
-        projected = joins.projected.get(one.id)
+    for sequence in batch:
+        reached = pads[sequence.id] * block + sequence.computed + 1
+        projected = joins.projected.get(sequence.id)
         if projected is not None and reached > projected:
             lines.append(
-                f"  {one.id} is at tkv {reached}, {reached - projected} beyond its projection: "
-                f"{longest} is in a block further on, which pads {one.id} on the left"
+                f"  {sequence.id} is at tkv {reached}, {reached - projected} beyond its "
+                "projection: "
+                f"{longest} needs one block more, which pads {sequence.id} on the left"
             )
     if not lines:
-        tkvs = {one.id: pads[one.id] * block + one.computed + 1 for one in batch}
+        tkvs = {
+            sequence.id: pads[sequence.id] * block + sequence.computed + 1 for sequence in batch
+        }
         widest = max(tkvs, key=lambda name: tkvs[name])
         lines.append(
             f"  the walk stopped at {joins.newcomer}, so it never compared {widest}, "
@@ -264,12 +270,12 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
             gone = [name for name in state.aborted if name not in before.aborted]
             lines.append(
                 f"step {number}: {', '.join(gone)} is aborted before the decision, and "
-                f"{state.lost_blocks - known} blocks stay promised to it for ever: promises are "
-                "given back to requests that have finished since the decision"
+                f"{state.lost_blocks - known} blocks stay promised to it forever: only requests "
+                "that finish after the decision return their promises"
             )
         before = state
     if lines and before is not None:
-        waiting = [one for one in before.waiting if one.max_tokens]
+        waiting = [sequence for sequence in before.waiting if sequence.max_tokens]
         free = model.config.num_blocks
         if waiting and free is not None:
             needed = model.revision.blocks_at_end(model.config, waiting[0])
@@ -296,15 +302,15 @@ def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) ->
             if published > real:
                 lines.append(
                     f"step {number}: {request.id} is aborted with {published} tokens published "
-                    f"and {real} computed; the blocks in between can be found all the same"
+                    f"but only {real} computed; the blocks in between can still be found"
                 )
 
     for number, state in enumerate(states(model, scenario, step)):
         note_aborts(number, inside=False)
         after, _ = model.step(state)
-        for one in after.admitted:
-            real = _really_computed(model, one.prompt, one.prefix_hit, one.computed)
-            ahead[one.id] = (real, one.published * block)
+        for sequence in after.admitted:
+            real = _really_computed(model, sequence.prompt, sequence.prefix_hit, sequence.computed)
+            ahead[sequence.id] = (real, sequence.published * block)
         note_aborts(number, inside=True)
     return lines
 
@@ -323,10 +329,10 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
     *_, state = states(model, scenario, step)
     if state.running or not state.paused or model.revision.is_empty is documented.is_empty:
         return []
-    paused = ", ".join(one.id for one in state.paused)
+    paused = ", ".join(sequence.id for sequence in state.paused)
     return [
         f"the decoding requests have left, {paused} is paused and no request runs: an empty batch",
-        "admits the next prefill before it is asked whether a request is paused",
+        "admits the next prefill before checking whether a request is paused",
     ]
 
 
@@ -341,18 +347,18 @@ def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[
     first = state.waiting[0]
     passed: list[str] = []
     for before in states(model, scenario, step):
-        if first.id not in [one.id for one in before.waiting]:
+        if first.id not in [sequence.id for sequence in before.waiting]:
             continue
         chosen = model.revision.candidate(model.config, model.revision, before)
-        order = [one.id for one in before.waiting]
+        order = [sequence.id for sequence in before.waiting]
         if chosen is not None and chosen.id in order[order.index(first.id) + 1 :]:
             passed.append(chosen.id)
     if not passed:
         return []
     return [
-        f"{first.id} is refused by the volume of the batch while later requests fit; "
-        f"it is passed by: {', '.join(passed)},",
-        "and each of them keeps the batch full: a refused request does not stop the queue",
+        f"{first.id} exceeds the volume of the batch while later requests fit; "
+        f"{', '.join(passed)} overtook it,",
+        "and each of them kept the batch full: a refused request does not stop the queue",
     ]
 
 

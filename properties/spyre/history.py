@@ -1,4 +1,4 @@
-"""What Spyre's runs have beyond the kernel: requests that are paused."""
+"""The additions of Spyre's runs to the kernel: paused requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SpyreRun: TypeAlias = RunHistory[SpyreRequestHistory]
 
 
 class SpyreFeatures(Features):
-    """Pauses. A paused request keeps what is computed of it, and none is ever preempted."""
+    """Pauses. A paused request keeps its computed tokens, and no request is ever preempted."""
 
     request_history = SpyreRequestHistory
     never_preempts = True

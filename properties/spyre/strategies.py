@@ -1,4 +1,4 @@
-"""Where Spyre's scheduler is likely to be wrong: block and chunk borders, the limit, late arrivals.
+"""Generators for Spyre, aimed at block and chunk borders, the limit, and late arrivals.
 
 Strategies give configurations and requests; `beside_the_batch` aims a late request at the limit.
 """
@@ -37,8 +37,12 @@ _BOTH = (True, False)
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
         **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
-        "max_batch_tkv": (4 * 192 + 3, 8 * 192 - 5, 16 * 192 + 1, 32 * 192, 32 * 192 - 31),
-        "prefix_caching": _BOTH,
+        **{"max_batch_tkv": (131_072,), "prefix_caching": (False, True)},
+    },
+    "packed": {
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512,)},
+        "max_batch_tkv": (10 * 192 + 1, 32 * 192, 18 * 192 + 1, 6 * 192 - 5),
+        "prefix_caching": (False, True),
     },
     "long": {
         **{"chunk_size": (512,), "max_num_seqs": (2, 4), "max_model_len": (256,)},
@@ -75,7 +79,7 @@ class Shape(NamedTuple):
 def configs(
     draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Configurations in which the limit binds before the other constraints do.
+    """Draw configurations in which the limit binds before the other constraints do.
 
     Pools are left to `pools`; options that the revision does not have stay at their defaults.
     """
@@ -112,8 +116,8 @@ def configs(
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Usable blocks: no bound, or from one request of max_model_len (`longest` blocks) to half of
-    what a full batch could want."""
+    """Draw usable blocks: unbounded, or from one request of max_model_len (`longest` blocks) to
+    half of what a full batch could need."""
     return st.one_of(
         st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
     )
@@ -122,7 +126,7 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_pools(
     block: int, max_model_len: int, max_num_seqs: int, limit: int
 ) -> st.SearchStrategy[int]:
-    """Usable blocks of the smallest pools that a server starts with.
+    """Draw usable blocks of the smallest pools with which a server starts.
 
     The platform rounds the blocks, with the padding block, down to a multiple of max_num_seqs; they
     must hold a full batch, or what the limit allows of it, and the padding block.
@@ -134,7 +138,8 @@ def served_pools(
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
-    """Short prompts that live long, prompts at block and chunk borders, short requests."""
+    """Draw short prompts with long outputs, prompts at block and chunk borders, and short
+    requests."""
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     kind = draw(st.sampled_from(("old", "border", "short")))
     if kind == "border":
@@ -161,7 +166,7 @@ def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 def with_tokens(
     config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """A shape cut to what fits: whole blocks of prompt and all tokens within max_model_len."""
+    """Return a shape cut to fit: whole blocks of prompt, and all tokens within max_model_len."""
     padded = ceil(prompt / config["block_size"]) * config["block_size"]
     room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
     allowed = max(min(max_tokens, room), 1)
@@ -170,14 +175,14 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
-    """A late request beside old ones, whose last token lands where the limit is.
+    """Draw a late request beside old ones, whose last token lands at the limit.
 
     With `batch` members after it joined, no tkv may exceed `row` = limit / batch, nor the model's
     length. The newcomer takes a chosen offset in the block that the batch will have reached, and
     ends around `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
-    lengths = [one.computed for one in history.decoding()] or [0]
+    lengths = [request.computed for request in history.decoding()] or [0]
     row = min(config["max_batch_tkv"] // (len(lengths) + 1), length)
     offset = draw(st.sampled_from((1, 2, 1, block // 2, block)))
     blocks = draw(st.integers(0, min(max(lengths), length - 2 * block) // block))
@@ -199,12 +204,12 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
 def fewest_too_many(
     config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
 ) -> int | None:
-    """The least max_tokens with which a newcomer that joins after so many decode steps can exceed
-    the limit; None if no length can."""
+    """Return the least max_tokens with which a newcomer that joins after `wait` decode steps can
+    exceed the limit; None if no length can."""
     batch = [
-        Member(one.computed + waits, one.max_tokens - one.emitted - waits)
-        for one in history.decoding()
-        if one.max_tokens - one.emitted > waits
+        Member(request.computed + waits, request.max_tokens - request.emitted - waits)
+        for request in history.decoding()
+        if request.max_tokens - request.emitted > waits
     ]
     block, limit = config["block_size"], config["max_batch_tkv"]
     numbers = range(2, config["max_model_len"] + 1)
@@ -225,7 +230,7 @@ beside_a_prefill = beside_the_batch
 def contents(
     draw: st.DrawFn, config: Mapping[str, Any], earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
     if not config["prefix_caching"] or not earlier or draw(st.integers(0, 3)) == 0:
         return own
@@ -239,7 +244,7 @@ def caches(config: Mapping[str, Any]) -> bool:
 
 
 def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> Shape:
-    """The shape of a request with this prompt, cut to what fits; a short one if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; a short one if none is given."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2)
@@ -247,6 +252,6 @@ def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> 
 
 
 def steps_to_border(config: Mapping[str, Any], history: RunHistory) -> int:
-    """Decode steps until some decoding request fills its block."""
+    """Return the decode steps until a decoding request fills its block."""
     block = config["block_size"]
-    return min((-one.computed % block for one in history.decoding()), default=0)
+    return min((-request.computed % block for request in history.decoding()), default=0)

@@ -1,4 +1,4 @@
-"""A wide net: thousands of random loads near the limit at once, for the rules that lanes can judge.
+"""Run thousands of random loads near the limit at once, for the rules that lanes can judge.
 
 A hit is a scenario like any other, to be replayed. `model.spyre.lanes` runs them; needs NumPy.
 """
@@ -11,7 +11,16 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre.lanes import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Array, LaneResult, Rules
+from ...model.spyre.lanes import (
+    ARRIVAL,
+    END,
+    MAX_TOKENS,
+    PROMPT,
+    REQUEST_ROWS,
+    Array,
+    LaneResult,
+    Rules,
+)
 from ...model.systems import full_config
 
 SLOTS = (2, 8)
@@ -21,7 +30,8 @@ LATE = (0, 8, 60)  # steps; or the length of the model
 
 
 def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:
-    """A configuration in which the limit binds before other constraints: just above some rows."""
+    """Draw a configuration in which the limit binds before other constraints: just above
+    some rows."""
     block = int(draw.choice(block_sizes))
     blocks = int(draw.choice((8, 12, 16)))
     slots = int(draw.integers(*SLOTS, endpoint=True))
@@ -39,7 +49,7 @@ def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> di
 
 
 def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Array:
-    """What two to `requests` requests of each lane ask for, (4, requests, lanes).
+    """Draw two to `requests` requests for each lane, (4, requests, lanes).
 
     Short prompts that live long, prompts at block and chunk borders, short requests, and requests
     whose last token is to land where the limit is, beside those that came before step 0.
@@ -55,7 +65,7 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     to_aim = draw.integers(0, np.maximum(length // block - 1, 1), shape) * block + offset
     prompt = draw.integers(1, 2 * block, shape, endpoint=True)
     prompt = np.select((border, aimed), (at_border, to_aim), prompt).clip(1, length - block)
-    # A short request, a long one, or one that ends where so many rows fill the limit.
+    # A short request, a long one, or one that ends where this many rows fill the limit.
     row = limit // draw.integers(2, max(min(rules.max_num_seqs, requests), 2), shape, endpoint=True)
     ends = draw.choice((-1, 0, 0, 1), shape) + np.where(
         draw.random(shape) < 0.5, row // block * block, np.minimum(row, length)
@@ -69,11 +79,11 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     tokens = tokens.clip(1, np.maximum(room, 1))
     early = draw.random(shape) < 0.2
     output = np.where(early, draw.integers(1, tokens, endpoint=True), tokens)
-    asked = np.zeros((ASKED, *shape), np.int64)
-    asked[PROMPT], asked[MAX_TOKENS], asked[ARRIVAL] = prompt, tokens, arrival
-    asked[END] = prompt + output - 1
-    there = np.arange(requests)[:, None] < draw.integers(2, requests, lanes, endpoint=True)
-    return asked * there
+    requested = np.zeros((REQUEST_ROWS, *shape), np.int64)
+    requested[PROMPT], requested[MAX_TOKENS], requested[ARRIVAL] = prompt, tokens, arrival
+    requested[END] = prompt + output - 1
+    present = np.arange(requests)[:, None] < draw.integers(2, requests, lanes, endpoint=True)
+    return requested * present
 
 
 def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
@@ -83,30 +93,32 @@ def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
     return broken
 
 
-def smallest(asked: Array, hits: NDArray[np.bool_]) -> int:
-    """The lane among `hits` with the fewest requests, and of those the fewest tokens."""
+def smallest(requested: Array, hits: NDArray[np.bool_]) -> int:
+    """Return the lane among `hits` with the fewest requests, and of those the fewest tokens."""
     places = np.flatnonzero(hits)
-    requests = np.count_nonzero(asked[PROMPT][:, places], axis=0)
-    tokens = asked[PROMPT][:, places].sum(axis=0) + asked[MAX_TOKENS][:, places].sum(axis=0)
+    requests = np.count_nonzero(requested[PROMPT][:, places], axis=0)
+    tokens = requested[PROMPT][:, places].sum(axis=0) + requested[MAX_TOKENS][:, places].sum(axis=0)
     return int(places[np.lexsort((tokens, requests))[0]])
 
 
-def scenario_of(asked: Array, place: int, revision: str, config: dict[str, Any]) -> Scenario:
-    there = [number for number in range(asked.shape[1]) if asked[PROMPT, number, place]]
+def scenario_of(requested: Array, place: int, revision: str, config: dict[str, Any]) -> Scenario:
+    numbers = [number for number in range(requested.shape[1]) if requested[PROMPT, number, place]]
     return Scenario(
         system="spyre",
         revision=revision,
         config=full_config("spyre", revision, config),
-        requests=tuple(_request(asked[:, number, place].tolist(), number) for number in there),
+        requests=tuple(
+            _request(requested[:, number, place].tolist(), number) for number in numbers
+        ),
     )
 
 
-def _request(asked: list[int], number: int) -> Request:
-    name, output = f"r{number}", asked[END] - asked[PROMPT] + 1
+def _request(row: list[int], number: int) -> Request:
+    name, output = f"r{number}", row[END] - row[PROMPT] + 1
     return Request(
         id=name,
-        arrival=asked[ARRIVAL],
-        prompt=((name, asked[PROMPT]),),
-        max_tokens=asked[MAX_TOKENS],
-        output_len=None if output == asked[MAX_TOKENS] else output,
+        arrival=row[ARRIVAL],
+        prompt=((name, row[PROMPT]),),
+        max_tokens=row[MAX_TOKENS],
+        output_len=None if output == row[MAX_TOKENS] else output,
     )

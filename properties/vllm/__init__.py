@@ -1,4 +1,4 @@
-"""What is checked of vLLM V1: predicates, strategies, bounds."""
+"""The checks of vLLM V1: predicates, strategies, bounds."""
 
 # Kinds of configuration that only some releases start with.
 WITH_THE_NULL_BLOCK = "max_model_len that needs the null block"

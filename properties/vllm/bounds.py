@@ -14,13 +14,13 @@ from .history.speculation import lookahead, most_ahead
 Config = Mapping[str, Any]
 
 
-def alone(config: Config, one: VllmRequestHistory) -> int:
+def alone(config: Config, request: VllmRequestHistory) -> int:
     """All its tokens in chunks, and one by one those that it generates, each of which passes every
-    decision on its way: a request that is preempted begins anew, so what it has computed does not
+    decision in flight: a request that is preempted starts again, so what it has computed does not
     count."""
     # A chunk ends before an input that has no room in a step, and starts again behind it.
-    steps = in_chunks(config, one) + 2 * len(one.inputs)
-    return steps * in_flight.depth(config) + one.deferrals
+    steps = in_chunks(config, request) + 2 * len(request.inputs)
+    return steps * in_flight.depth(config) + request.deferrals
 
 
 def waits(
@@ -34,18 +34,18 @@ def waits(
     overtaken = loads.are_made(config) or encoder.encodes(config)
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None
-    return sum(alone(config, one) for one in started) + (len(started) + 2) * depth
+    return sum(alone(config, request) for request in started) + (len(started) + 2) * depth
 
 
 def together(config: Config, work: int, requests: int) -> int:
     """First come, first served: the eldest is never preempted. By priority the most important one
-    is not, but it may wait behind every request that runs, anew for each request."""
+    is not, but it may wait behind every request that runs, again for each request."""
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """All of it is within the length, the pool, and, where prompts are not cut, the budget."""
+    """Return whether all of it is within length, pool, and, if prompts are not cut, budget."""
     whole = prompt + max_tokens
     with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
@@ -53,7 +53,8 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole
+    prompts."""
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
     longest = config["max_model_len"]
     ahead = lookahead(config)

@@ -1,4 +1,4 @@
-"""What a request of vLLM has beyond its prompt: drafts, loads, and parts for an encoder.
+"""The features of a vLLM request beyond its prompt: drafts, loads, and encoder inputs.
 
 Pictures have a few sizes, and some of them come again.
 """
@@ -48,7 +48,6 @@ def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 @st.composite
 def _split(draw: st.DrawFn, name: str, length: int, sizes: list[int]) -> Content:
-    """Text and pictures; or an album: large pictures in a row, with different titles."""
     album = draw(st.sampled_from((True, False, False)))
     first = draw(st.integers(0, len(TITLES) - 1))
     parts: list[Segment] = []
@@ -95,13 +94,13 @@ def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request 
 
 
 def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """How many of so many drafts of a request are right, time after time."""
+    """Draw how many of `drafts` drafts of a request are right, each time."""
     return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
 def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
-    """The request, of whose prompt a connector may have some blocks, or all tokens."""
+    """Return the request, of whose prompt a connector may have some blocks, or all tokens."""
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
     steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0

@@ -1,4 +1,4 @@
-"""Where vLLM's scheduler is likely to be wrong: when the pool runs out, and at borders.
+"""Generators for vLLM, aimed at a pool that runs out, and at borders.
 
 Strategies give configurations and requests. Pools are small enough for requests to grow until
 a request must give way; `beside_the_batch` aims a late request at what is left of pool and budget.
@@ -21,7 +21,7 @@ from .request_features import encoders
 
 Config = Mapping[str, Any]
 
-# Decisions that are on their way while others are taken; blocks that are loaded meanwhile.
+# Decisions in flight while others are taken; blocks that are loaded meanwhile.
 IN_FLIGHT: Mapping[str, Config] = {
     "ahead": {"async_scheduling": True},
     "pipeline": {"pipeline_parallel_size": 2},
@@ -110,7 +110,8 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 160)},
+    "crowd": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None,)},
+    "packed": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (160, 90)},
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
         **{"num_blocks": (None, 24), "policy": ("fcfs", "priority")},
@@ -141,7 +142,8 @@ class Shape(NamedTuple):
 def configs(
     draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Configurations in which the pool, the budget or the threshold bind before anything else."""
+    """Draw configurations in which the pool, the budget or the threshold bind before
+    anything else."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
     length = max(block * blocks - draw(st.sampled_from((0, 0, 0, block - 1))), 2)
@@ -194,7 +196,8 @@ def served_lengths(
 
 
 def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
-    """Tokens of one request in a step: no bound, or one around a few blocks, or any allowed."""
+    """Draw the most tokens of one request in a step: unbounded, around a few blocks, or any allowed
+    value."""
     around = st.integers(1, 3).flatmap(lambda n: st.integers(n * block - 1, n * block + 1))
     fits = around.map(lambda tokens: min(max(tokens, 1), length))
     return st.one_of(st.just(0), fits, fits, st.integers(1, length))
@@ -220,7 +223,7 @@ def budgets(
 
 
 def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
-    """A share that keeps from one block to a third of the pool free, or none.
+    """Draw a share that keeps from one block to a third of the pool free, or none.
 
     It lies half a block from the next whole number, so that it does not matter whether the block
     that is never handed out counts as well.
@@ -235,15 +238,16 @@ def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
 
 @st.composite
 def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
-    """Prompts that nearly fill the pool, or what the model takes."""
+    """Draw prompts that nearly fill the pool, or the model's length."""
     prompt = longest_request(config) - draw(st.integers(1, 2 * config["block_size"]))
     return with_tokens(config, prompt, draw(st.integers(1, 4)), priority=draw(PRIORITIES))
 
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Config) -> Shape:
-    """Short prompts, most of them alike so that they need their blocks in the same step; prompts
-    at borders, prompts that fill the pool. Most go on until a limit or a lack of blocks ends it."""
+    """Draw short prompts, mostly equal so that they need their blocks in the same step; prompts at
+    borders, and prompts that fill the pool. Most requests continue until a limit or a lack of
+    blocks ends them."""
     block, longest = config["block_size"], longest_request(config)
     crowded = is_crowded(config)
     kind = "short" if crowded else draw(st.sampled_from(("short", "short", "border", "whole")))
@@ -261,18 +265,18 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def is_crowded(config: Config) -> bool:
-    """There is hardly a block for every request that may run."""
+    """Return whether there is hardly a block for every request that may run."""
     return config["num_blocks"] is not None and config["num_blocks"] <= config["max_num_seqs"] + 1
 
 
 def borders(config: Config) -> list[int]:
-    """Tokens at which something may turn: a block, a budget, a threshold."""
+    """Return the tokens at which decisions may change: a block, a budget, a threshold."""
     keys = ("block_size", "max_num_batched_tokens", "long_prefill_token_threshold")
     return [config[key] for key in keys if config[key]]
 
 
 def longest_request(config: Config) -> int:
-    """Tokens of prompt and answer together, at most: what every target accepts."""
+    """Return the most tokens of prompt and answer together that every target accepts."""
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
@@ -294,7 +298,7 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """A late request for exactly what the running ones leave, or for a token more or less.
+    """Draw a late request for exactly what the running ones leave, or one token more or less.
 
     That is what is free of the pool when they have computed their next tokens, with the
     watermark's reserve or without it, or what is left of the budget; or it fills its block in the
@@ -302,17 +306,17 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     """
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
-    aims = [one.computed % block + 1 for one in running]
+    aims = [request.computed % block + 1 for request in running]
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
-        left = free - sum(new_blocks(config, one, 1) for one in running)
+        room = free - sum(new_blocks(config, request, 1) for request in running)
         reserve = watermark_blocks(config)
         # With room for an answer that needs a block more.
-        fills = [min(blocks * block, longest - block) for blocks in (left, left, left - reserve)]
+        fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
         aims = draw(st.sampled_from((fills, aims)))
     prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
     max_tokens = draw(st.one_of(st.just(longest), st.integers(1, 4)))
-    first = min((one.priority for one in running), default=0) - 1
+    first = min((request.priority for request in running), default=0) - 1
     return with_tokens(
         config, prompt, max_tokens, priority=draw(st.one_of(PRIORITIES, st.just(first)))
     )
@@ -320,14 +324,14 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 @st.composite
 def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """A request that fills its blocks when another request's chunks have taken all others.
+    """Draw a request that fills its blocks when the chunks of another have taken all others.
 
     Its first token then needs a block in a step in which the next chunk is already scheduled. Most
     are more important than all the others, so that one of them must give way.
     """
     whole_pool = [blocks for blocks in range(1, 9) if meets(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))
-    first = min(one.priority for one in history.live.values()) - 1
+    first = min(request.priority for request in history.live.values()) - 1
     priority = draw(st.sampled_from((first, first, first + 1)))
     return with_tokens(
         config, blocks * config["block_size"], draw(st.integers(2, 4)), priority=priority
@@ -337,24 +341,26 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 def meets(config: Config, history: VllmRun, blocks: int) -> bool:
     """A newcomer of so many blocks and the request that prefills have taken the whole pool when
     the newcomer's prompt is computed and another chunk of the other is scheduled."""
-    block, free, one = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
+    block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1
-    before = one.computed + (steps - 1) * chunk
-    taken = blocks_for(min(before + chunk, one.prompt), block) - blocks_for(one.computed, block)
-    return before < one.prompt and free == blocks + taken
+    before = request.computed + (steps - 1) * chunk
+    taken = blocks_for(min(before + chunk, request.prompt), block) - blocks_for(
+        request.computed, block
+    )
+    return before < request.prompt and free == blocks + taken
 
 
 @st.composite
 def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    """Draw the content of a prompt of about `length` tokens, often that of an earlier request."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before")))
-    if not caches(config) or not earlier or said == "own":
+    origin = draw(st.sampled_from(("own", "same", "before")))
+    if not caches(config) or not earlier or origin == "own":
         return own
-    if said == "same":
+    if origin == "same":
         # Running together, both need their next block in the same step; come again when others
         # have been served, some of its blocks are left in the cache, and some copies of them.
         return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
@@ -368,7 +374,7 @@ def caches(config: Config) -> bool:
 
 
 def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
-    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    """Return the shape of a request with this prompt, cut to fit; a few blocks if none is given."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:
         return with_tokens(config, prompt, 2 * config["block_size"])
@@ -376,30 +382,30 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: VllmRun) -> int:
-    """Decode steps until the next one needs more blocks than are free; if that is more than a
-    block away, until some decoding request fills its block."""
+    """Return the decode steps until the next one needs more blocks than are free; if that is more
+    than a block away, until a decoding request fills its block."""
     running, free = history.decoding(), free_blocks(config, history)
     if free is not None:
         for steps in range(config["block_size"]):
-            if sum(new_blocks(config, one, steps + 1) for one in running) > free:
+            if sum(new_blocks(config, request, steps + 1) for request in running) > free:
                 return steps
-    return min((-one.computed % config["block_size"] for one in running), default=0)
+    return min((-request.computed % config["block_size"] for request in running), default=0)
 
 
-def new_blocks(config: Config, one: VllmRequestHistory, steps: int) -> int:
-    """Blocks more that a decoding request holds after so many steps."""
+def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
+    """Return how many more blocks a decoding request holds after `steps` steps."""
     block = config["block_size"]
-    tokens = one.computed + min(steps, one.max_tokens - one.emitted)
-    return blocks_for(tokens, block) - blocks_for(one.computed, block)
+    tokens = request.computed + min(steps, request.max_tokens - request.emitted)
+    return blocks_for(tokens, block) - blocks_for(request.computed, block)
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:
-    """Blocks that no request holds: as the target says, or as the tokens computed let expect; None
-    where the pool has no bound."""
+    """Return the blocks that no request holds: as the target shows, or as expected from the
+    computed tokens; None if the pool is unbounded."""
     size = config["num_blocks"]
     if size is None:
         return None
     if history.last is not None and history.last.free_blocks is not None:
         return history.last.free_blocks
-    held = sum(blocks_for(one.computed, config["block_size"]) for one in history.running())
+    held = sum(blocks_for(request.computed, config["block_size"]) for request in history.running())
     return max(int(size) - held, 0)

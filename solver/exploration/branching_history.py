@@ -14,7 +14,7 @@ from ...properties.history.run_history import RunHistory
 from .undecided import Candidates, OpenRequestHistory, fully_decided
 
 # What the candidates decide of a request, and what is known at its end.
-DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "ended", "over"}
+DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "ended", "ended_at"}
 
 
 @cache
@@ -45,7 +45,7 @@ class BranchingHistory(RunHistory[Any]):
         other._changed()
         return other
 
-    def kin(self, one: RequestHistory) -> Collection[RequestHistory]:
+    def kin(self, number: RequestHistory) -> Collection[RequestHistory]:
         """Return all requests: any of them may share the prefix of an undecided one."""
         return self.requests.values()
 
@@ -75,9 +75,9 @@ class BranchingHistory(RunHistory[Any]):
 
         If these filled its blocks again, its own are no longer the newest in the cache.
         """
-        if gone.over is None:
+        if gone.ended_at is None:
             return ()
-        return tuple(name for name, account in self.live.items() if account.began > gone.over)
+        return tuple(name for name, account in self.live.items() if account.began > gone.ended_at)
 
     def _enter(self, request: str, account: Any) -> None:
         self.requests[request] = account

@@ -69,7 +69,7 @@ class CanonicalNames:
                 tuple(self.request(name) for name in history.begun_since(account) if newest),
             )
             for account in history.requests.values()
-            if account.max_computed and (account.ended or account.lost)
+            if account.max_computed and (account.ended or account.recompute_from)
         )
 
     def _stream(self, stream: str) -> Hashable:

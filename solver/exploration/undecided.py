@@ -178,7 +178,7 @@ class OpenFields:
 class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
-    beyond = False  # the models refuse a request that exceeds a limit by itself
+    never_runnable = False  # the models refuse a request that exceeds a limit by itself
     drafted = verified = slots = drafts_in_flight = 0  # no scope has speculative decoding
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails or sends
@@ -195,7 +195,7 @@ class OpenRequestHistory:
         self.prefill_steps = 0
         self.paused_steps = 0
         self.regenerated = 0
-        self.lost = 0
+        self.recompute_from = 0
         self.preemptions = 0
         self.tokens_in_flight = 0
         self.load_steps = candidates.load_steps or 0  # known since it has arrived
@@ -204,7 +204,7 @@ class OpenRequestHistory:
         self.parked_since: int | None = None
         self.blocks: tuple[int, ...] = ()
         self.began = -1
-        self.over: int | None = None
+        self.ended_at: int | None = None
         self.ended: str | None = None
 
     prompt = OpenFields.prompt

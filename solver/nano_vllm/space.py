@@ -144,11 +144,13 @@ def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]
     places = {name: place for place, name in enumerate(history.live)}
     # A request that has arrived since the last step: rules about newcomers go by it.
     queued = (history.last.waiting or ()) if history.last is not None else ()
-    newcomers = tuple(one.id not in queued for one in state.waiting)
+    newcomers = tuple(request.id not in queued for request in state.waiting)
     names = CanonicalNames(mentioned, queues, history)
     computed = names.computed(history, newest=True)
     return (
-        tuple(tuple(_member(one, names, history, places) for one in queue) for queue in queues),
+        tuple(
+            tuple(_member(request, names, history, places) for request in queue) for queue in queues
+        ),
         free_blocks(state.pool),
         names.pool(state.pool),
         computed,
@@ -158,31 +160,31 @@ def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]
 
 
 def _member(
-    one: Sequence, names: CanonicalNames, history: BranchingHistory, places: dict[str, int]
+    request: Sequence, names: CanonicalNames, history: BranchingHistory, places: dict[str, int]
 ) -> tuple[Any, ...]:
-    account = history.live.get(one.id)
+    account = history.live.get(request.id)
     content: Hashable = None
-    if isinstance(one, OpenFields):
-        content = one.candidates.bits
+    if isinstance(request, OpenFields):
+        content = request.candidates.bits
     client: tuple[Any, ...] = ()
     if account is not None:
         client = (
-            account.computed - one.computed,
-            account.emitted - one.generated,
-            account.prefix_hit - one.prefix_hit,
+            account.computed - request.computed,
+            account.emitted - request.generated,
+            account.prefix_hit - request.prefix_hit,
             account.preemptions > 0,
             account.regenerated,
         )
     return (
-        names.request(one.id),
-        names.content(one.content) if content is None else content,
-        tuple(names.block(block) for block in one.blocks),
-        one.computed,
-        one.generated,
-        one.prefix_hit,
-        one.published,
-        left(one),
-        places.get(one.id),
+        names.request(request.id),
+        names.content(request.content) if content is None else content,
+        tuple(names.block(block) for block in request.blocks),
+        request.computed,
+        request.generated,
+        request.prefix_hit,
+        request.published,
+        left(request),
+        places.get(request.id),
         client,
     )
 

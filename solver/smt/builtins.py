@@ -123,7 +123,7 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
         return ordered if there is not None else cast(list[Any], Prefix(ordered, length))
     items = list(collection)
     rows = [item if isinstance(item, tuple) else (item,) for item in items]
-    symbol = next((one for row in rows for one in row if isinstance(one, Number)), None)
+    symbol = next((number for row in rows for number in row if isinstance(number, Number)), None)
     if symbol is None or key is not None:
         return sorted(items, key=key, reverse=reverse)
     for end in range(len(rows) - 1, 0, -1):
@@ -137,16 +137,16 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
     ]
 
 
-def goes_first(one: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
+def goes_first(number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
     """Whether a tuple is less than another; the first number that differs decides."""
     less: Any = z3.BoolVal(False)
-    for left, right in reversed([*zip(map(bare, one), map(bare, other), strict=True)]):
+    for left, right in reversed([*zip(map(bare, number), map(bare, other), strict=True)]):
         less = z3.Or(left < right, z3.And(left == right, less))
     return less
 
 
-def chosen(symbol: Number, first: Any, one: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
-    pairs = zip(map(bare, one), map(bare, other), strict=True)
+def chosen(symbol: Number, first: Any, number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
+    pairs = zip(map(bare, number), map(bare, other), strict=True)
     return tuple(Number(symbol.run, z3.If(first, left, right)) for left, right in pairs)
 
 

@@ -130,13 +130,15 @@ class Numbers:
         The result is a fresh number, which Z3 decides faster than a choice by cases.
         """
         top = self.fresh(name, 0, None)
-        self.facts += [z3.Implies(there, one <= top) for there, one in numbers]
+        self.facts += [z3.Implies(there, first <= top) for there, first in numbers]
         none_there = z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))
-        self.facts.append(z3.Or(none_there, *(z3.And(there, one == top) for there, one in numbers)))
+        self.facts.append(
+            z3.Or(none_there, *(z3.And(there, first == top) for there, first in numbers))
+        )
         return top
 
     def count(self, conditions: list[Any]) -> Any:
-        ones = [z3.If(one, self.value(1), self.value(0)) for one in conditions]
+        ones = [z3.If(condition, self.value(1), self.value(0)) for condition in conditions]
         return sum(ones[1:], ones[0]) if ones else self.value(0)
 
 
@@ -159,6 +161,6 @@ def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
     """Tell Z3 that more wholes are at least one `size` more (lemmas
     `more_chunks_are_one_chunk_more`, `more_blocks_are_one_block_more`)."""
     numbers.facts += [
-        z3.Implies(one > other, one * size >= (other + 1) * size)
-        for one, other in permutations(wholes, 2)
+        z3.Implies(number > other, number * size >= (other + 1) * size)
+        for number, other in permutations(wholes, 2)
     ]

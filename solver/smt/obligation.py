@@ -22,7 +22,7 @@ class ScenarioPair(NamedTuple):
 
 Answer = Literal["sat", "unsat", "unknown"]
 SECOND = 30.0  # seconds of cvc5 for one claim of a certificate
-PATIENCE = 5.0  # seconds of Z3 for one claim; then the second solver gets it
+PATIENCE = 15.0  # seconds of Z3 for one claim, also beside other work; then cvc5 gets it
 
 
 def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.ModelRef | None]:
@@ -118,7 +118,7 @@ Lemmas = Callable[[int | None], list[Obligation]]
 
 def together(*lemmas: Lemmas) -> Lemmas:
     """Return all of them as one."""
-    return lambda block: [one for each in lemmas for one in each(block)]
+    return lambda block: [lemma for each in lemmas for lemma in each(block)]
 
 
 class RuleProof(NamedTuple):

@@ -72,13 +72,18 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
     )
     terms = [length(numbers, "term") for _ in range(size or FIRST)]
     lefts = [length(numbers, "left") for _ in terms]
-    count = length(numbers, "members", 0)
+    count, compared, answer = length(numbers, "members", 0), list[Any](), volumetric.answer_at
 
     def code(run: SymbolicRun) -> Any:
         known = [run.number(term) for term in terms]
         decoding = Prefix(known, run.number(count)) if size is None else known
         projection = volumetric.Projection(cast(int, run.number(own)), cast(list[int], decoding))
-        with on_symbols(volumetric):
+
+        def answer_at(term: Any, to_come: Any, *others: Any) -> bool | None:
+            compared.append((bare(term), bare(to_come)))
+            return answer(term, to_come, *others)
+
+        with on_symbols(volumetric), stubbed(volumetric, answer_at=answer_at):
             return volumetric.accepts(projection, cast(int, run.number(limit)))
 
     taken = list(paths(numbers, code, quick=True))
@@ -96,6 +101,12 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
         numbers.facts.append(others <= z3.If(count > FIRST, count - FIRST, 0))
     numbers.facts += [own_left >= step, tkv <= own]
     batch = 1 + numbers.count(active) + others
+    if size is None:  # products of symbols, which Z3 is slow to compare
+        numbers.facts += [
+            z3.Implies(z3.And(batch <= to_come, tkv <= term), batch * tkv <= to_come * term)
+            for reached, to_come in compared
+            for term in (own, reached)
+        ]
     within = z3.Implies(batch > 1, batch * (tkv + beyond) <= limit)
     return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
 

@@ -139,11 +139,11 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
     last = arrivals[-1]
     time = numbers.fresh("time", 1, 2 * setting.max_model_len)
     numbers.facts.append(time > last.joins)
-    active = [one.decodes >= time - one.joins for one in arrivals]
+    active = [arrival.decodes >= time - arrival.joins for arrival in arrivals]
     if all_requests:
         numbers.facts += active
         active = [z3.BoolVal(True)] * len(arrivals)
-    lengths = [one.prompt + (time - one.joins) for one in arrivals]
+    lengths = [arrival.prompt + (time - arrival.joins) for arrival in arrivals]
     batch = numbers.count(active)
     _, tkv = batch_tkv(numbers, setting, active, lengths)
     # A batch x tkv beyond it, without the product.
@@ -259,21 +259,23 @@ def meeting(
     all_requests: bool,
 ) -> tuple[Meeting, list[Any]]:
     """The batch that the newcomer meets; a request decodes, and max_model_len has room for all."""
-    ages = [newcomer.joins - one.joins for one in earlier]
+    ages = [newcomer.joins - request.joins for request in earlier]
     # A request that computes its last token in a decode step has left when the next chunk is
     # decided.
     here = [
-        z3.BoolVal(True) if all_requests else one.decodes > age
-        for one, age in zip(earlier, ages, strict=True)
+        z3.BoolVal(True) if all_requests else request.decodes > age
+        for request, age in zip(earlier, ages, strict=True)
     ]
-    computed = [one.prompt + age for one, age in zip(earlier, ages, strict=True)]
+    computed = [request.prompt + age for request, age in zip(earlier, ages, strict=True)]
     own, tkv = batch_tkv(numbers, setting, here, computed)
     if setting.stale and not all_requests:
-        decoded = [one.decodes >= age for one, age in zip(earlier, ages, strict=True)]
+        decoded = [request.decodes >= age for request, age in zip(earlier, ages, strict=True)]
         _, tkv = batch_tkv(numbers, setting, decoded, computed)
     decoding = [
-        Member(there, tokens, one.max_tokens - 1 - age, mine, one.prompt)
-        for there, tokens, one, age, mine in zip(here, computed, earlier, ages, own, strict=True)
+        Member(there, tokens, request.max_tokens - 1 - age, mine, request.prompt)
+        for there, tokens, request, age, mine in zip(
+            here, computed, earlier, ages, own, strict=True
+        )
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
     # While a request decodes: chunks are spaced as said, and the length is checked (SPY-R41).
@@ -306,34 +308,34 @@ def batch_tkv(
 
 
 def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
-    return [Arrival(*(read(model, number) for number in one)) for one in problem.arrivals]
+    return [Arrival(*(read(model, number) for number in arrival)) for arrival in problem.arrivals]
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
     """Prompts of at most two blocks, which join within four: where most runs exercised begin."""
     facts: list[Any] = []
-    for one in arrivals:
-        facts += [one.prompt <= 2 * setting.block, one.joins <= 4 * setting.block]
+    for arrival in arrivals:
+        facts += [arrival.prompt <= 2 * setting.block, arrival.joins <= 4 * setting.block]
     return facts
 
 
 def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Scenario:
     """Requests that arrive just in time for their first chunk."""
     requests, chunks_before = [], 0
-    for number, one in enumerate(arrivals):
-        chunks = chunk_count(one.prompt, setting.chunk)
+    for number, arrival in enumerate(arrivals):
+        chunks = chunk_count(arrival.prompt, setting.chunk)
         # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
         # number counts decode steps and the chunks of every request before.
-        first = one.joins - chunks + 1 if setting.interleave else one.joins
+        first = arrival.joins - chunks + 1 if setting.interleave else arrival.joins
         step = 0 if number == 0 else first + chunks_before
         chunks_before += chunks
         requests.append(
             Request(
                 id=f"r{number}",
                 arrival=step,
-                prompt=((f"r{number}", one.prompt),),
-                max_tokens=one.max_tokens,
-                output_len=one.decodes + 1,
+                prompt=((f"r{number}", arrival.prompt),),
+                max_tokens=arrival.max_tokens,
+                output_len=arrival.decodes + 1,
             )
         )
     return Scenario(
@@ -382,15 +384,15 @@ def single_admission(setting: Setting, kind: Kind = "integers") -> Single:
 def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
     """A batch, and a newcomer that is accepted; members in the order in which they end."""
     members = [_member(numbers, setting) for _ in range(setting.requests - 1)]
-    for one, other in pairwise(members):
-        numbers.facts.append(one[1] <= other[1])
+    for member, other in pairwise(members):
+        numbers.facts.append(member[1] <= other[1])
     all_requests = [z3.BoolVal(True)] * len(members)
     own, tkv = batch_tkv(numbers, setting, all_requests, [computed for computed, _ in members])
     decoding = [
-        Member(z3.BoolVal(True), *one, mine, numbers.fresh("prompt", 1, setting.max_model_len))
-        for one, mine in zip(members, own, strict=True)
+        Member(z3.BoolVal(True), *member, mine, numbers.fresh("prompt", 1, setting.max_model_len))
+        for member, mine in zip(members, own, strict=True)
     ]
-    numbers.facts += [one.prompt <= one.computed for one in decoding]
+    numbers.facts += [request.prompt <= request.computed for request in decoding]
     met = Meeting(tkv, decoding, Joining(*_member(numbers, setting)))
     numbers.facts += _accepted(numbers, setting, met)
     return met
@@ -416,7 +418,7 @@ def found_in(problem: Single, solution: z3.ModelRef) -> Overrun:
 
     return Overrun(
         value(problem.met.tkv),
-        [model.Decoding(*(value(number) for number in one[1:])) for one in problem.met.decoding],
+        [model.Decoding(*(value(number) for number in item[1:])) for item in problem.met.decoding],
         model.Newcomer(
             value(problem.met.newcomer.prompt), value(problem.met.newcomer.remaining) + 1
         ),

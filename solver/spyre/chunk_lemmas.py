@@ -92,12 +92,12 @@ def usable_blocks(numbers: Numbers, left: Any, hit: Any, chunks: Any, chunk_bloc
     return _larger(_smaller(whole, chunks - 1) * chunk_blocks - left, 0)
 
 
-def progress(one: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
+def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
     """`progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: tokens counted, tokens with blocks."""
-    left = one.left * one.block
-    given = _smaller(one.computed + one.chunk, one.prompt)
-    cut = _smaller(one.computed + one.chunk - left, one.prompt)
-    first = z3.And(one.computed == prefix_hit, prefix_hit < one.chunk - left)
+    left = planned.left * planned.block
+    given = _smaller(planned.computed + planned.chunk, planned.prompt)
+    cut = _smaller(planned.computed + planned.chunk - left, planned.prompt)
+    first = z3.And(planned.computed == prefix_hit, prefix_hit < planned.chunk - left)
     if whole_first_chunk:
         return z3.If(z3.And(first, prefix_hit == 0), cut, given), given
     counted = z3.If(first, cut, given)
@@ -109,12 +109,12 @@ def _plain(number: Any) -> Any:
     return z3.simplify(number) if z3.is_expr(number) else number
 
 
-def _larger(one: Any, other: Any) -> Any:
-    return z3.If(one > other, one, other)
+def _larger(number: Any, other: Any) -> Any:
+    return z3.If(number > other, number, other)
 
 
-def _smaller(one: Any, other: Any) -> Any:
-    return z3.If(one < other, one, other)
+def _smaller(number: Any, other: Any) -> Any:
+    return z3.If(number < other, number, other)
 
 
 class Sizes(NamedTuple):
@@ -169,43 +169,43 @@ def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple
 def _more_chunks_are_one_chunk_more(sizes: Sizes, more: int) -> list[Any]:
     numbers = Numbers()
     _, chunk = _symbols(numbers, sizes)
-    one, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
-    numbers.facts.append(one > other)
-    return negated(numbers, one * chunk >= (other + 1) * chunk + more)
+    first, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    numbers.facts.append(first > other)
+    return negated(numbers, first * chunk >= (other + 1) * chunk + more)
 
 
 def _padding_is_less_than_a_chunk(sizes: Sizes, less: int) -> list[Any]:
-    numbers, one = _any_plan(sizes)
-    filled = one.left + one.held == one.chunks * one.chunk_blocks
-    part = z3.And(one.left >= 0, one.left < one.chunk_blocks - less)
+    numbers, planned = _any_plan(sizes)
+    filled = planned.left + planned.held == planned.chunks * planned.chunk_blocks
+    part = z3.And(planned.left >= 0, planned.left < planned.chunk_blocks - less)
     return negated(numbers, z3.And(filled, part))
 
 
 def _chunk_in_turn_belongs_to_prompt(sizes: Sizes, more: int) -> list[Any]:
-    numbers, one = _any_plan(sizes, all_cached=more)
-    return negated(numbers, one.index <= one.chunks - 1)
+    numbers, planned = _any_plan(sizes, all_cached=more)
+    return negated(numbers, planned.index <= planned.chunks - 1)
 
 
 def _chunk_holds_next_token(sizes: Sizes, less: int) -> list[Any]:
-    numbers, one = _any_plan(sizes)
-    begins = z3.And(one.start >= 0, one.start <= one.computed)
-    ends = z3.And(one.computed < one.end - less, one.end <= one.prompt)
-    return negated(numbers, z3.And(begins, ends, one.end - one.start <= one.chunk))
+    numbers, planned = _any_plan(sizes)
+    begins = z3.And(planned.start >= 0, planned.start <= planned.computed)
+    ends = z3.And(planned.computed < planned.end - less, planned.end <= planned.prompt)
+    return negated(numbers, z3.And(begins, ends, planned.end - planned.start <= planned.chunk))
 
 
 def _only_last_chunk_ends_prompt(sizes: Sizes, more: int) -> list[Any]:
-    numbers, one = _any_plan(sizes, padding_more=more)
-    border = (one.index + 1) * one.chunk == one.left * one.block + one.end
-    last = one.index == one.chunks - 1
-    return negated(numbers, z3.And((one.end == one.prompt) == last, z3.Or(last, border)))
+    numbers, planned = _any_plan(sizes, padding_more=more)
+    border = (planned.index + 1) * planned.chunk == planned.left * planned.block + planned.end
+    last = planned.index == planned.chunks - 1
+    return negated(numbers, z3.And((planned.end == planned.prompt) == last, z3.Or(last, border)))
 
 
 def _next_chunk_starts_where_last_ended(sizes: Sizes, less: int) -> list[Any]:
-    numbers, one = _any_plan(sizes)
-    then = plan(numbers, (one.block, one.chunk_blocks), one.prompt, one.end - less)
-    ordered(numbers, one.chunk, one.chunks - 1, one.index, then.index)
-    meet = z3.And(then.index == one.index + 1, then.start == one.end)
-    return negated(numbers, z3.Implies(one.end < one.prompt, meet))
+    numbers, planned = _any_plan(sizes)
+    then = plan(numbers, (planned.block, planned.chunk_blocks), planned.prompt, planned.end - less)
+    ordered(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
+    meet = z3.And(then.index == planned.index + 1, then.start == planned.end)
+    return negated(numbers, z3.Implies(planned.end < planned.prompt, meet))
 
 
 def _chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
@@ -218,65 +218,73 @@ def _chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
 
 
 def _held_prompt_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
-    numbers, one = _any_plan(sizes)
+    numbers, planned = _any_plan(sizes)
     blocks = numbers.fresh("blocks", 0, None)
-    return negated(numbers, (blocks * one.block + more >= one.prompt) == (blocks >= one.held))
+    return negated(
+        numbers, (blocks * planned.block + more >= planned.prompt) == (blocks >= planned.held)
+    )
 
 
 def _usable_hit_ends_at_first_chunk(sizes: Sizes, more: int) -> list[Any]:
-    numbers, one = _any_plan(sizes.in_blocks())
-    usable = usable_blocks(numbers, one.left, one.computed + more, one.chunks, one.chunk_blocks)
-    return negated(numbers, usable == one.start)
+    numbers, planned = _any_plan(sizes.in_blocks())
+    usable = usable_blocks(
+        numbers, planned.left, planned.computed + more, planned.chunks, planned.chunk_blocks
+    )
+    return negated(numbers, usable == planned.start)
 
 
 def _usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
-    numbers, one = _any_plan(sizes.in_blocks())
-    usable = usable_blocks(numbers, one.left, one.computed, one.chunks, one.chunk_blocks)
-    further = (one.index + 1) * one.chunk_blocks - one.left
-    most = z3.Or(further > one.computed + less, one.index == one.chunks - 1)
-    return negated(numbers, z3.And(usable >= 0, usable <= one.computed, most))
+    numbers, planned = _any_plan(sizes.in_blocks())
+    usable = usable_blocks(
+        numbers, planned.left, planned.computed, planned.chunks, planned.chunk_blocks
+    )
+    further = (planned.index + 1) * planned.chunk_blocks - planned.left
+    most = z3.Or(further > planned.computed + less, planned.index == planned.chunks - 1)
+    return negated(numbers, z3.And(usable >= 0, usable <= planned.computed, most))
 
 
 def _rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
-    numbers, one = _any_plan(sizes.in_blocks())
-    fits = one.prompt - one.computed <= one.chunk + more
-    return negated(numbers, fits == (one.index == one.chunks - 1))
+    numbers, planned = _any_plan(sizes.in_blocks())
+    fits = planned.prompt - planned.computed <= planned.chunk + more
+    return negated(numbers, fits == (planned.index == planned.chunks - 1))
 
 
 def _counted_ahead(sizes: Sizes, whole_first_chunk: bool) -> tuple[Numbers, Plan, Any, Any]:
     """A chunk in blocks, the first or a later one, and what is counted and covered after it."""
-    numbers, one = _any_plan(sizes.in_blocks())
+    numbers, planned = _any_plan(sizes.in_blocks())
     prefix_hit = numbers.fresh("prefix_hit", 0, None)
-    numbers.facts.append(prefix_hit <= one.computed)
-    return numbers, one, *progress(one, prefix_hit, whole_first_chunk)
+    numbers.facts.append(prefix_hit <= planned.computed)
+    return numbers, planned, *progress(planned, prefix_hit, whole_first_chunk)
 
 
 def _counting_ahead_skips_no_chunk(sizes: Sizes, whole_first_chunk: bool, more: int) -> list[Any]:
-    numbers, one, counted, _ = _counted_ahead(sizes, whole_first_chunk)
-    then = plan(numbers, (one.block, one.chunk_blocks), one.prompt, counted + more)
-    ordered(numbers, one.chunk, one.chunks - 1, one.index, then.index)
-    meet = z3.And(then.index == one.index + 1, then.start == one.end)
-    return negated(numbers, z3.Implies(counted < one.prompt, meet))
+    numbers, planned, counted, _ = _counted_ahead(sizes, whole_first_chunk)
+    then = plan(numbers, (planned.block, planned.chunk_blocks), planned.prompt, counted + more)
+    ordered(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
+    meet = z3.And(then.index == planned.index + 1, then.start == planned.end)
+    return negated(numbers, z3.Implies(counted < planned.prompt, meet))
 
 
 def _counted_tokens_are_covered(sizes: Sizes, whole_first_chunk: bool, less: int) -> list[Any]:
-    numbers, one, counted, covered = _counted_ahead(sizes, whole_first_chunk)
-    within = z3.And(counted <= covered, covered <= one.prompt)
-    return negated(numbers, z3.And(one.end <= counted - less, within))
+    numbers, planned, counted, covered = _counted_ahead(sizes, whole_first_chunk)
+    within = z3.And(counted <= covered, covered <= planned.prompt)
+    return negated(numbers, z3.And(planned.end <= counted - less, within))
 
 
 def _prompt_is_counted_with_last_chunk(
     sizes: Sizes, whole_first_chunk: bool, more: int
 ) -> list[Any]:
-    numbers, one, counted, _ = _counted_ahead(sizes, whole_first_chunk)
-    return negated(numbers, (counted + more >= one.prompt) == (one.index == one.chunks - 1))
+    numbers, planned, counted, _ = _counted_ahead(sizes, whole_first_chunk)
+    return negated(
+        numbers, (counted + more >= planned.prompt) == (planned.index == planned.chunks - 1)
+    )
 
 
 def _count_is_less_than_a_chunk_ahead(
     sizes: Sizes, whole_first_chunk: bool, less: int
 ) -> list[Any]:
-    numbers, one, _, covered = _counted_ahead(sizes, whole_first_chunk)
-    return negated(numbers, covered - one.end < one.chunk - less)
+    numbers, planned, _, covered = _counted_ahead(sizes, whole_first_chunk)
+    return negated(numbers, covered - planned.end < planned.chunk - less)
 
 
 Lemma = Callable[..., list[Any]]

@@ -121,8 +121,8 @@ def config_of(block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any) -> Spyr
 def make_request(run: SymbolicRun, name: str, **fields: Any) -> Sequence:
     """A request of the model; expressions become numbers of the run."""
     given: dict[str, Any] = {"prompt": 1, "max_tokens": 1, "output_len": 1, **fields}
-    for key, one in given.items():
-        given[key] = run.number(one) if z3.is_expr(one) else one
+    for key, value in given.items():
+        given[key] = run.number(value) if z3.is_expr(value) else value
     return Sequence(id=name, **given)
 
 
@@ -134,21 +134,21 @@ def _any_plan(block: int) -> tuple[Numbers, chunk_lemmas.Plan]:
 
 
 def _chunk_is_planned(block: int, more: int) -> list[Any]:
-    numbers, one = _any_plan(block)
+    numbers, plan = _any_plan(block)
 
     def code(run: SymbolicRun) -> Any:
-        prompt: Any = run.number(one.prompt)
+        prompt: Any = run.number(plan.prompt)
         chunk = CHUNK_BLOCKS * block
         start, end = documented.next_chunk(
-            prompt, cast(int, run.number(one.computed)), chunk, block
+            prompt, cast(int, run.number(plan.computed)), chunk, block
         )
         left = documented.left_padding_blocks(prompt, chunk, block)
         return [bare(start), bare(end), bare(left), bare(documented.chunk_count(prompt, chunk))]
 
     def planned(result: list[Any]) -> Any:
         start, end, left, count = result
-        same = z3.And(start == one.start, end == one.end + more)
-        return z3.And(same, left == one.left, count == one.chunks)
+        same = z3.And(start == plan.start, end == plan.end + more)
+        return z3.And(same, left == plan.left, count == plan.chunks)
 
     return holds_on(numbers, list(paths(numbers, code)), planned)
 
@@ -167,26 +167,26 @@ def _usable_hit(more: int) -> list[Any]:
 
 
 def _last_chunk(block: int, more: int) -> list[Any]:
-    numbers, one = _any_plan(block)
+    numbers, plan = _any_plan(block)
 
     def code(run: SymbolicRun) -> Any:
-        asked = make_request(run, "0", prompt=one.prompt, computed=one.computed)
+        asked = make_request(run, "0", prompt=plan.prompt, computed=plan.computed)
         return documented.is_held_to_last_chunk(config_of(block), State(), asked)
 
-    last = one.index == one.chunks - 1 - more
+    last = plan.index == plan.chunks - 1 - more
     return holds_on(numbers, list(paths(numbers, code)), lambda held: last == held)
 
 
 def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
     """The first chunk, behind any prefix hit, or a later one of which as much is computed."""
-    numbers, one = _any_plan(block)
+    numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]
     hit = length(numbers, "hit", 0)
-    numbers.facts += [hit <= one.computed, z3.Implies(first, hit == one.computed)]
-    numbers.facts.append(z3.Implies(z3.Not(first), one.computed >= 1))
+    numbers.facts += [hit <= plan.computed, z3.Implies(first, hit == plan.computed)]
+    numbers.facts.append(z3.Implies(z3.Not(first), plan.computed >= 1))
 
     def code(run: SymbolicRun) -> Any:
-        asked = make_request(run, "0", prompt=one.prompt, computed=one.computed, prefix_hit=hit)
+        asked = make_request(run, "0", prompt=plan.prompt, computed=plan.computed, prefix_hit=hit)
         found, covered = asked, []
 
         def hold(_: Any, holder: Any, tokens: Any, pool: Any) -> Any:
@@ -206,16 +206,16 @@ def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
         return bare(seen.scheduled["0"]), bare(seen.left_pad_blocks["0"]), counted, covered, alone
 
     if name == "sound":
-        counted, held = one.end, one.end
+        counted, held = plan.end, plan.end
     else:
-        counted, held = chunk_lemmas.progress(one, hit, name == "2.1.2")
-    share = one.end - z3.If(hit > one.start, hit, one.start) + more
+        counted, held = chunk_lemmas.progress(plan, hit, name == "2.1.2")
+    share = plan.end - z3.If(hit > plan.start, hit, plan.start) + more
 
     def follows(result: Any) -> Any:
         tokens, pad, computed, [covered], alone = result
         if not alone:
             return z3.BoolVal(False)
-        return z3.And(tokens == share, pad == one.left, computed == counted, covered == held)
+        return z3.And(tokens == share, pad == plan.left, computed == counted, covered == held)
 
     return holds_on(numbers, list(paths(numbers, code)), follows)
 
@@ -261,14 +261,14 @@ def _constraint(block: int, members: int, more: int) -> list[Any]:
 
 def _joint_tkv(block: int, more: int) -> list[Any]:
     numbers = Numbers()
-    one, other = length(numbers, "one"), length(numbers, "other")
+    number, other = length(numbers, "one"), length(numbers, "other")
 
     def code(run: SymbolicRun) -> Any:
-        first, second = (cast(int, run.number(tokens)) for tokens in (one, other))
+        first, second = (cast(int, run.number(tokens)) for tokens in (number, other))
         batch = documented.max_tkv([first, second], block)
         return bare(batch), bare(release_2_1_2.tkv_after_last_chunk(first, second, block))
 
-    tkv = length_lemmas.joint_tkv(numbers, Lengths(block, None), one, other) + more
+    tkv = length_lemmas.joint_tkv(numbers, Lengths(block, None), number, other) + more
     return holds_on(
         numbers, list(paths(numbers, code)), lambda found: z3.And([tkv == own for own in found])
     )

@@ -28,9 +28,9 @@ def _contract(
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     def entered(holds: Callable[..., bool]) -> Callable[..., bool]:
         statement = (holds.__doc__ or "").strip().partition("\n")[0]
-        for one in sizes:
-            name = f"{holds.__name__}/{one.name}"
-            CONTRACTS[name] = Contract(name, about, statement, holds, given, one)
+        for size in sizes:
+            name = f"{holds.__name__}/{size.name}"
+            CONTRACTS[name] = Contract(name, about, statement, holds, given, size)
         return holds
 
     return entered
@@ -166,7 +166,7 @@ def rectangle(lengths: list[int], block: int) -> bool:
     """All members end in the same block, and one of them has no padding (SPY-R09, SPY-R24)."""
     pads = documented.left_pad_blocks(lengths, block)
     last = [(pad * block + n - 1) // block for pad, n in zip(pads, lengths, strict=True)]
-    return min(pads) == 0 and all(one == last[0] for one in last)
+    return min(pads) == 0 and all(number == last[0] for number in last)
 
 
 @_contract("documented.request_tkvs", _a_batch, PRODUCTION, SMALL)

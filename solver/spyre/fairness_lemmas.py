@@ -73,8 +73,8 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
     steps = [length(numbers, "steps", 0) for _ in range(count)]
     generated = [length(numbers, "generated") for _ in range(count)]
     left = [length(numbers, "left") for _ in range(count)]
-    numbers.facts += [one == 0 for one in steps[:decoding]]
-    numbers.facts += [one >= 1 for one in steps[decoding:]]
+    numbers.facts += [step == 0 for step in steps[:decoding]]
+    numbers.facts += [step >= 1 for step in steps[decoding:]]
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(BLOCK, long_output_priority=longest)
@@ -93,14 +93,14 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
         revision = REVISIONS["2.5.2"]
         with (
             stubbed(release_2_5_2, fits_limit=_settling(run)),
-            stubbed(pool_of, hold=lambda config, one, covered, pool: (one, pool)),
+            stubbed(pool_of, hold=lambda config, number, covered, pool: (number, pool)),
         ):
-            before = [one.id for one in release_2_5_2.fairness_order(config, state)]
+            before = [request.id for request in release_2_5_2.fairness_order(config, state)]
             settled, decision = revision.decide(config, revision, state)
             after, _ = _run_without_blocks(config, settled, decision)
-            order = [one.id for one in release_2_5_2.fairness_order(config, after)]
-        chosen = [one.id for one in decision.members]
-        return before, chosen, [one.id for one in after.paused], order
+            order = [request.id for request in release_2_5_2.fairness_order(config, after)]
+        chosen = [member.id for member in decision.members]
+        return before, chosen, [request.id for request in after.paused], order
 
     def fair(result: Any) -> Any:
         before, chosen, still, order = result
@@ -117,7 +117,7 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
 def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any:
     """`scheduler.compute` and `complete` of a decode step, whose blocks have no part in it."""
     revision = REVISIONS["2.5.2"]
-    whole = tuple(one._replace(blocks=(1,)) for one in state.running)
+    whole = tuple(request._replace(blocks=(1,)) for request in state.running)
     state, computed = scheduler.compute(config, revision, state._replace(running=whole), decision)
     with stubbed(pool_of, release=lambda config, revision, state, request: state.pool):
         after, _, finished = scheduler.complete(config, revision, state, computed)
@@ -154,7 +154,7 @@ def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
             return None
         joined = chosen._replace(computed=newcomer.prompt, generated=1)
         after = state._replace(waiting=(), running=(joined, *state.running))
-        return [one.id for one in release_2_5_2.fairness_order(config, after)]
+        return [request.id for request in release_2_5_2.fairness_order(config, after)]
 
     def behind(order: Any) -> Any:
         if order is None:

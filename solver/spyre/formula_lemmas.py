@@ -261,8 +261,8 @@ def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
     numbers.facts += [tkv <= own, z3.Implies(is_active, tkv <= term)]
 
     def code(run: SymbolicRun) -> Any:
-        asked = (run.number(one) for one in (term, active + others, own, limit))
-        answer = volumetric.answer_at(*(cast(int, one) for one in asked))
+        asked = (run.number(number) for number in (term, active + others, own, limit))
+        answer = volumetric.answer_at(*(cast(int, number) for number in asked))
         return answer if answer is None else bool(answer)
 
     def fits(answer: bool | None) -> Any:
@@ -319,7 +319,9 @@ def _decode_step_adds_one_token(more: int) -> list[Any]:
         then = request(
             0, computed=run.number(computed + 1), generated=run.number(generated + 1), **own
         )
-        return [bare(one) for one in (now.computed, now.remaining, then.computed, then.remaining)]
+        return [
+            bare(number) for number in (now.computed, now.remaining, then.computed, then.remaining)
+        ]
 
     def moved(result: Any) -> Any:
         has, left, has_then, left_then = result

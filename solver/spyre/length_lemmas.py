@@ -91,14 +91,14 @@ def passes(
     longest: Any,
 ) -> Any:
     """`documented.fits_model_length`; `batch`: tokens computed and decode steps left."""
-    there = [(z3.BoolVal(True), *one) for one in batch]
+    there = [(z3.BoolVal(True), *member) for member in batch]
     return z3.And(within_length(numbers, lengths, current, there, newcomer, longest))
 
 
-def joint_tkv(numbers: Numbers, lengths: Lengths, one: Any, other: Any) -> Any:
+def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> Any:
     """The max-tkv of two members with `one` and `other` tokens."""
     [before, offset], [before_other, offset_other] = (
-        width(numbers, lengths, tokens - 1) for tokens in (one, other)
+        width(numbers, lengths, tokens - 1) for tokens in (number, other)
     )
     widest = numbers.largest([before, before_other])
     return widest * lengths.block + numbers.largest([offset, offset_other]) + 1
@@ -106,42 +106,42 @@ def joint_tkv(numbers: Numbers, lengths: Lengths, one: Any, other: Any) -> Any:
 
 def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
     """Lengths of two requests that the front door let in."""
-    one, other = numbers.fresh("one", 1, None), numbers.fresh("other", 1, None)
-    numbers.facts += [one <= longest, other <= longest]
-    return one, other
+    first, other = numbers.fresh("one", 1, None), numbers.fresh("other", 1, None)
+    numbers.facts += [first <= longest, other <= longest]
+    return first, other
 
 
 def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
     """Tell Z3 what `more_blocks_are_one_block_more` proves of known blocks and of `tokens`."""
     if isinstance(lengths.block, int):
         return
-    wholes = known + [width(numbers, lengths, one)[0] for one in tokens]
+    wholes = known + [width(numbers, lengths, number)[0] for number in tokens]
     ordered(numbers, lengths.block, *wholes)
 
 
 def _more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    one, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
-    numbers.facts.append(one > other)
-    return negated(numbers, one * lengths.block >= (other + 1) * lengths.block + more)
+    first, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    numbers.facts.append(first > other)
+    return negated(numbers, first * lengths.block >= (other + 1) * lengths.block + more)
 
 
 def _whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
     blocks = numbers.fresh("blocks", 1, None)
     longest = blocks * lengths.block + more
-    one, other = _two(numbers, longest)
-    tkv = joint_tkv(numbers, lengths, one, other)
-    _ordered(numbers, lengths, [blocks], one - 1, other - 1)
+    first, other = _two(numbers, longest)
+    tkv = joint_tkv(numbers, lengths, first, other)
+    _ordered(numbers, lengths, [blocks], first - 1, other - 1)
     return negated(numbers, tkv <= longest)
 
 
 def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
-    one, other = _two(numbers, longest)
-    tkv = joint_tkv(numbers, lengths, one, other)
-    _ordered(numbers, lengths, [], longest - 1, one - 1, other - 1)
+    first, other = _two(numbers, longest)
+    tkv = joint_tkv(numbers, lengths, first, other)
+    _ordered(numbers, lengths, [], longest - 1, first - 1, other - 1)
     return negated(numbers, tkv <= round_up(numbers, lengths, longest) - less)
 
 
@@ -364,7 +364,9 @@ def _solved(
     if answer == z3.unsat:
         return None
     model = best.model()
-    found = [Ask(read(model, one.prompt), read(model, one.max_tokens)) for one in requests]
+    found = [
+        Ask(read(model, request.prompt), read(model, request.max_tokens)) for request in requests
+    ]
     return _scenario(scale, revision, found, note)
 
 
@@ -391,10 +393,10 @@ def _scenario(
             Request(
                 id=f"r{number}",
                 arrival=step,
-                prompt=((f"r{number}", one.prompt),),
-                max_tokens=one.max_tokens,
+                prompt=((f"r{number}", request.prompt),),
+                max_tokens=request.max_tokens,
             )
-            for number, (step, one) in enumerate(zip(steps, requests, strict=False))
+            for number, (step, request) in enumerate(zip(steps, requests, strict=False))
         ),
         origin={"engine": "z3", "note": note, "seed": None},
     )

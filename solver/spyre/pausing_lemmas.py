@@ -42,7 +42,7 @@ Each guard takes away a step's count, or the request that is kept.
 
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from itertools import count, product
 from typing import Any, NamedTuple, cast
 
 import z3
@@ -54,12 +54,15 @@ from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..smt.builtins import on_symbols
-from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths
+from ..smt.execution import SymbolicRun, Truth, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
 from .admission_lemmas import BLOCK, request
-from .symbolic_admission import Lengths, blocks, length, own_tkv
-from .symbolic_step import Step, StepConfiguration, Stepped
+from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
+from .symbolic_step import Step, StepConfiguration, Stepped, several
+
+# Requests that decode and are paused before a step; the last that decodes counts as any number.
+BATCHES = ((1, 0), (2, 0), (1, 1), (2, 1))
 
 
 def any_number(block: int = BLOCK) -> list[Obligation]:
@@ -92,10 +95,10 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
                 partial(_decoding_requests_were_kept, step, 0),
                 partial(_decoding_requests_were_kept, step, 1),
             )
-            for decoding, paused in ((1, 0), (2, 0), (1, 1), (2, 1))
+            for decoding, paused in BATCHES
             for step in [SettlingStep(configuration, decoding, paused)]
         ),
-        *(limit_is_compared_with_next_step(size, block) for size in (1, 2, 5)),
+        *(limit_is_compared_with_next_step(size, block) for size in (*SIZES[1:], None)),
     ]
 
 
@@ -108,14 +111,15 @@ def batch_within_limit_is_not_paused(block: int = BLOCK) -> list[Obligation]:
             partial(_batch_within_limit_is_not_paused, size, block, 0),
             partial(_batch_within_limit_is_not_paused, size, block, 1),
         )
-        for size in (1, 2, 5)
+        for size in SIZES[1:]
     ]
 
 
-def limit_is_compared_with_next_step(size: int, block: int = BLOCK) -> Obligation:
+def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Obligation:
+    """`size` None: for any number, of which two have lengths."""
     return Obligation(
-        f"limit_is_compared_with_next_step_{size}",
-        f"Requests ({size}) that fit the limit together keep it in the next step.",
+        f"limit_is_compared_with_next_step_{size or 'any'}",
+        f"Requests ({size or 'any number'}) that fit the limit together keep it in the next step.",
         partial(_limit_is_compared_with_next_step, size, block, 0),
         partial(_limit_is_compared_with_next_step, size, block, 1),
     )
@@ -127,40 +131,63 @@ class Batch(NamedTuple):
     numbers: Numbers
     limit: Any
     tokens: list[Any]
+    more: Any  # the last one counts as so many more
     block: int
 
     @classmethod
-    def make(cls, size: int, block: int) -> "Batch":
+    def make(cls, size: int | None, block: int) -> "Batch":
         numbers = Numbers()
-        tokens = [length(numbers, "tokens") for _ in range(size)]
-        return cls(numbers, length(numbers, "limit"), tokens, block)
+        tokens = [length(numbers, "tokens") for _ in range(size or 2)]
+        more = length(numbers, "more", 0) if size is None else None
+        return cls(numbers, length(numbers, "limit"), tokens, more, block)
 
     def config(self, run: SymbolicRun) -> SpyreConfig:
         return SpyreConfig(block_size=self.block, max_batch_tkv=cast(int, run.number(self.limit)))
 
     def requests(self, run: SymbolicRun) -> tuple[Sequence, ...]:
-        return tuple(
+        members = [
             request(number, computed=run.number(tokens), max_tokens=9)
             for number, tokens in enumerate(self.tokens)
-        )
+        ]
+        if self.more is not None:
+            members[-1] = several(members[-1], run.number(self.more))
+        return tuple(members)
 
-    def within(self, more: int) -> Any:
-        """The next step of these requests is within the limit."""
+    @property
+    def count(self) -> Any:
+        return len(self.tokens) if self.more is None else len(self.tokens) + self.more
+
+    def reached(self) -> list[Any]:
+        """The tkv of each in the next step."""
         lengths, numbers = Lengths(self.block, None), self.numbers
         after = [tokens + 1 for tokens in self.tokens]
         widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])
-        reached = [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
-        return z3.And([len(after) * own + more <= self.limit for own in reached])
+        return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
+
+    def within(self, more: int) -> Any:
+        """The next step of these requests is within the limit."""
+        return z3.And([self.count * own + more <= self.limit for own in self.reached()])
 
 
-def _limit_is_compared_with_next_step(size: int, block: int, more: int) -> list[Any]:
-    batch = Batch.make(size, block)
+def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -> list[Any]:
+    batch, compared = Batch.make(size, block), list[Any]()
+    whole = documented.max_tkv
 
     def code(run: SymbolicRun) -> Any:
-        with on_symbols(documented, release_2_5_2):
+        def max_tkv(lengths: Any, block_size: int) -> Any:
+            compared.append(whole(lengths, block_size))
+            return compared[-1]
+
+        with on_symbols(documented, release_2_5_2), stubbed(documented, max_tkv=max_tkv):
             return bool(release_2_5_2.fits_limit(batch.config(run), batch.requests(run)))
 
-    taken, within = list(paths(batch.numbers, code, quick=True)), batch.within(more)
+    taken = list(paths(batch.numbers, code, quick=True))
+    if size is None:  # products of symbols, which Z3 is slow to compare
+        pairs = product(batch.reached(), map(bare, compared))
+        batch.numbers.facts += [
+            z3.Implies(own <= tkv, batch.count * own <= batch.count * tkv) for own, tkv in pairs
+        ]
+    within = batch.within(more)
     return holds_on(batch.numbers, taken, lambda fits: z3.Or(not fits, within))
 
 
@@ -187,6 +214,7 @@ class SettlingStep(Step):
     def __init__(self, configuration: StepConfiguration, decoding: int, paused: int) -> None:
         super().__init__(configuration, decoding + paused)
         self.paused = paused
+        self.counted = decoding - 1
 
     def state(self, run: SymbolicRun) -> State:
         state = super().state(run)
@@ -209,11 +237,11 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
         answers: list[tuple[list[str], Any]] = []
 
         def fits(batch: list[Sequence]) -> bool:
-            answers.append(([one.id for one in batch], z3.Bool(f"fits {len(answers)}")))
+            answers.append(([member.id for member in batch], z3.Bool(f"fits {len(answers)}")))
             return bool(Truth(run, answers[-1][1]))
 
         stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
-        return [one.id for one in [*stay, *(paused if all_asked else [])]], answers
+        return [request.id for request in [*stay, *(paused if all_asked else [])]], answers
 
     def fit_together(result: Any) -> Any:
         stay, answers = result
@@ -284,13 +312,15 @@ def obligations(block: int | None = None) -> list[Obligation]:
     ]
 
 
-def before(one: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
+def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
     """`one` is asked before `other` by `release_2_5_2.fairness_order`."""
-    shorter = z3.If(long_outputs, one.generated > other.generated, one.generated < other.generated)
-    as_long = one.generated == other.generated
-    tie = z3.Or(shorter, z3.And(as_long, one.place < other.place))
-    equal = one.paused_steps == other.paused_steps
-    return z3.Or(one.paused_steps > other.paused_steps, z3.And(equal, tie))
+    shorter = z3.If(
+        long_outputs, rank.generated > other.generated, rank.generated < other.generated
+    )
+    as_long = rank.generated == other.generated
+    tie = z3.Or(shorter, z3.And(as_long, rank.place < other.place))
+    equal = rank.paused_steps == other.paused_steps
+    return z3.Or(rank.paused_steps > other.paused_steps, z3.And(equal, tie))
 
 
 def starving(scale: Scale, members: int, passing: int) -> Scenario:
@@ -320,8 +350,8 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
             "max_batch_tkv": scale.limit,
         },
         requests=tuple(
-            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
-            for number, (one, own) in enumerate(asked)
+            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", length),), max_tokens=own)
+            for number, (length, own) in enumerate(asked)
         ),
         origin={"engine": "hand", "note": "prefills go before a paused request", "seed": None},
     )
@@ -335,14 +365,14 @@ def _asked(numbers: Numbers) -> FairnessRank:
     )
 
 
-def _paused(one: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
+def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
     """After a step in which it was paused."""
-    return FairnessRank(one.paused_steps + 1 - uncounted, one.generated, place)
+    return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
-def _kept(numbers: Numbers, one: FairnessRank) -> FairnessRank:
+def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
     """After a step in which it decoded, wherever it stands then."""
-    return FairnessRank(z3.IntVal(0), one.generated + 1, numbers.fresh("place", 0, None))
+    return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0, None))
 
 
 def _first_in_order_decodes(more: int) -> list[Any]:
@@ -356,12 +386,12 @@ def _first_in_order_decodes(more: int) -> list[Any]:
 
 def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    one, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
-    numbers.facts.append(before(one, other, long_outputs))
+    rank, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    numbers.facts.append(before(rank, other, long_outputs))
     # The paused are listed in the order in which they were asked.
     first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
     numbers.facts.append(first < second)
-    still = _paused(one, first, uncounted)
+    still = _paused(rank, first, uncounted)
     return negated(
         numbers,
         z3.And(
@@ -373,17 +403,17 @@ def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
 
 def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    one, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
-    numbers.facts.append(before(other, one, long_outputs))
-    still = _paused(one, one.place, uncounted)
+    first, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    numbers.facts.append(before(other, first, long_outputs))
+    still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, _kept(numbers, other), long_outputs))
 
 
 def _new_request_joins_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    one, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    first, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
     numbers.facts.append(newcomer.paused_steps == 0)
-    still = _paused(one, one.place, uncounted)
+    still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, newcomer, long_outputs))
 
 

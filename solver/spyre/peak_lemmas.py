@@ -35,11 +35,11 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.builtins import on_symbols
-from ..smt.execution import Path, SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.builtins import goes_first, on_symbols
+from ..smt.execution import Path, SymbolicRun, Truth, bare, holds_on, paths, stubbed
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
-from .admission_lemmas import BLOCK
+from .admission_lemmas import BLOCK, several
 from .formula_lemmas import (
     accepted_request_fits_alone,
     decode_step_adds_one_token,
@@ -47,7 +47,17 @@ from .formula_lemmas import (
     leaving_raises_no_tkv,
     tkv_ends_within_widest_blocks,
 )
-from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers, own_tkv, round_up
+from .symbolic_admission import (
+    Lengths,
+    blocks,
+    length,
+    lengths_of,
+    make_numbers,
+    own_tkv,
+    round_up,
+)
+
+ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last counts as any number of them
 
 
 def obligations(check: str, block: int | None = 64) -> list[Obligation]:
@@ -99,7 +109,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
 
 def loops(check: str, block: int = BLOCK) -> list[Obligation]:
     """The code around the lemmas, run with so many requests."""
-    walked = [check_compares_each_end(check, size, block) for size in (1, 2, 5)]
+    walked = [check_compares_each_end(check, size, block) for size in ENDS]
     if check == "rounded":
         return walked
     return [
@@ -256,20 +266,30 @@ def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 
 
 def _check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
-    """`largest_tkv` and `filled_blocks` answer as they like. More than two end in the order given:
-    one order stands for all."""
+    """`largest_tkv` and `filled_blocks` answer as they like. More than two decoding requests come
+    in descending order of ends and tokens, since the code sorts them: one order stands for all."""
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
     ends = [length(numbers, "ends", 0) for _ in range(size + 1)]
     answers = [length(numbers, "answer") for _ in range(size + 1)]
-    limit = length(numbers, "limit")
+    limit, more_members = length(numbers, "limit"), length(numbers, "more members", 0)
     offsets_of = [numbers.split(has, block, None)[1] for has in tokens]
     if size > 2:
-        numbers.facts += [one > other for one, other in pairwise(ends[1:])]
+        given = zip(ends[1:], tokens[1:], strict=True)
+        numbers.facts += [z3.Not(goes_first(*pair)) for pair in pairwise(given)]
 
     def code(run: SymbolicRun) -> Any:
         calls: list[tuple[Any, list[Any], Any]] = []
         inserted: list[Any] = []
+
+        def descending(rows: list[tuple[Any, ...]], *, reverse: bool) -> list[tuple[Any, ...]]:
+            ordered: list[tuple[Any, ...]] = []
+            for row in rows:
+                at = len(ordered)
+                while at and Truth(run, goes_first(ordered[at - 1], row)):
+                    at -= 1
+                ordered.insert(at, row)
+            return ordered if reverse else ordered[::-1]
 
         def insort(offsets: list[Any], offset: Any) -> None:
             """In whichever place: what matters is which offsets are there."""
@@ -278,20 +298,22 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
 
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
             # Only what `insort` has put there is in order.
-            ordered = [one for one in offsets if any(one is other for other in inserted)]
-            calls.append((bare(longest), [bare(one) for one in ordered], bare(at)))
+            ordered = [offset for offset in offsets if any(offset is other for other in inserted)]
+            calls.append((bare(longest), [bare(number) for number in ordered], bare(at)))
             return run.number(answers[len(calls) - 1])
 
         members = [
             Decoding(cast(int, run.number(has)), cast(int, run.number(left)), 0)
             for has, left in zip(tokens[1:], ends[1:], strict=True)
         ]
+        if size == ENDS[-1]:
+            members[-1] = several(members[-1], run.number(more_members))
         newcomer = Newcomer(cast(int, run.number(tokens[0])), cast(int, run.number(ends[0] + 1)))
         with (
             on_symbols(peak),
             stubbed(
                 peak,
-                sorted=sorted,
+                sorted=descending,
                 insort=insort,
                 largest_tkv=largest_tkv,
                 filled_blocks=largest_tkv,
@@ -352,8 +374,10 @@ def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
 
     def found(result: Any) -> Any:
         below, above = result[0], result[1] + more
-        sides = [z3.And(_below(turn, below, one), _above(turn, above, one)) for one in offsets]
-        there = [z3.Or([one == offset for offset in offsets]) for one in (below, above)]
+        sides = [
+            z3.And(_below(turn, below, offset), _above(turn, above, offset)) for offset in offsets
+        ]
+        there = [z3.Or([number == offset for offset in offsets]) for number in (below, above)]
         return z3.And(*sides, *there)
 
     return holds_on(numbers, list(paths(numbers, code)), found)
@@ -383,7 +407,7 @@ def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
 def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
     """`size` offsets, ascending."""
     offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
-    numbers.facts += [one <= other for one, other in pairwise(offsets)]
+    numbers.facts += [offset <= other for offset, other in pairwise(offsets)]
     return offsets
 
 
@@ -424,12 +448,12 @@ class _ToTheEnd(NamedTuple):
         first, then = (
             numbers.split(turn, block, None, signed=True)[1] for turn in (1 - ends, -ends)
         )
-        for one in (offset, own, below, above):
-            numbers.facts += [_below(first, below, one), _above(then, above, one)]
+        for number in (offset, own, below, above):
+            numbers.facts += [_below(first, below, number), _above(then, above, number)]
 
         def code(run: SymbolicRun) -> Any:
             most, lower, upper, at = (
-                cast(int, run.number(one)) for one in (longest, below, above, ends)
+                cast(int, run.number(number)) for number in (longest, below, above, ends)
             )
             return peak.largest_of_two(most, lower, upper, at, block)
 

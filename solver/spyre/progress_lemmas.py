@@ -58,17 +58,17 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
 def rank(config: SpyreConfig, state: State) -> int:
     """Steps after which the first in line has started, at most."""
     ongoing = state.prefilling
-    left = max((one.remaining for one in state.decoding), default=0)
+    left = max((sequence.remaining for sequence in state.decoding), default=0)
     if ongoing is None:
         return left
     return left + chunks_left(config, ongoing) + ongoing.max_tokens - 1
 
 
-def chunks_left(config: SpyreConfig, one: Sequence) -> int:
+def chunks_left(config: SpyreConfig, sequence: Sequence) -> int:
     """Chunks until the request decodes."""
-    pad = documented.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
-    done = (pad * config.block_size + one.computed) // config.chunk_size
-    return documented.chunk_count(one.prompt, config.chunk_size) - done
+    pad = documented.left_padding_blocks(sequence.prompt, config.chunk_size, config.block_size)
+    done = (pad * config.block_size + sequence.computed) // config.chunk_size
+    return documented.chunk_count(sequence.prompt, config.chunk_size) - done
 
 
 def passed_by() -> Scenario:
@@ -86,8 +86,8 @@ def passed_by() -> Scenario:
             "pausing": False,
         },
         requests=tuple(
-            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
-            for number, (one, own) in enumerate(asked)
+            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", tokens),), max_tokens=own)
+            for number, (tokens, own) in enumerate(asked)
         ),
         origin={"engine": "hand", "note": "a refused request is passed by", "seed": None},
     )
@@ -189,7 +189,7 @@ def _decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
         )
         computed = Forward({"0": 1}, {}, {}, 9)
         after, _, _ = scheduler.complete(config, revision, State(running=(decoding,)), computed)
-        return [bare(one.remaining) for one in after.running]
+        return [bare(member.remaining) for member in after.running]
 
     def fewer(remaining: list[Any]) -> Any:
         return z3.And([z3.And(after >= 1, after <= left - 1 - more) for after in remaining])
@@ -242,7 +242,7 @@ def _first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
         there = beside and Truth(run, z3.Bool("beside"))
         state = State(waiting=(waits,), running=(member,) if there else ())
-        return [one.id for one in revision.decide(config, revision, state)[1].members]
+        return [member.id for member in revision.decide(config, revision, state)[1].members]
 
     return holds_on(numbers, list(paths(numbers, code)), lambda ids: z3.BoolVal(ids == ["1"]))
 

@@ -116,7 +116,7 @@ def _covered(
 ) -> Callable[[Any], Any]:
     """The claim: each holds no more than its need, and what is promised, lost blocks among it, is
     free."""
-    need = {name: one.need(numbers, block, last_token) for name, one in holders.items()}
+    need = {name: request.need(numbers, block, last_token) for name, request in holders.items()}
 
     def covered(result: Any) -> Any:
         if result is None:
@@ -129,7 +129,7 @@ def _covered(
 
 
 def _after(state: State) -> Any:
-    held = {one.id: len(one.blocks) for one in state.admitted}
+    held = {request.id: len(request.blocks) for request in state.admitted}
     free: Any = free_blocks(state.pool)
     return held, bare(free), bare(state.lost_blocks)
 
@@ -143,10 +143,12 @@ def _step_keeps_promises(block: int, name: str, kind: str, more: int) -> list[An
     holders = {"0": member}
     if kind.startswith("admits"):
         holders["1"] = Holder.make(numbers, block, 0, decodes=False)
-    known = [one for one in holders.values() if one.held]
-    promised = z3.Sum([others, *(one.need(numbers, block, last_token) - 1 for one in known)])
+    known = [request for request in holders.values() if request.held]
+    promised = z3.Sum(
+        [others, *(request.need(numbers, block, last_token) - 1 for request in known)]
+    )
     numbers.facts.append(promised <= free + more)
-    numbers.facts += [one.need(numbers, block, last_token) >= 1 for one in known]
+    numbers.facts += [request.need(numbers, block, last_token) >= 1 for request in known]
     hit = {"admits_shared": (1,), "admits_idle": (9,)}.get(kind, ())
     if hit:
         # The block of its last token is never found.
@@ -154,10 +156,14 @@ def _step_keeps_promises(block: int, name: str, kind: str, more: int) -> list[An
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(block, FEW_BLOCKS, num_blocks=HUGE)
-        idle = tuple((one, None) for one in hit) if kind == "admits_idle" else ()
+        idle = tuple((block, None) for block in hit) if kind == "admits_idle" else ()
         size = cast(int, run.number(free - len(idle) + 1))
-        running = tuple(one.of(run, n, (int(n) + 1,)) for n, one in holders.items() if one.held)
-        waiting = tuple(one.of(run, n, ()) for n, one in holders.items() if not one.held)
+        running = tuple(
+            request.of(run, n, (int(n) + 1,)) for n, request in holders.items() if request.held
+        )
+        waiting = tuple(
+            request.of(run, n, ()) for n, request in holders.items() if not request.held
+        )
         state = State(
             waiting=waiting,
             running=running,
@@ -194,7 +200,9 @@ def _abort_keeps_promises(block: int, name: str, more: int) -> list[Any]:
         "0": Holder.make(numbers, block, 2, decodes=True),
         "1": Holder.make(numbers, block, 1, decodes=True),
     }
-    promised = [one.need(numbers, block, last_token) - one.held for one in holders.values()]
+    promised = [
+        request.need(numbers, block, last_token) - request.held for request in holders.values()
+    ]
     numbers.facts.append(z3.Sum([others, *promised]) <= free + 3 * more)
     numbers.facts += [left >= 0 for left in promised]
     # An aborted request that shares no block gives two back, else one.

@@ -25,12 +25,13 @@ from . import (
     step_lemmas,
 )
 from .admission_sequences import ADMITS_BY, Setting
+from .symbolic_admission import MANY
 from .symbolic_step import StepConfiguration
 
 # The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
-# Decoding requests that the step is run beside, in words.
-BESIDE = f"{', '.join(map(str, step_lemmas.SIZES[:-1]))} and {step_lemmas.SIZES[-1]}"
+# Decoding requests that the step is run beside, in words; loops over them go over five at most.
+BESIDE = f"0 to {MANY} decoding requests, {MANY} counted as any number"
 
 
 class Group(NamedTuple):
@@ -79,7 +80,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     return [
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),
-        Group(f"the scheduler's step, run beside {BESIDE} decoding requests ({sizes})", step),
+        Group(f"the scheduler's step, run beside {BESIDE} ({sizes})", step),
         Group(f"the check's code, run with as many requests as a name says ({of_tokens})", loops),
     ]
 
@@ -87,12 +88,12 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Return what the lemmas together are about: more than that is not proven."""
     settles = setting.pauses and rule == LIMIT
-    together = f"{BESIDE} decoding requests and two that wait"
+    beside = f"{BESIDE}, and any number that wait"
     if settles:
-        together = "up to 2 decoding requests and 1 that is paused"
+        beside = "1 or 2 decoding requests, the last counted as any number, and at most 1 paused"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", where the pool has room for every prompt"
-    return f"every number of steps, beside {together}{room}{code}"
+    return f"every number of steps, beside {beside}{room}{code}"
 
 
 def _check(setting: Setting) -> Check:

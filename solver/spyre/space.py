@@ -54,7 +54,7 @@ class Scope(AnyScope):
 
 
 def named(name: str) -> Scope:
-    return next(one for one in SCOPES if one.name == name)
+    return next(scope for scope in SCOPES if scope.name == name)
 
 
 SCOPES = (
@@ -284,27 +284,31 @@ class Key:
         return state.last_step_was_prefill, tkv, state.lost_blocks, queues(state, history)
 
     def _by_length(self, state: State, history: BranchingHistory) -> Hashable:
-        decoding = [self._decoding(one, history) for one in state.running if one.prefilled]
+        decoding = [
+            self._decoding(request, history) for request in state.running if request.prefilled
+        ]
         if self._pauses:
             decoding.sort(key=lambda member: member[0])  # stable: ties keep their places
         else:
             decoding.sort()
         return (
-            tuple(_unstarted(one, history) for one in state.waiting),
-            tuple(_unstarted(one, history) for one in state.running if not one.prefilled),
+            tuple(_unstarted(request, history) for request in state.waiting),
+            tuple(
+                _unstarted(request, history) for request in state.running if not request.prefilled
+            ),
             tuple(decoding),
-            tuple(self._decoding(one, history) for one in state.paused),
+            tuple(self._decoding(request, history) for request in state.paused),
             free_blocks(state.pool),
         )
 
-    def _decoding(self, one: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
+    def _decoding(self, request: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
         return (
-            one.generated if self._pauses else 0,
-            one.computed,
-            left(one),
-            one.paused_steps,
-            len(one.blocks),
-            *_as_the_client_sees_it(one, history),
+            request.generated if self._pauses else 0,
+            request.computed,
+            left(request),
+            request.paused_steps,
+            len(request.blocks),
+            *_as_the_client_sees_it(request, history),
         )
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
@@ -312,49 +316,54 @@ class Key:
         members, pool = (state.waiting, state.running, state.paused), state.pool
         names = CanonicalNames(self._mentioned, members, history)
         queues = tuple(
-            tuple((*_content(one, names), *_unstarted(one, history)) for one in queue)
+            tuple((*_content(request, names), *_unstarted(request, history)) for request in queue)
             for queue in members
         )
         fresh = len(pool.head) + (0 if pool.size is None else pool.size + 1 - pool.fresh)
         gone = frozenset(
-            (names.content(one.content), one.computed, one.emitted, names.request(one.id))
-            for one in history.requests.values()
-            if one.ended and one.computed
+            (
+                names.content(request.content),
+                request.computed,
+                request.emitted,
+                names.request(request.id),
+            )
+            for request in history.requests.values()
+            if request.ended and request.computed
         )
         return queues, fresh, names.pool(pool), gone
 
 
-def _unstarted(one: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
-    if isinstance(one, OpenFields):
-        shape: tuple[int, ...] = (one.candidates.bits,)
+def _unstarted(request: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
+    if isinstance(request, OpenFields):
+        shape: tuple[int, ...] = (request.candidates.bits,)
     else:
-        shape = (one.prompt, one.max_tokens, one.output_len)
+        shape = (request.prompt, request.max_tokens, request.output_len)
     return (
         shape,
-        one.computed,
-        one.generated,
-        one.prefix_hit,
-        one.paused_steps,
-        one.published,
-        len(one.blocks),
-        *_as_the_client_sees_it(one, history),
+        request.computed,
+        request.generated,
+        request.prefix_hit,
+        request.paused_steps,
+        request.published,
+        len(request.blocks),
+        *_as_the_client_sees_it(request, history),
     )
 
 
-def _content(one: Sequence, names: CanonicalNames) -> tuple[Any, ...]:
-    content = () if isinstance(one, OpenFields) else names.content(one.content)
-    return names.request(one.id), content, tuple(names.block(block) for block in one.blocks)
+def _content(request: Sequence, names: CanonicalNames) -> tuple[Any, ...]:
+    content = () if isinstance(request, OpenFields) else names.content(request.content)
+    return names.request(request.id), content, tuple(names.block(block) for block in request.blocks)
 
 
-def _as_the_client_sees_it(one: Sequence, history: BranchingHistory) -> tuple[int, ...]:
-    account = history.live.get(one.id)
+def _as_the_client_sees_it(request: Sequence, history: BranchingHistory) -> tuple[int, ...]:
+    account = history.live.get(request.id)
     if account is None:
         return ()
     return (
-        account.computed - one.computed,
-        account.emitted - one.generated,
-        account.paused_steps - one.paused_steps,
-        account.prefix_hit - one.prefix_hit,
+        account.computed - request.computed,
+        account.emitted - request.generated,
+        account.paused_steps - request.paused_steps,
+        account.prefix_hit - request.prefix_hit,
         0 if account.emitted else account.prefill_steps,
     )
 

@@ -1,10 +1,12 @@
 """The scheduler's own step keeps what the argument needs (`argument.md`, the step).
 
 `scheduler.step` runs on symbols as it is: decide, compute, aborts, complete, beside so many
-decoding requests, a request anywhere in its prompt, and requests that wait. Blocks have numbers
-that nothing here reads, so finding, taking and returning them is replaced; any length of prefix may
-be found. The volumetric check, the model-length constraint and the room in the pool are replaced by
-answers of which nothing is known. The lemmas say what became of the state:
+decoding requests, a request anywhere in its prompt, and any number that wait, of which two are
+known. The last of five decoding requests counts as any number: each loop goes over five, and `len`
+says any number from five on. Blocks have numbers that nothing here reads, so finding, taking and
+returning them is replaced; any length of prefix may be found. The volumetric check, the
+model-length constraint and the room in the pool are replaced by answers of which nothing is known.
+The lemmas say what became of the state:
 
 Invariant. Before every step
 
@@ -25,10 +27,7 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model.spyre import (
-    documented,
-    scheduler,
-)
+from ...model.spyre import documented, scheduler
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
@@ -36,7 +35,7 @@ from ..smt.builtins import condition, on_symbols
 from ..smt.execution import SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
-from .symbolic_admission import SIZES, length
+from .symbolic_admission import MANY, SIZES, length
 from .symbolic_step import MODULES, Step, StepConfiguration, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
@@ -95,7 +94,8 @@ def obligations(
 
 
 def _decoding(size: int) -> str:
-    return f"{size or 'no'} decoding request{'s' * (size > 1)}"
+    counted = " that count as any number" * (size == MANY)
+    return f"{size or 'no'} decoding request{'s' * (size > 1)}{counted}"
 
 
 def between_steps(revision: Revision) -> list[Obligation]:
@@ -182,7 +182,7 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     ]
     same = [
         len(left) == len(queue)
-        and all(one is other for one, other in zip(left, queue, strict=True))
+        and all(request is other for request, other in zip(left, queue, strict=True))
         for left, queue in zip(queues, (after.waiting, after.running, after.paused), strict=True)
     ]
     return z3.And(
@@ -203,7 +203,7 @@ def _arrival_waits_uncomputed(revision: Revision, more: int) -> list[Any]:
         model = SpyreModel(step.config(run), revision)
         after = model.arrive(before, cast(Any, arriving))
         *others, last = after.waiting
-        kept = all(one is other for one, other in zip(others, before.waiting, strict=True))
+        kept = all(request is other for request, other in zip(others, before.waiting, strict=True))
         return z3.And(
             kept,
             all(

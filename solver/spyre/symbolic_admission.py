@@ -16,7 +16,6 @@ from ...model.spyre import volumetric as model
 from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
-
 MANY = 5  # the last of so many decoding requests counts as any number of them
 SIZES = (0, 1, 2, 3, 4, MANY)  # decoding requests that the model's code is run beside
 
@@ -246,8 +245,8 @@ def ends(
     own = Member(z3.BoolVal(True), newcomer.prompt, newcomer.remaining, None, None)
     all_requests = [*decoding, own]
     zero = numbers.value(0)
-    for one in all_requests:
-        step = one.remaining
+    for request in all_requests:
+        step = request.remaining
         active = [z3.And(other.here, other.remaining >= step) for other in all_requests]
         before, offset = [], []
         for other in all_requests:
@@ -259,7 +258,7 @@ def ends(
         widest = numbers.largest(
             [z3.If(there, whole, zero) for there, whole in zip(active, before, strict=True)]
         )
-        asked = z3.And(one.here, step >= 1, step <= newcomer.remaining)
+        asked = z3.And(request.here, step >= 1, step <= newcomer.remaining)
         yield End(asked, step, active, before, offset, widest)
 
 

@@ -149,7 +149,8 @@ class Step:
     def __init__(self, configuration: StepConfiguration, size: int) -> None:
         self.configuration, self.size = configuration, size
         self.numbers = numbers = Numbers()
-        self.more = length(numbers, "more decoding", 0) if size >= MANY else None
+        self.more = length(numbers, "more decoding", 0)
+        self.counted = size - 1 if size == MANY else None  # this member counts for `more` as well
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
         self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
         self.limit, self.slots, self.longest = (
@@ -207,8 +208,8 @@ class Step:
         running = [
             request(f"r{number}", of, blocks=Held()) for number, of in enumerate(self.members)
         ]
-        if self.more is not None:
-            running[-1] = several(running[-1], run.number(self.more))
+        if self.counted is not None:
+            running[self.counted] = several(running[self.counted], run.number(self.more))
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
         waiting = Queue([first, several(others, in_line - 2)], in_line)
@@ -292,6 +293,7 @@ class Step:
                 blocks,
                 prefix_hit=lambda *given: SymbolicLength(run.number(hits[given[-1].id])),
                 hold=lambda config, request, covered, pool: (request, pool),
+                release=lambda config, revision, state, request: state.pool,
             ),
             stubbed(allocator, touch=lambda pool, _: pool),
             stubbed(release_2_1_2, fits_prompt=room),

@@ -136,9 +136,9 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
             numbers, setting, arrivals[:number], arrivals[number], all_requests=True
         )
     last = arrivals[-1]
-    for one in arrivals[:-1]:
-        age = last.joins - one.joins
-        numbers.facts.append(one.decodes >= age if setting.stale else one.decodes > age)
+    for arrival in arrivals[:-1]:
+        age = last.joins - arrival.joins
+        numbers.facts.append(arrival.decodes >= age if setting.stale else arrival.decodes > age)
     met, facts = meeting(numbers, setting, arrivals[:-1], last, all_requests=not setting.stale)
     safe = accepted(numbers, setting, safe_by, met, setting.limit - beyond - 1)
     refused = z3.Not(z3.And(accepted(numbers, setting, setting.formula, met, setting.limit)))
@@ -148,11 +148,11 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
 def headroom(setting: Setting, arrivals: list[Arrival]) -> int:
     """Tokens below the limit that the last one's batch x tkv never reaches if it joins."""
     *earlier, last = arrivals
-    ages = [last.joins - one.joins for one in earlier]
+    ages = [last.joins - request.joins for request in earlier]
     decoding = [
-        model.Decoding(one.prompt + age, one.max_tokens - 1 - age, 0)
-        for one, age in zip(earlier, ages, strict=True)
-        if one.decodes > age
+        model.Decoding(request.prompt + age, request.max_tokens - 1 - age, 0)
+        for request, age in zip(earlier, ages, strict=True)
+        if request.decodes > age
     ]
     newcomer = model.Newcomer(last.prompt, last.max_tokens)
     return setting.limit - peak_volume(decoding, newcomer, setting.block)
@@ -203,7 +203,7 @@ def long_and_leaving(setting: Setting, problem: Problem) -> list[Any]:
     """A long request that leaves in the step before the refusal; the others are short."""
     long, *others = problem.arrivals
     *_, last = others
-    facts = [one.prompt + one.max_tokens <= 4 * setting.block for one in others]
+    facts = [request.prompt + request.max_tokens <= 4 * setting.block for request in others]
     return [*facts, long.decodes == last.joins - long.joins]
 
 
@@ -226,7 +226,7 @@ def needed(setting: Setting) -> Needed | None:
     *earlier, last = arrivals
     reached = _together(numbers, setting, arrivals)
     limit = len(arrivals) * (reached - 1)
-    numbers.facts += [one.prompt + one.max_tokens - 1 <= limit for one in arrivals]
+    numbers.facts += [arrival.prompt + arrival.max_tokens - 1 <= limit for arrival in arrivals]
     if len(arrivals) == 3:
         first = _projected(numbers, setting, earlier[:1], earlier[1])
         numbers.facts.append(z3.Or([2 * term <= limit for term in _terms(first)]))
@@ -239,7 +239,9 @@ def needed(setting: Setting) -> Needed | None:
         short = z3.Or([reached - term > asked for term in least])
         answer, model = decide([*numbers.facts, short], PATIENCE)
         if model is not None:
-            run = tuple(Arrival(*(read(model, number) for number in one)) for one in arrivals)
+            run = tuple(
+                Arrival(*(read(model, number) for number in arrival)) for arrival in arrivals
+            )
             low = read(model, reached) - min(read(model, term) for term in least)
             found = Needed(low, read(model, limit), run)
         elif answer == "unsat":
@@ -264,9 +266,9 @@ def enough(formula: str, most: int) -> int | None:
 def _together(numbers: Numbers, setting: Setting, arrivals: list[Joined]) -> Any:
     time = numbers.fresh("time", 1, 2 * setting.max_model_len)
     numbers.facts.append(time > arrivals[-1].joins)
-    numbers.facts += [one.decodes >= time - one.joins for one in arrivals]
+    numbers.facts += [arrival.decodes >= time - arrival.joins for arrival in arrivals]
     all_there = [z3.BoolVal(True)] * len(arrivals)
-    lengths = [one.prompt + (time - one.joins) for one in arrivals]
+    lengths = [arrival.prompt + (time - arrival.joins) for arrival in arrivals]
     return batch_tkv(numbers, setting, all_there, lengths)[1]
 
 

@@ -55,7 +55,7 @@ class Gate(NamedTuple):
     """`model.vllm.kv_cache.admit` in symbols.
 
     Attributes:
-        one: the request that waits first in line.
+        request: the one that waits first in line.
         free: blocks free before, `reserve` of which it may not have.
         hit: cached blocks that it finds; `idle` of them are held by no request.
         tokens: its first chunk.
@@ -63,7 +63,7 @@ class Gate(NamedTuple):
         left: blocks free after its admission.
     """
 
-    one: SymbolicRequest
+    request: SymbolicRequest
     free: Any
     reserve: Any
     hit: Any
@@ -76,60 +76,60 @@ class Gate(NamedTuple):
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
     """Any request before the gate, `whole`: with reserve_full_isl. `counted`: hits that count as
     needed, where that is not all that no request holds."""
-    one = unfinished(numbers)
+    request = unfinished(numbers)
     free, reserve = some(numbers, "free"), some(numbers, "reserve")
     hit, idle, tokens = some(numbers, "hit"), some(numbers, "idle"), some(numbers, "tokens", 1)
     covered = hit * block + tokens
-    numbers.facts += [covered <= one.known, idle <= hit, idle <= free]
-    asked = z3.If(whole, one.known, covered)
+    numbers.facts += [covered <= request.known, idle <= hit, idle <= free]
+    asked = z3.If(whole, request.known, covered)
     missing = blocks(numbers, block, asked) - hit + (idle if counted is None else counted(idle))
     first = blocks(numbers, block, covered)
-    tell(numbers, block, hit, one.known, asked, covered)
+    tell(numbers, block, hit, request.known, asked, covered)
     left = free - idle - (first - hit)
-    return Gate(one, free, reserve, hit, idle, tokens, missing + reserve <= free, left)
+    return Gate(request, free, reserve, hit, idle, tokens, missing + reserve <= free, left)
 
 
 def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
     """Tell Z3 how the blocks of these tokens, and a number of whole blocks, are ordered."""
-    counts = [blocks(numbers, block, one) for one in tokens]
+    counts = [blocks(numbers, block, number) for number in tokens]
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
 
 
 def _more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
-    one, other = some(numbers, "one"), some(numbers, "other")
-    numbers.facts.append(one > other)
-    return negated(numbers, one * block >= (other + 1) * block + more)
+    first, other = some(numbers, "one"), some(numbers, "other")
+    numbers.facts.append(first > other)
+    return negated(numbers, first * block >= (other + 1) * block + more)
 
 
-def at_the_door(numbers: Numbers, block: Any, one: SymbolicRequest) -> Any:
+def at_the_door(numbers: Numbers, block: Any, request: SymbolicRequest) -> Any:
     """The pool, large enough for the request alone."""
     pool = some(numbers, "pool", 1)
-    numbers.facts.append(blocks(numbers, block, one.longest) <= pool)
+    numbers.facts.append(blocks(numbers, block, request.longest) <= pool)
     return pool
 
 
 def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     """`more`: its last token is computed, too."""
     numbers = make_numbers(block)
-    one = unfinished(numbers, more)
-    pool = at_the_door(numbers, block, one)
+    request = unfinished(numbers, more)
+    pool = at_the_door(numbers, block, request)
     covered = some(numbers, "covered", 1)
-    numbers.facts.append(covered <= one.known)
-    tell(numbers, block, pool, covered, one.longest)
+    numbers.facts.append(covered <= request.known)
+    tell(numbers, block, pool, covered, request.longest)
     return negated(numbers, blocks(numbers, block, covered) <= pool)
 
 
 def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
     """`reserve`: so many blocks are kept from requests that run."""
     numbers = make_numbers(block)
-    one = unfinished(numbers)
-    pool = at_the_door(numbers, block, one)
+    request = unfinished(numbers)
+    pool = at_the_door(numbers, block, request)
     computed, tokens = some(numbers, "computed", 1), some(numbers, "tokens", 1)
-    numbers.facts.append(computed + tokens <= one.known)
+    numbers.facts.append(computed + tokens <= request.known)
     held = blocks(numbers, block, computed)
     missing = blocks(numbers, block, computed + tokens) - held
-    tell(numbers, block, pool, computed, computed + tokens, one.longest)
+    tell(numbers, block, pool, computed, computed + tokens, request.longest)
     return negated(numbers, z3.And(held <= pool, missing + reserve <= pool - held))
 
 
@@ -137,10 +137,10 @@ def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
     """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
-    pool = at_the_door(numbers, block, it.one)
+    pool = at_the_door(numbers, block, it.request)
     # No request holds a block: all are free, cached ones too.
     numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
-    tell(numbers, block, it.hit, it.one.known, it.one.longest, it.hit * block + it.tokens)
+    tell(numbers, block, it.hit, it.request.known, it.request.longest, it.hit * block + it.tokens)
     return negated(numbers, it.passes)
 
 
@@ -164,7 +164,7 @@ def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only:
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.BoolVal(not chunk_only))
     numbers.facts.append(it.passes)
-    rest = blocks(numbers, block, it.one.known)
+    rest = blocks(numbers, block, it.request.known)
     rest -= blocks(numbers, block, it.hit * block + it.tokens)
     return negated(numbers, it.left >= rest + (it.reserve if with_reserve else 0))
 

@@ -59,7 +59,7 @@ def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
 
 def scarce(asked: Sequence[Lengths]) -> range:
     """Pools that hold each of the requests, and not all of them together."""
-    needs = [one.prompt + one.max_tokens - 1 for one in asked]
+    needs = [request.prompt + request.max_tokens - 1 for request in asked]
     return range(max(needs), sum(needs))
 
 
@@ -105,7 +105,7 @@ def share(reserve: int, blocks: int) -> float:
 
 
 def total(asked: Sequence[Lengths]) -> int:
-    return sum(one.prompt + one.max_tokens for one in asked)
+    return sum(request.prompt + request.max_tokens for request in asked)
 
 
 def preemptions(config: VllmConfig, asked: Sequence[Lengths]) -> int:
@@ -122,8 +122,8 @@ def preemptions(config: VllmConfig, asked: Sequence[Lengths]) -> int:
 
 def requests(asked: Sequence[Lengths]) -> tuple[Request, ...]:
     return tuple(
-        Request(id=name, arrival=0, prompt=((name, one.prompt),), max_tokens=one.max_tokens)
-        for name, one in ((f"r{number}", one) for number, one in enumerate(asked))
+        Request(id=name, arrival=0, prompt=((name, request.prompt),), max_tokens=request.max_tokens)
+        for name, request in ((f"r{number}", request) for number, request in enumerate(asked))
     )
 
 

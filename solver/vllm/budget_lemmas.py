@@ -118,9 +118,9 @@ def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
 def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
     """`more`: the last known token may be found in the cache, too (V1CP-R28)."""
     numbers = make_numbers(block)
-    one = unfinished(numbers)
-    hit, _ = numbers.split(one.known - 1 + more, block, None)  # whole blocks, at most
-    return negated(numbers, one.known - hit * block >= 1)
+    request = unfinished(numbers)
+    hit, _ = numbers.split(request.known - 1 + more, block, None)  # whole blocks, at most
+    return negated(numbers, request.known - hit * block >= 1)
 
 
 def _budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
@@ -146,9 +146,9 @@ def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
 def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
     """`more`: the front door lets in requests that are so much longer."""
     numbers = Numbers()
-    one, budget = unfinished(numbers), some(numbers, "budget", 1)
-    numbers.facts.append(one.longest <= budget + more)
-    return negated(numbers, capped(one.known, some(numbers, "threshold")) <= budget)
+    request, budget = unfinished(numbers), some(numbers, "budget", 1)
+    numbers.facts.append(request.longest <= budget + more)
+    return negated(numbers, capped(request.known, some(numbers, "threshold")) <= budget)
 
 
 def _running_stays_within_slots(block: Any, more: int) -> list[Any]:

@@ -203,11 +203,11 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
         )
         found = tuple(range(100, 100 + hit))
         size = cast(int, run.number(free - idle))
-        pool = Pool(size, (), 1, tuple((one, None) for one in found[:idle]), NOTHING_CACHED)
-        one = Sequence("0", cast(int, run.number(known)), 9, 9)
+        pool = Pool(size, (), 1, tuple((number, None) for number in found[:idle]), NOTHING_CACHED)
+        request = Sequence("0", cast(int, run.number(known)), 9, 9)
         asked = cast(int, run.number(tokens))
         beside = bool(Truth(run, runs))
-        admitted = kv_cache.admit(config, pool, one, found, asked, beside)
+        admitted = kv_cache.admit(config, pool, request, found, asked, beside)
         if admitted is None:
             return None
         holder, after = admitted
@@ -244,8 +244,8 @@ def _growth_decides(block: int, held: int, more: int) -> list[Any]:
         )
         pool = Pool(cast(int, run.number(free)), (), 1, (), NOTHING_CACHED)
         has: Any = run.number(computed)
-        one = Sequence("0", 1, 9, 9, computed=has, blocks=tuple(range(100, 100 + held)))
-        grown = kv_cache.grow(config, pool, one, cast(int, run.number(tokens)))
+        request = Sequence("0", 1, 9, 9, computed=has, blocks=tuple(range(100, 100 + held)))
+        grown = kv_cache.grow(config, pool, request, cast(int, run.number(tokens)))
         if grown is None:
             return None
         return len(grown[0].blocks), bare(free_blocks(grown[1]))
@@ -289,14 +289,14 @@ def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
     """No request runs, and the front door let it in; `hit` blocks are cached and free. `reserve`: a
     block more than the pool has is free."""
     numbers = Numbers()
-    one = Symbolic.make(numbers, 0, runs=False)
+    request = Symbolic.make(numbers, 0, runs=False)
     pool, budget, slots = (some(numbers, name, 1) for name in ("pool", "budget", "slots"))
     threshold, chunks, whole = some(numbers, "threshold"), z3.Bool("chunks"), z3.Bool("whole")
-    longest = one.prompt + one.ends - 1
+    longest = request.prompt + request.ends - 1
     numbers.facts += [
         blocks(numbers, block, longest) <= pool + reserve,
         z3.Or(chunks, longest <= budget),
-        hit * block < one.prompt + one.generated,
+        hit * block < request.prompt + request.generated,
         pool >= hit,
     ]
 
@@ -312,13 +312,13 @@ def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
         )
         found = tuple(range(100, 100 + hit))
         blocks_free = Pool(
-            cast(int, run.number(pool - hit)), (), 1, tuple((one, None) for one in found)
+            cast(int, run.number(pool - hit)), (), 1, tuple((number, None) for number in found)
         )
-        state = State(waiting=(one.of(run, 0, 0),), pool=blocks_free)
+        state = State(waiting=(request.of(run, 0, 0),), pool=blocks_free)
         with stubbed(
             kv_cache,
             prefix_hit=lambda *_: found,
-            hold=lambda config, pool, one, tokens: (one, pool),
+            hold=lambda config, pool, number, tokens: (number, pool),
         ):
             plan: Plan = scheduler.schedule(config, state)
         return [bare(share) for share in plan.scheduled.values()]

@@ -32,11 +32,11 @@ class Symbolic(NamedTuple):
     def make(cls, numbers: Numbers, number: int, *, runs: bool) -> "Symbolic":
         prompt, ends = some(numbers, f"prompt {number}", 1), some(numbers, f"ends {number}", 1)
         generated, computed = (some(numbers, f"{name} {number}") for name in ("own", "computed"))
-        one = cls(prompt, generated, computed, ends, z3.Int(f"priority {number}"), number)
+        symbolic = cls(prompt, generated, computed, ends, z3.Int(f"priority {number}"), number)
         numbers.facts += [generated < ends, computed < prompt + generated]
         if not runs:
             numbers.facts.append(computed == 0)
-        return one
+        return symbolic
 
     @property
     def behind(self) -> Any:
@@ -103,7 +103,7 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
             policy=policy,
         )
         # The queue is in order; the running requests were admitted in any.
-        in_run = [one.of(run, n, n) for n, one in enumerate(requests)]
+        in_run = [request.of(run, n, n) for n, request in enumerate(requests)]
         if policy == "priority":
             in_run[:running] = in_run[:running][::-1]
         asked: list[int] = []
@@ -113,17 +113,17 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
             asked.append(1)
             return bool(Truth(run, z3.And(z3.Bool(f"{what} {len(asked)}"), fact)))
 
-        def grow(_: Any, pool: Any, one: Any, tokens: Any) -> Any:
-            return (one, pool) if pool == 1 or says("room") else None
+        def grow(_: Any, pool: Any, number: Any, tokens: Any) -> Any:
+            return (number, pool) if pool == 1 or says("room") else None
 
-        def hit(_: Any, pool: Any, one: Any) -> tuple[int, ...]:
-            known = bare(one.num_tokens)
+        def hit(_: Any, pool: Any, request: Any) -> tuple[int, ...]:
+            known = bare(request.num_tokens)
             found = (1,) if says("hit", block < known) else ()
-            hits[one.id] = block * len(found)
+            hits[request.id] = block * len(found)
             return found
 
-        def admit(_: Any, pool: Any, one: Any, found: Any, tokens: Any, beside: Any) -> Any:
-            started = one._replace(computed=(found and run.number(block)) or 0)
+        def admit(_: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
+            started = request._replace(computed=(found and run.number(block)) or 0)
             return (started, pool + 1) if not beside or says("room") else None
 
         def clamp(_: Any, uncomputed: Any, left: Any) -> Any:
@@ -146,8 +146,8 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
             found = Result(
                 {name: bare(share) for name, share in plan.scheduled.items()},
                 bare(plan.budget),
-                [one.id for one in plan.running],
-                [one.id for one in plan.waiting],
+                [request.id for request in plan.running],
+                [request.id for request in plan.waiting],
                 [*plan.preempted],
                 hits,
             )
@@ -215,8 +215,8 @@ def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[A
     return holds_on(it.numbers, it.taken, kept)
 
 
-def _before(it: Decided, one: str, other: str) -> Any:
-    first, second = it.requests[int(one)], it.requests[int(other)]
+def _before(it: Decided, number: str, other: str) -> Any:
+    first, second = it.requests[int(number)], it.requests[int(other)]
     earlier = first.arrival < second.arrival
     same = z3.And(first.priority == second.priority, z3.BoolVal(earlier))
     return z3.Or(first.priority < second.priority, same)
@@ -230,7 +230,7 @@ def completion_leaves_next_token(more: int) -> list[Any]:
     def then(config: Any, state: Any, plan: Any) -> Any:
         with stubbed(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
             after, _ = scheduler.carry_out(config, state, plan)
-        went_on = {one.id: one for one in after.running}
+        went_on = {request.id: request for request in after.running}
         return [
             (
                 name,
@@ -249,14 +249,14 @@ def completion_leaves_next_token(more: int) -> list[Any]:
     def right(result: Any) -> Any:
         claims = [z3.BoolVal(True)]
         for name, share, goes_on, computed, left, generated in result:
-            one = before[int(name)]
-            caught_up = share == one.behind
+            request = before[int(name)]
+            caught_up = share == request.behind
             if not goes_on:
-                claims.append(z3.And(caught_up, one.generated + 1 == one.ends))
+                claims.append(z3.And(caught_up, request.generated + 1 == request.ends))
                 continue
-            own = z3.If(caught_up, one.generated + 1, one.generated)
-            claims += [computed == one.computed + share, left >= 1 + more, generated == own]
-            claims.append(z3.Or(z3.Not(caught_up), one.generated + 1 < one.ends))
+            own = z3.If(caught_up, request.generated + 1, request.generated)
+            claims += [computed == request.computed + share, left >= 1 + more, generated == own]
+            claims.append(z3.Or(z3.Not(caught_up), request.generated + 1 < request.ends))
         return z3.And(claims)
 
     return holds_on(it.numbers, it.taken, right)

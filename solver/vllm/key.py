@@ -47,8 +47,8 @@ class Key:
     def _by_length(self, state: State, history: BranchingHistory) -> Hashable:
         places = {name: place for place, name in enumerate(history.live)}
         return (
-            tuple(_as_numbers(one, history, places, True) for one in state.waiting),
-            tuple(_as_numbers(one, history, places, False) for one in state.running),
+            tuple(_as_numbers(request, history, places, True) for request in state.waiting),
+            tuple(_as_numbers(request, history, places, False) for request in state.running),
             free_blocks(state.pool),
         )
 
@@ -61,16 +61,16 @@ class Key:
         queues = tuple(
             tuple(
                 (
-                    *_as_contents(one, names),
-                    one.generated,
-                    *_as_numbers(one, history, places, waits),
+                    *_as_contents(request, names),
+                    request.generated,
+                    *_as_numbers(request, history, places, waits),
                 )
-                for one in queue
+                for request in queue
             )
             for queue, waits in ((state.waiting, True), (state.running, False))
         )
         computed = names.computed(history, newest=self._newest)
-        parked = tuple(_as_contents(one, names) for one in held)
+        parked = tuple(_as_contents(number, names) for number in held)
         return queues, parked, free_blocks(state.pool), names.pool(state.pool), computed
 
 
@@ -78,7 +78,7 @@ def on_their_way(state: State, history: BranchingHistory) -> Hashable:
     """Of decisions in flight and of parked requests, what the scheduler and the client know."""
     places = {name: place for place, name in enumerate(history.live)}
     queues = (*state.waiting, *state.running, *state.parked)
-    generated = {one.id: one.generated for one in queues}
+    generated = {request.id: request.generated for request in queues}
     flights = tuple(
         tuple(
             (places[name], None if coming is None else coming.place - generated[name])
@@ -91,73 +91,81 @@ def on_their_way(state: State, history: BranchingHistory) -> Hashable:
         tuple((places[name], token) for name, token in flight.items() if name in places)
         for flight in state_of(history).flights
     )
-    gone = sorted(one.load_left for one in history.requests.values() if one.ended and one.load_left)
+    gone = sorted(
+        request.load_left
+        for request in history.requests.values()
+        if request.ended and request.load_left
+    )
     return (
         *(flights, known, tuple(gone), state.early, state_of(history).early),
-        tuple(_in_flight(one, history, places) for one in queues),
-        tuple(_as_numbers(one, history, places, True) for one in state.parked),
-        tuple(_leaving(one, history) for one in state.leaving),
+        tuple(_in_flight(request, history, places) for request in queues),
+        tuple(_as_numbers(request, history, places, True) for request in state.parked),
+        tuple(_leaving(request, history) for request in state.leaving),
     )
 
 
-def _in_flight(one: Any, history: BranchingHistory, places: dict[str, int]) -> tuple[Any, ...]:
-    load = (one.external, one.load_steps) if not one.was_loaded else (None, one.loading)
-    account = history.live.get(one.id)
+def _in_flight(request: Any, history: BranchingHistory, places: dict[str, int]) -> tuple[Any, ...]:
+    load = (
+        (request.external, request.load_steps)
+        if not request.was_loaded
+        else (None, request.loading)
+    )
+    account = history.live.get(request.id)
     client: tuple[Any, ...] = ()
     if account is not None:
         began = account.parked_since is not None
-        client = account.tokens_in_flight - one.promised, account.load_left, began
+        client = account.tokens_in_flight - request.promised, account.load_left, began
         client += account.tokens_loading, max(account.slots - account.computed, 0)
-    return places.get(one.id), one.promised, one.aside, *load, *client
+    return places.get(request.id), request.promised, request.aside, *load, *client
 
 
-def _leaving(one: Any, history: BranchingHistory) -> tuple[Any, ...]:
+def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
     """Of a request that has left, what keeps its blocks; and how long it has, as far as a rule
     counts."""
-    account = history.requests[one.id]
-    since = history.step - (account.over or 0)
+    account = history.requests[request.id]
+    since = history.step - (account.ended_at or 0)
     counted = min(since, 2 * in_flight.depth(history.config) + 1)
-    return len(one.blocks), one.loading, one.written_by, account.load_left, counted
+    return len(request.blocks), request.loading, request.written_by, account.load_left, counted
 
 
 def _as_numbers(
-    one: Any, history: BranchingHistory, places: dict[str, int], waits: bool
+    request: Any, history: BranchingHistory, places: dict[str, int], waits: bool
 ) -> tuple[Any, ...]:
     """What the scheduler goes by, and what the client knows that is no part of it.
 
     A request of which is not known the prompt yet has not started: it counts by its candidates.
     """
-    candidates: Candidates | None = one.candidates if isinstance(one, OpenFields) else None
-    account = history.live.get(one.id)
+    candidates: Candidates | None = request.candidates if isinstance(request, OpenFields) else None
+    account = history.live.get(request.id)
     if candidates is not None and candidates.prompt is None:
-        return candidates.bits, one.priority, places.get(one.id)
+        return candidates.bits, request.priority, places.get(request.id)
     client: tuple[Any, ...] = ()
     if account is not None:
         client = (
-            account.computed - one.computed,
-            account.emitted - one.generated,
-            account.prefix_hit - one.prefix_hit,
+            account.computed - request.computed,
+            account.emitted - request.generated,
+            account.prefix_hit - request.prefix_hit,
             account.prefilled,
             # A request that runs is preempted before it waits again.
             waits and account.preemptions > 0,
         )
     return (
-        one.num_tokens,
-        one.computed,
-        one.generated > 0,
-        left(one),
-        len(one.blocks),
-        one.published,
-        one.prefix_hit,
-        one.priority,
-        places.get(one.id),
+        request.num_tokens,
+        request.computed,
+        request.generated > 0,
+        left(request),
+        len(request.blocks),
+        request.published,
+        request.prefix_hit,
+        request.priority,
+        places.get(request.id),
         *client,
     )
 
 
-def _as_contents(one: Any, names: CanonicalNames) -> tuple[Any, ...]:
-    if isinstance(one, OpenFields) and one.candidates.content is None:
-        content: Hashable = one.candidates.bits
+def _as_contents(request: Any, names: CanonicalNames) -> tuple[Any, ...]:
+    if isinstance(request, OpenFields) and request.candidates.content is None:
+        content: Hashable = request.candidates.bits
     else:
-        content = names.content(one.content)
-    return names.request(one.id), content, tuple(names.block(block) for block in one.blocks)
+        content = names.content(request.content)
+    return names.request(request.id), content, tuple(names.block(block) for block in request.blocks)

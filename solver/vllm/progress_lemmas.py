@@ -61,12 +61,12 @@ def rank(state: State, place: int) -> int:
     ahead = (*state.running, *state.waiting[:place])
     if not ahead:
         return 0
-    return sum(one.prompt + one.max_tokens - 1 for one in ahead) - ahead[0].computed
+    return sum(request.prompt + request.max_tokens - 1 for request in ahead) - ahead[0].computed
 
 
-def before(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     """`one` is more important than `other` (`model.vllm.queue.importance`): priority, arrival."""
-    return z3.Or(one[0] < other[0], z3.And(one[0] == other[0], one[1] < other[1]))
+    return z3.Or(first[0] < other[0], z3.And(first[0] == other[0], first[1] < other[1]))
 
 
 def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
@@ -80,21 +80,21 @@ def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
     """`alike`: two may have the same arrival."""
     numbers = Numbers()
-    one, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
+    first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
-        numbers.facts.append(one[1] != other[1])
+        numbers.facts.append(first[1] != other[1])
     # The victim is the one that no other is less important than.
-    return negated(numbers, z3.Xor(before(one, other), before(other, one)))
+    return negated(numbers, z3.Xor(before(first, other), before(other, first)))
 
 
 def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
     """`nothing`: a step may have no budget."""
     numbers = Numbers()
-    one, computed = unfinished(numbers), some(numbers, "computed")
-    numbers.facts.append(computed <= one.known - 1)
+    request, computed = unfinished(numbers), some(numbers, "computed")
+    numbers.facts.append(computed <= request.known - 1)
     budget = some(numbers, "budget", 1 - nothing)
-    tokens = clamp(one.known - computed, some(numbers, "threshold"), budget)
-    before_it, after_it = one.longest - computed, one.longest - computed - tokens
+    tokens = clamp(request.known - computed, some(numbers, "threshold"), budget)
+    before_it, after_it = request.longest - computed, request.longest - computed - tokens
     return negated(numbers, z3.And(after_it >= 0, after_it < before_it))
 
 
@@ -102,14 +102,14 @@ def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any
     """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
-    pool = at_the_door(numbers, block, it.one)
+    pool = at_the_door(numbers, block, it.request)
     budget, slots = some(numbers, "budget", 1), some(numbers, "slots", 1)
     threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
-    behind = it.one.known - it.hit * block
+    behind = it.request.known - it.hit * block
     numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
     numbers.facts.append(it.tokens == clamp(behind, threshold, budget))
-    numbers.facts.append(z3.Or(chunks, it.one.longest <= budget))  # as the front door has it
-    tell(numbers, block, it.hit, it.one.known, it.one.longest, it.hit * block + it.tokens)
+    numbers.facts.append(z3.Or(chunks, it.request.longest <= budget))  # as the front door has it
+    tell(numbers, block, it.hit, it.request.known, it.request.longest, it.hit * block + it.tokens)
     uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
     return negated(numbers, z3.And(slots >= 1, uncut, it.passes, it.tokens >= 1))
 

@@ -22,7 +22,9 @@ NEVER_PREEMPTED = (
 
 def never_preempted(block: int | None = None) -> list[Obligation]:
     """When no request is preempted, whatever the requests: one slot, or room for all."""
-    arithmetic = [one for one in admission_lemmas.obligations(block) if one.name in NEVER_PREEMPTED]
+    arithmetic = [
+        lemma for lemma in admission_lemmas.obligations(block) if lemma.name in NEVER_PREEMPTED
+    ]
     return arithmetic + code_lemmas.never_preempted(block)
 
 

@@ -46,11 +46,11 @@ def some(numbers: Numbers, name: str, low: int = 0) -> Any:
 
 def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
     """Any request that has a token left to generate; `more`: or has that many behind that."""
-    one = SymbolicRequest(
+    request = SymbolicRequest(
         some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own")
     )
-    numbers.facts.append(one.generated <= one.max_tokens - 1 + more)
-    return one
+    numbers.facts.append(request.generated <= request.max_tokens - 1 + more)
+    return request
 
 
 def clamp(asked: Any, threshold: Any, budget: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.properties.checking.replay import replay
 
 FOLDER = Path(__file__).parent
@@ -26,7 +26,7 @@ def test_vllm_and_the_simulator_after_it_differ_as_the_findings_say(file):
         Side(ModelTarget(), "vllm", "documented"),
         Side(ModelTarget(), "llmservingsim", "head"),
     )
-    pair = Pair(*sides)
+    pair = DifferentialTarget(*sides)
     replay(pair, read_scenario(file), ())
     assert pair.difference is not None
     step, words = EXPECTED[file.stem]

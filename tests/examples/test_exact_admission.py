@@ -38,10 +38,10 @@ class Release:
     def __init__(self, lengths):
         self.running = [Request(length) for length in lengths]
         self.ongoing_prefills = self.running[:1]
-        self.asked_by = -1
+        self.tkv_at_request = -1
 
     def _satisfies_last_chunk_constraints(self, request):
-        self.asked_by = self.tkv
+        self.tkv_at_request = self.tkv
         return request == "joins"
 
 
@@ -69,15 +69,15 @@ PAIRS = st.tuples(LENGTHS, st.integers(0, 300) | st.integers(0, 32_768))
 
 @given(st.lists(PAIRS, max_size=8), LENGTHS, st.integers(1, 400))
 def test_its_largest_volume_is_that_of_the_model(example, pairs, prompt, max_tokens):
-    decoding = [Decoding(length, left, 0) for length, left in pairs]
+    decoding = [Decoding(length, remaining, 0) for length, remaining in pairs]
     expected = peak_volume(decoding, Newcomer(prompt, max_tokens), 64)
-    found = example.largest_volume(
-        [(left, length) for length, left in pairs], (max_tokens - 1, prompt)
+    volume = example.largest_volume(
+        [(remaining, length) for length, remaining in pairs], (max_tokens - 1, prompt)
     )
-    assert found == expected
+    assert volume == expected
 
 
-def asked(prompt, max_tokens, computed=0):
+def request(prompt, max_tokens, computed=0):
     return SimpleNamespace(
         num_prompt_tokens=prompt, max_tokens=max_tokens, num_computed_tokens=computed
     )
@@ -87,8 +87,8 @@ def asked(prompt, max_tokens, computed=0):
 def test_it_refuses_from_the_first_token_beyond_the_limit(example, beyond, joins):
     # Four requests that end at 32,768 tokens use the limit; a token more begins another block.
     scheduler = example.ExactAdmission([])
-    running = [asked(100, 32_669 + beyond, 200) for _ in range(3)]
-    newcomer = asked(100, 32_569 + beyond)
+    running = [request(100, 32_669 + beyond, 200) for _ in range(3)]
+    newcomer = request(100, 32_569 + beyond)
     assert scheduler.check_batch_tkv_limit_cp(newcomer, -1, running) is joins
 
 
@@ -97,7 +97,7 @@ def test_the_rest_is_asked_by_the_batchs_own_tkv_and_what_is_remembered_stays(ex
     scheduler = example.ExactAdmission(lengths)
     assert scheduler._satisfies_last_chunk_constraints("joins") is True
     assert scheduler._satisfies_last_chunk_constraints("waits") is False
-    assert scheduler.asked_by == max_tkv(lengths[1:], 64)
+    assert scheduler.tkv_at_request == max_tkv(lengths[1:], 64)
     assert scheduler.tkv == 32_000
 
 
@@ -110,7 +110,7 @@ def test_on_2_1_2_it_takes_the_decode_step_that_the_release_idles():
     rules = [rule for rule in load("spyre") if rule.id == "SPY-R35"]
     spec = parse_target(f"sendnn-inference==2.1.2:{FILE}:ExactAdmission")
     try:
-        with opened(spec, offline=True) as there:
-            assert replay(there.target, scenario, rules).broken == []
+        with opened(spec, offline=True) as target:
+            assert replay(target.target, scenario, rules).broken == []
     except ReleaseError:
         pytest.skip("sendnn-inference 2.1.2 is not installed")

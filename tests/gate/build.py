@@ -60,4 +60,4 @@ class Ghosts(Toy):
 
 
 def entry(verdict: Verdict, rule: str) -> RuleVerdict:
-    return next(one for one in verdict.rules if one.id == rule)
+    return next(judged for judged in verdict.rules if judged.id == rule)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
+from schedproof.gate.judging.events import Began, Concluded, Event, Found, Notice, Progress
 from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.verdict import EngineRun, Finding, RuleVerdict, TargetInfo, Verdict
 from schedproof.model.scenario import Request, Scenario
@@ -129,7 +129,7 @@ def events(names: Sequence[str] = HOSTILE, **changes: Any) -> list[Event]:
         Progress("hypothesis, small", 12, 60, 140, shrinking=True),
         first,
         known,
-        Judged(verdict(names, **changes)),
+        Concluded(verdict(names, **changes)),
     ]
 
 

@@ -13,12 +13,12 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
 from schedproof.properties.checking.replay import replay
 
-from . import nursery
+from . import crash_loop
 
 
 def survivors(work, folder, kills):
     ran = subprocess.run(
-        [sys.executable, nursery.__file__, work, str(folder), str(kills)],
+        [sys.executable, crash_loop.__file__, work, str(folder), str(kills)],
         stdout=subprocess.PIPE,
         check=True,
     )
@@ -30,7 +30,7 @@ def found(file):
     """The findings that a gate had reported; the last line may be cut."""
     lines = file.read_bytes().split(b"\n")
     whole = [json.loads(line) for line in lines[:-1]]
-    return [one["finding"] for one in whole if one["event"] == "found"]
+    return [event["finding"] for event in whole if event["event"] == "found"]
 
 
 @pytest.mark.slow
@@ -38,22 +38,22 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
     tmp_path, gate, monkeypatch
 ):
     assert survivors("gate", tmp_path, 40)["killed"] >= 8
-    reported = [one for file in tmp_path.glob("events-*.ndjson") for one in found(file)]
+    reported = [finding for file in tmp_path.glob("events-*.ndjson") for finding in found(file)]
     assert reported
-    for one in reported:
-        scenario = read_scenario(Path(one["scenario"]))
-        behind = {*one.get("behind", ())}  # what the run breaks before would end the replay
-        rules = [rule for rule in nursery.RULES if rule.id not in behind]
-        broken = replay(nursery.Faulty(), scenario, rules).broken
-        assert one["rule"] in {rule.rule for rule in broken}
+    for finding in reported:
+        scenario = read_scenario(Path(finding["scenario"]))
+        behind = {*finding.get("behind", ())}  # what the run breaks before would end the replay
+        rules = [rule for rule in crash_loop.RULES if rule.id not in behind]
+        broken = replay(crash_loop.Faulty(), scenario, rules).broken
+        assert finding["rule"] in {rule.rule for rule in broken}
     kept = entries(tmp_path / "out")
-    assert {one["scenario"] for one in reported} <= {str(one.path) for one in kept}
+    assert {finding["scenario"] for finding in reported} <= {str(finding.path) for finding in kept}
     monkeypatch.setattr(probing, "SCALES", ("small",))
-    corpus = [one.scenario for one in kept]
+    corpus = [entry.scenario for entry in kept]
     limits = {"examples": 1, "max_failures": len(kept)}
-    verdict = judge(gate(nursery.Faulty(), nursery.IDS, corpus=corpus, **limits))
-    again = {one.rule for one in verdict.findings if one.engine == "own corpus"}
-    assert {one["rule"] for one in reported} <= again
+    verdict = judge(gate(crash_loop.Faulty(), crash_loop.IDS, corpus=corpus, **limits))
+    again = {finding.rule for finding in verdict.findings if finding.engine == "own corpus"}
+    assert {finding["rule"] for finding in reported} <= again
 
 
 @pytest.mark.slow
@@ -61,4 +61,4 @@ def test_no_file_of_a_corpus_is_ever_half_written(tmp_path):
     assert survivors("corpus", tmp_path, 140) == {"killed": 140, "ended": 0}
     kept = entries(tmp_path / "out")
     assert 1 <= len(kept) <= 20
-    assert all(one.rule == "ALL-R03" for one in kept)
+    assert all(entry.rule == "ALL-R03" for entry in kept)

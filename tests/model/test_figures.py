@@ -50,29 +50,29 @@ CORRECTED: dict[tuple[str, int], dict[str, int]] = {
 
 @cache
 def figure(name):
-    return next(one for one in golden_tables.load("docs_figures.json") if one["name"] == name)
+    return next(shown for shown in golden_tables.load("docs_figures.json") if shown["name"] == name)
 
 
 def test_every_figure_is_compared_or_named():
-    names = {one["name"] for one in golden_tables.load("docs_figures.json")}
-    left = names - {*PREFILL, *SCHEDULING, *PREFIX_CACHING}
-    assert left == {"timeline_admission_constraints"} == left & NOT_COMPARED.keys()
+    names = {shown["name"] for shown in golden_tables.load("docs_figures.json")}
+    others = names - {*PREFILL, *SCHEDULING, *PREFIX_CACHING}
+    assert others == {"timeline_admission_constraints"} == others & NOT_COMPARED.keys()
 
 
 def sorted_row(row):
-    return row | {"decoding": sorted(row["decoding"], key=lambda one: str(one["id"]))}
+    return row | {"decoding": sorted(row["decoding"], key=lambda request: str(request["id"]))}
 
 
 def admission_arrivals():
     return [
         golden_tables.Arrival(
-            one["arrival_step"],
-            one["id"],
-            one["prompt_len"],
-            one["max_output_tokens"],
-            one["total_tokens_generated"],
+            request["arrival_step"],
+            request["id"],
+            request["prompt_len"],
+            request["max_output_tokens"],
+            request["total_tokens_generated"],
         )
-        for one in figure("scheduling_admission_constraints")["generator_requests"]
+        for request in figure("scheduling_admission_constraints")["generator_requests"]
     ]
 
 
@@ -91,7 +91,9 @@ def test_the_admission_figure_is_reproduced_row_by_row(revision):
     initial = {
         "step": 0,
         "step_type": "waiting",
-        "waiting": [golden_tables.drawn_waiting(one) for one in arrivals if one.step == 0],
+        "waiting": [
+            golden_tables.drawn_waiting(arrival) for arrival in arrivals if arrival.step == 0
+        ],
         "prefilling": None,
         "decoding": [],
     }
@@ -106,11 +108,11 @@ def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(rev
     rows = figure("scheduling_admission_constraints")["steps"][1:]
     compared = 0
     for seen, row in zip(admission_steps(revision), rows, strict=True):
-        lengths = [one["prompt_len"] + one["decoded"] - 1 for one in row["decoding"]]
+        lengths = [request["prompt_len"] + request["decoded"] - 1 for request in row["decoding"]]
         if row["step_type"] == "decode" and all(length % BLOCK for length in lengths):
-            assert seen["tkv"] == max(one["tkv"] for one in row["decoding"]) - 1
+            assert seen["tkv"] == max(request["tkv"] for request in row["decoding"]) - 1
             assert {n: p * BLOCK for n, p in seen["left_pad_blocks"].items()} == {
-                one["id"]: one["padding"] for one in row["decoding"]
+                request["id"]: request["padding"] for request in row["decoding"]
             }
             compared += 1
     assert compared == sum(row["step_type"] == "decode" for row in rows) - 1
@@ -120,8 +122,10 @@ def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(rev
 @pytest.mark.parametrize("name", PREFILL)
 def test_the_prefill_figures_are_reproduced(name, revision):
     shown = figure(name)
-    [one] = shown["derived_requests"]
-    requests = [golden_tables.Arrival(0, one["id"], one["prompt_len"], one["max_tokens"])]
+    [request] = shown["derived_requests"]
+    requests = [
+        golden_tables.Arrival(0, request["id"], request["prompt_len"], request["max_tokens"])
+    ]
     steps = golden_tables.play(
         golden_tables.started(revision, **golden_tables.config_of(shown)), requests
     )
@@ -155,11 +159,11 @@ def cached_prefill_rows(name, revision):
     common = ("common", lengths["common_prompt_tokens"])
     output = lengths["prefix_output_tokens"]
     earlier = [common, ("first's own", lengths["req1_diff_prompt"])]
-    state = model.arrive(model.initial(), asked(first, earlier, output + lengths["req1_output"]))
+    state = model.arrive(model.initial(), request(first, earlier, output + lengths["req1_output"]))
     while state.waiting or state.running:
         state, _ = model.step(state)
     later = [common, (f"out:{first}", output), ("second's own", lengths["req2_diff_prompt"])]
-    newcomer = asked(second, later, lengths["req2_max_output"])
+    newcomer = request(second, later, lengths["req2_max_output"])
     state = model.arrive(state, newcomer)
     prompt, chunk = newcomer.prompt_len, model.config.chunk_size
     done = None
@@ -192,7 +196,7 @@ def cached_prefill_rows(name, revision):
             return
 
 
-def asked(name, prompt, max_tokens):
+def request(name, prompt, max_tokens):
     """A request whose prompt has these segments, the empty ones left out."""
     segments = tuple((stream, length) for stream, length in prompt if length)
     return Request(id=name, arrival=0, prompt=segments, max_tokens=max_tokens)
@@ -202,12 +206,16 @@ def jump_rows():
     """The padding figure from its first row on: every request decodes until it is at its end."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = {
-        one["id"]: golden_tables.Arrival(
-            0, one["id"], one["prompt_len"], one["max_tokens"], one["generated_at_end"]
+        request["id"]: golden_tables.Arrival(
+            0,
+            request["id"],
+            request["prompt_len"],
+            request["max_tokens"],
+            request["generated_at_end"],
         )
-        for one in shown["derived_requests"]
+        for request in shown["derived_requests"]
     }
-    generated = {one["id"]: one["decoded"] for one in shown["steps"][0]["decoding"]}
+    generated = {request["id"]: request["decoded"] for request in shown["steps"][0]["decoding"]}
     empty = {"waiting": [], "prefilling": None}
     for number in range(len(shown["steps"]) - 1):
         done = [name for name in sorted(generated) if generated[name] == requests[name].output_len]
@@ -229,11 +237,11 @@ def test_tkv_jumps_backward_and_forward_where_the_caption_says():
     """Backward after rows 11 and 16, forward after 52; down after a finish in 58 and 65."""
     jumps: dict[int, dict[str, int]] = {}
     for before, after in itertools.pairwise(jump_rows()):
-        old = {one["id"]: one["tkv"] for one in before["decoding"]}
-        for one in after["decoding"]:
-            if one["tkv"] - old[one["id"]] != 1:
-                jump = one["tkv"] - old[one["id"]] - 1
-                jumps.setdefault(before["step"], {})[one["id"]] = jump
+        old = {request["id"]: request["tkv"] for request in before["decoding"]}
+        for request in after["decoding"]:
+            if request["tkv"] - old[request["id"]] != 1:
+                jump = request["tkv"] - old[request["id"]] - 1
+                jumps.setdefault(before["step"], {})[request["id"]] = jump
     assert jumps == {
         11: {"2": -BLOCK},
         16: {"1": -BLOCK},
@@ -272,7 +280,7 @@ def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(rev
     model, state = state_before(revision, 35)
     newcomer = state.waiting[0]
     # It prefills in step 35, every request decodes in step 36.
-    lengths = [one.computed + 1 for one in state.decoding] + [newcomer.prompt + 1]
+    lengths = [sequence.computed + 1 for sequence in state.decoding] + [newcomer.prompt + 1]
     assert documented.max_tkv(lengths, BLOCK) == 426
     assert 426 * len(lengths) == 1704 > model.config.max_batch_tkv == 1536
 
@@ -292,14 +300,14 @@ def state_before(revision, step):
     model = make_model(revision, config)
     state = model.initial()
     for number in range(step):
-        for one in admission_arrivals():
-            if one.step == number:
+        for arrival in admission_arrivals():
+            if arrival.step == number:
                 request = Request(
-                    id=one.id,
-                    arrival=one.step,
-                    prompt=((one.id, one.prompt),),
-                    max_tokens=one.max_tokens,
-                    output_len=one.output_len,
+                    id=arrival.id,
+                    arrival=arrival.step,
+                    prompt=((arrival.id, arrival.prompt),),
+                    max_tokens=arrival.max_tokens,
+                    output_len=arrival.output_len,
                 )
                 state = model.arrive(state, request)
         if number < step - 1:
@@ -309,13 +317,13 @@ def state_before(revision, step):
 
 def refused_by(model, state):
     """Which last-chunk constraints stand against the request that is next."""
-    one = state.prefilling or state.waiting[0]
-    assert not documented.may_prefill(model.config, model.revision, state, one)
+    sequence = state.prefilling or state.waiting[0]
+    assert not documented.may_prefill(model.config, model.revision, state, sequence)
     assert not documented.must_interleave(model.config, state)
     current = model.revision.current_tkv(model.config, state)
     against = set()
-    if not documented.fits_model_length(model.config, current, state.decoding, one):
+    if not documented.fits_model_length(model.config, current, state.decoding, sequence):
         against.add("max-model-length")
-    if not documented.fits_volume(model.config, model.revision, current, state.decoding, one):
+    if not documented.fits_volume(model.config, model.revision, current, state.decoding, sequence):
         against.add("volume")
     return against

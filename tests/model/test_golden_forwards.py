@@ -69,7 +69,9 @@ def test_every_cell_of_the_workers_forwards_is_reproduced(revision, table):
 @pytest.mark.parametrize("file", [RUNNER, WORKER])
 def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file, revision):
     forwards = [
-        one for table in golden_tables.load(f"{revision}_{file}") for one in table["forwards"]
+        forward
+        for table in golden_tables.load(f"{revision}_{file}")
+        for forward in table["forwards"]
     ]
     keys = {key for forward in forwards for key in (*forward, *forward["expect"])} - {"expect"}
     assert keys == COMPARED[file] | NOT_COMPARED[file].keys()
@@ -97,10 +99,10 @@ def runner_cells(revision, table):
     state = model.initial()
     cells = []
     for forward in table["forwards"]:
-        for one in forward["new"]:
-            arrival = golden_tables.Arrival(0, one["id"], one["prompt_len"], ENDLESS)
+        for request in forward["new"]:
+            arrival = golden_tables.Arrival(0, request["id"], request["prompt_len"], ENDLESS)
             state = model.arrive(state, golden_tables.request_of(arrival))
-        computed = {one.id: one.computed for one in state.admitted}
+        computed = {sequence.id: sequence.computed for sequence in state.admitted}
         state, seen = model.step(state)
         scheduled = dict(seen["scheduled"])
         if not seen["emitted"]:
@@ -140,7 +142,7 @@ def worker_cells(revision, table):
         # The forward once more without its end, at which requests that finish give up their blocks.
         decided, decision = model.revision.decide(config, model.revision, state)
         during, _ = scheduler.compute(config, model.revision, decided, decision)
-        held = {one.id: one for one in during.admitted}
+        held = {sequence.id: sequence for sequence in during.admitted}
         state, seen = model.step(state)
         names = list(seen["scheduled"])
         if revision == "2.1.2":

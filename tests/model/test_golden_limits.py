@@ -33,9 +33,9 @@ def test_volume_stays_within_the_limit_until_the_run_ends(revision, table):
         finished.update(seen["finished"])
         hits.update(name for name, tokens in seen["prefix_hit"].items() if tokens)
         paused.update(seen.get("paused", ()))
-    asked = {one["id"]: one["max_tokens"] for one in added(table)}
-    assert generated == asked
-    assert finished == dict.fromkeys(asked, "length")
+    max_tokens = {request["id"]: request["max_tokens"] for request in added(table)}
+    assert generated == max_tokens
+    assert finished == dict.fromkeys(max_tokens, "length")
     assert seen["free_blocks"] == config["num_blocks"]
     # The run is the one that is meant: prompts of one seed are prefixes of each other, and the
     # later release keeps the limit by pausing.
@@ -65,10 +65,10 @@ def sharing(table):
     seeds: set[tuple[str, int]] = set()
     later = set()
     for request in added(table):
-        [one] = request["prompt"]
-        if (one["source"], one["key"]) in seeds:
+        [segment] = request["prompt"]
+        if (segment["source"], segment["key"]) in seeds:
             later.add(request["id"])
-        seeds.add((one["source"], one["key"]))
+        seeds.add((segment["source"], segment["key"]))
     return later
 
 
@@ -77,7 +77,7 @@ def steps(revision, table):
     target = golden_tables.started(revision, **golden_tables.config_of(table))
     generated: Counter[str] = Counter()
     # Each request alone, an idle step after each of its chunks.
-    left = sum(2 * one["prompt_len"] + one["max_tokens"] for one in added(table))
+    remaining = sum(2 * request["prompt_len"] + request["max_tokens"] for request in added(table))
     for event in table["events"]:
         if event["op"] == "add":
             golden_tables.add(target, golden_tables.arrival_of(event["request"]))
@@ -87,8 +87,8 @@ def steps(revision, table):
         while goes_on:
             seen = target.step()["step"]
             yield seen
-            left -= 1
-            assert left, "the run does not end"
+            remaining -= 1
+            assert remaining, "the run does not end"
             generated.update(seen["emitted"])
             if event["op"] == "run_until_generated":
                 goes_on = generated[event["request"]] < event["tokens"]

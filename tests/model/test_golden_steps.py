@@ -87,19 +87,22 @@ def model_rows(revision, table):
         if row["step"] > 0:
             computed = seen.get("computed", {})
             state, seen = model.step(state)
-            for one in state.admitted:
-                if one.id in seen["scheduled"]:
-                    before[one.id] = computed.get(one.id, one.prefix_hit)
-        arrivals = [one for one in table["requests"] if one["add_step"] == row["step"]]
-        for one in arrivals:
-            state = model.arrive(state, golden_tables.request_of(golden_tables.arrival_of(one)))
-        usable = {one.id: golden_tables.usable_blocks(model.config, one) for one in state.admitted}
+            for sequence in state.admitted:
+                if sequence.id in seen["scheduled"]:
+                    before[sequence.id] = computed.get(sequence.id, sequence.prefix_hit)
+        arrivals = [request for request in table["requests"] if request["add_step"] == row["step"]]
+        for request in arrivals:
+            state = model.arrive(state, golden_tables.request_of(golden_tables.arrival_of(request)))
+        usable = {
+            sequence.id: golden_tables.usable_blocks(model.config, sequence)
+            for sequence in state.admitted
+        }
         blocks = seen.get("blocks", {})
         holders = Counter(block for held in blocks.values() for block in held)
         rows.append(
             {
                 "tkv": seen.get("tkv") or 0,
-                "waiting": [*seen["waiting"], *(one["id"] for one in arrivals)],
+                "waiting": [*seen["waiting"], *(request["id"] for request in arrivals)],
                 "running": seen["running"],
                 "request_outputs": list(seen["emitted"]),
                 "finished_requests": list(seen["finished"]),

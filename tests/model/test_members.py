@@ -22,23 +22,23 @@ RECORDS: list[Record] = [
     Forward({}, {}, {}, 0),
     Decision("idle"),
 ]
-NAMES = [f"{type(one).__module__.split('.')[2]}-{type(one).__name__}" for one in RECORDS]
+NAMES = [f"{type(record).__module__.split('.')[2]}-{type(record).__name__}" for record in RECORDS]
 
 
-@pytest.mark.parametrize("one", RECORDS, ids=NAMES)
-def test_a_record_cannot_be_changed_and_a_changed_one_is_another(one):
-    field = one.__struct_fields__[0]
+@pytest.mark.parametrize("record", RECORDS, ids=NAMES)
+def test_a_record_cannot_be_changed_and_a_changed_one_is_another(record):
+    field = record.__struct_fields__[0]
     with pytest.raises(AttributeError, match="immutable"):
-        setattr(one, field, "new")
-    other = one._replace(**{field: "new"})
+        setattr(record, field, "new")
+    other = record._replace(**{field: "new"})
     assert getattr(other, field) == "new"
-    assert other != one
-    assert one == one._replace()
+    assert other != record
+    assert record == record._replace()
 
 
-@pytest.mark.parametrize("one", RECORDS, ids=NAMES)
-def test_the_garbage_collector_does_not_follow_a_record(one):
-    assert not gc.is_tracked(one)
+@pytest.mark.parametrize("record", RECORDS, ids=NAMES)
+def test_the_garbage_collector_does_not_follow_a_record(record):
+    assert not gc.is_tracked(record)
 
 
 def test_a_record_without_fields_cannot_be_given_any():
@@ -46,7 +46,7 @@ def test_a_record_without_fields_cannot_be_given_any():
         Record().size = 1  # type: ignore[attr-defined]
 
 
-EVERY = [(one.name, revision) for one in SYSTEMS.values() for revision in one.revisions]
+EVERY = [(system.name, revision) for system in SYSTEMS.values() for revision in system.revisions]
 
 
 def request(name):

@@ -26,7 +26,7 @@ CONTENTS = st.lists(
 
 
 def tokens(content):
-    """Each token as its stream and its number there; a stream used again starts anew."""
+    """Each token as its stream and its number there; a stream used again starts again."""
     return [(stream, number) for stream, length in content for number in range(length)]
 
 
@@ -48,10 +48,10 @@ def test_a_prefix_ends_within_a_segment_or_at_its_end(count, expected):
 
 
 @given(CONTENTS, CONTENTS, st.integers(0, 25))
-def test_prefixes_have_the_same_name_exactly_if_they_have_the_same_tokens(one, other, count):
-    assert tokens(prefix(one, count)) == tokens(one)[:count]
-    same = tokens(one)[:count] == tokens(other)[:count]
-    assert (prefix(one, count) == prefix(other, count)) is same
+def test_prefixes_have_the_same_name_exactly_if_they_have_the_same_tokens(first, other, count):
+    assert tokens(prefix(first, count)) == tokens(first)[:count]
+    same = tokens(first)[:count] == tokens(other)[:count]
+    assert (prefix(first, count) == prefix(other, count)) is same
 
 
 def filled_with(content, blocks):
@@ -60,7 +60,7 @@ def filled_with(content, blocks):
 
 
 @pytest.mark.parametrize(
-    ("blocks", "found"),
+    ("blocks", "hit"),
     [
         ({}, ()),
         ({1: 7}, (7,)),
@@ -71,15 +71,15 @@ def filled_with(content, blocks):
         ({1: 7, 3: 6}, (7,)),
     ],
 )
-def test_the_run_of_cached_blocks_starts_with_the_prompt_and_has_no_gap(blocks, found):
+def test_the_run_of_cached_blocks_starts_with_the_prompt_and_has_no_gap(blocks, hit):
     content = (("s", 6), ("t", 12))
-    assert cached_blocks(filled_with(content, blocks), content, 18, 4) == found
+    assert cached_blocks(filled_with(content, blocks), content, 18, 4) == hit
 
 
-@pytest.mark.parametrize(("prompt", "found"), [(3, 0), (4, 0), (5, 1), (8, 1), (9, 2), (12, 2)])
-def test_the_last_token_of_a_prompt_is_never_taken_from_the_cache(prompt, found):
+@pytest.mark.parametrize(("prompt", "hit"), [(3, 0), (4, 0), (5, 1), (8, 1), (9, 2), (12, 2)])
+def test_the_last_token_of_a_prompt_is_never_taken_from_the_cache(prompt, hit):
     pool = filled_with((("s", 12),), {1: 1, 2: 2, 3: 3})
-    assert cached_blocks(pool, (("s", prompt),), prompt, 4) == tuple(range(1, found + 1))
+    assert cached_blocks(pool, (("s", prompt),), prompt, 4) == tuple(range(1, hit + 1))
 
 
 def test_of_several_blocks_the_one_filled_first_is_found():
@@ -141,9 +141,9 @@ def test_the_head_is_handed_out_before_what_is_fresh_and_the_tail_last():
 
 def test_without_a_size_there_is_always_a_fresh_block():
     pool = Pool(None, fresh=3, tail=((2, A), (1, None)), cached={A: (2,)})
-    taken, left = take(pool, 100)
+    taken, rest = take(pool, 100)
     assert taken == tuple(range(3, 103))
-    assert left == pool._replace(fresh=103)
+    assert rest == pool._replace(fresh=103)
 
 
 def test_free_are_the_blocks_given_back_and_those_never_handed_out():

@@ -45,10 +45,10 @@ def test_a_target_may_say_whether_its_server_starts_so():
     assert str(unknown.start_up) == "not checked, no such method"
 
 
-@pytest.mark.parametrize("said", [True, {"starts": "yes", "why": ""}, {"starts": True}])
-def test_a_start_up_that_says_nothing_is_a_broken_target(said):
+@pytest.mark.parametrize("reply", [True, {"starts": "yes", "why": ""}, {"starts": True}])
+def test_a_start_up_that_says_nothing_is_a_broken_target(reply):
     with pytest.raises(TargetBroken, match="start_up is"):
-        read_started(STARTED | {"start_up": said})
+        read_started(STARTED | {"start_up": reply})
 
 
 def test_a_refused_configuration_is_not_a_fault_of_the_scheduler():

@@ -71,7 +71,7 @@ def test_requests_that_mean_something_pass():
 
 def test_the_revision_is_the_first_of_its_system_where_none_is_given():
     assert resolve_revision("spyre", None) == REVISIONS[0] == "sound"
-    assert [resolve_revision("spyre", one) for one in REVISIONS] == list(REVISIONS)
+    assert [resolve_revision("spyre", revision) for revision in REVISIONS] == list(REVISIONS)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_scenarios_and_requests_do_not_change():
 
 
 def test_scenarios_do_not_share_their_default_configuration():
-    one, other = (Scenario(system="spyre", requests=(request(),)) for _ in range(2))
-    one.config["block_size"] = 4
+    first, other = (Scenario(system="spyre", requests=(request(),)) for _ in range(2))
+    first.config["block_size"] = 4
     assert other.config == {}
 
 
@@ -185,8 +185,13 @@ def test_a_prompt_has_segments_and_a_segment_a_name_and_tokens():
 
 
 def test_what_a_request_leaves_out_is_at_the_formats_default():
-    one = request()
-    assert (one.output_len, one.abort_at, one.abort_inside, one.priority) == (None, None, False, 0)
+    plain = request()
+    assert (plain.output_len, plain.abort_at, plain.abort_inside, plain.priority) == (
+        None,
+        None,
+        False,
+        0,
+    )
 
 
 def test_names_are_not_empty_and_a_scenario_has_a_request():
@@ -201,9 +206,9 @@ def test_names_are_not_empty_and_a_scenario_has_a_request():
 
 
 def test_what_a_scenario_leaves_out_is_at_the_formats_default():
-    one = Scenario(system="spyre", requests=(request(),))
-    assert (one.format, one.name, one.config) == ("schedproof/scenario@1", "", {})
-    assert (one.revision, one.expect, one.origin) == (None, None, None)
+    scenario = Scenario(system="spyre", requests=(request(),))
+    assert (scenario.format, scenario.name, scenario.config) == ("schedproof/scenario@1", "", {})
+    assert (scenario.revision, scenario.expect, scenario.origin) == (None, None, None)
 
 
 def test_a_scenario_or_an_expectation_cannot_be_read_with_a_key_that_is_not_in_the_format():

@@ -14,8 +14,8 @@ def request(name="a", tokens=4, max_tokens=3, **changes):
     return {"id": name, "prompt": [[name, tokens]], "max_tokens": max_tokens} | changes
 
 
-def rejection(target, asked):
-    reply = target.add(asked)
+def rejection(target, sent):
+    reply = target.add(sent)
     assert reply.keys() == {"ok", "error", "message"}
     assert (reply["ok"], reply["error"]) == (False, "rejected")
     return str(reply["message"])
@@ -89,7 +89,7 @@ def test_a_release_takes_the_smallest_pool_with_which_it_starts(revision, blocks
 
 
 @pytest.mark.parametrize(
-    ("config", "asked", "message"),
+    ("config", "sent", "message"),
     [
         (
             {"max_model_len": 64},
@@ -108,14 +108,14 @@ def test_a_release_takes_the_smallest_pool_with_which_it_starts(revision, blocks
         ),
     ],
 )
-def test_what_can_never_run_is_refused_at_the_door(config, asked, message):
+def test_what_can_never_run_is_refused_at_the_door(config, sent, message):
     target = started("sound", **config)
-    assert rejection(target, asked) == message
+    assert rejection(target, sent) == message
     assert target.add(request(tokens=60, max_tokens=5)) == {"ok": True}
 
 
 @pytest.mark.parametrize(
-    ("asked", "problem"),
+    ("sent", "problem"),
     [
         (request(id=""), "$.id"),
         (request(prompt=[]), "$.prompt"),
@@ -126,8 +126,8 @@ def test_what_can_never_run_is_refused_at_the_door(config, asked, message):
         ({"id": "a", "prompt": [["a", 1]]}, "max_tokens"),
     ],
 )
-def test_a_request_that_means_nothing_is_rejected(asked, problem):
-    assert problem in rejection(started("sound"), asked)
+def test_a_request_that_means_nothing_is_rejected(sent, problem):
+    assert problem in rejection(started("sound"), sent)
 
 
 def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones():
@@ -140,11 +140,11 @@ def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones():
 
 def test_an_id_is_accepted_once_even_after_its_request_has_finished():
     target = started("sound")
-    asked = request(max_tokens=1)
-    assert target.add(asked) == {"ok": True}
-    assert rejection(target, asked) == "'a' is already the id of a request"
+    sent = request(max_tokens=1)
+    assert target.add(sent) == {"ok": True}
+    assert rejection(target, sent) == "'a' is already the id of a request"
     assert target.step()["step"]["finished"] == {"a": "length"}
-    assert rejection(target, asked) == "'a' is already the id of a request"
+    assert rejection(target, sent) == "'a' is already the id of a request"
 
 
 def test_a_refused_request_is_not_part_of_the_run_and_its_id_stays_free():
@@ -187,7 +187,7 @@ def test_the_last_token_of_a_shorter_output_is_eos():
     target.add(request(max_tokens=3, output_len=2))
     target.add(request("b", max_tokens=1))
     seen = [target.step()["step"] for _ in range(4)]
-    assert {name: why for one in seen for name, why in one["finished"].items()} == {
+    assert {name: why for step in seen for name, why in step["finished"].items()} == {
         "a": "eos",
         "b": "length",
     }
@@ -221,8 +221,8 @@ def test_nothing_works_without_a_start(stopped):
 
 
 def test_two_targets_do_not_share_anything():
-    one, other = started("sound"), started("sound")
-    one.add(request())
+    first, other = started("sound"), started("sound")
+    first.add(request())
     assert other.step()["step"]["kind"] == "idle"
 
 
@@ -253,9 +253,9 @@ def test_what_a_finished_request_said_can_be_found_by_one_that_goes_on_from_it()
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_without_caching_priority_and_prompt_content_do_not_matter_to_spyre(revision):
     shown = []
-    for asked in (request(tokens=9), request(prompt=[["x", 4], ["y", 5]], priority=-7)):
+    for sent in (request(tokens=9), request(prompt=[["x", 4], ["y", 5]], priority=-7)):
         target = started(revision)
-        target.add(asked)
+        target.add(sent)
         shown.append([target.step() for _ in range(4)])
     assert shown[0] == shown[1]
 

@@ -42,7 +42,7 @@ WITHIN = tuple(
 
 @dataclass(frozen=True)
 class Row:
-    """What each engine says of a rule in a configuration; "-" where it was not asked."""
+    """The verdict of each engine on a rule in a configuration; "-" where it was not run."""
 
     rule: str
     revision: str
@@ -54,14 +54,14 @@ class Row:
     @property
     def disagreement(self) -> str | None:
         """What cannot both be true, or None."""
-        said = {"hypothesis": self.hypothesis, "explorer": self.explorer, "Z3": self.z3}
-        for one, verdict in said.items():
+        verdicts = {"hypothesis": self.hypothesis, "explorer": self.explorer, "Z3": self.z3}
+        for name, verdict in verdicts.items():
             if verdict == "refuted":
-                return f"{one} has a counterexample that a replay does not confirm"
-            for other, refuted in said.items():
+                return f"{name} has a counterexample that a replay does not confirm"
+            for other, refuted in verdicts.items():
                 if verdict == "broken" and refuted in ("proven", "holds"):
                     word = "is proven" if refuted == "proven" else refuted
-                    return f"{one} has a counterexample, {other} says that it {word}"
+                    return f"{name} has a counterexample, {other} says that it {word}"
         return None
 
     @property
@@ -74,16 +74,16 @@ class Row:
     @property
     def fault(self) -> str | None:
         """Which row disagrees, and how; None if it does not."""
-        said = self.disagreement
-        return said and f"{self.rule}, {self.revision}, {self.config}: {said}"
+        disagreement = self.disagreement
+        return disagreement and f"{self.rule}, {self.revision}, {self.config}: {disagreement}"
 
     @property
     def remark(self) -> str:
         """Why an engine has nothing to say where another has."""
         if self.disagreement is not None:
             return self.disagreement
-        said = {self.hypothesis, self.explorer, self.z3}
-        if "broken" in said and self.hypothesis == "none found":
+        verdicts = {self.hypothesis, self.explorer, self.z3}
+        if "broken" in verdicts and self.hypothesis == "none found":
             return "a sample need not meet it"
         return ""
 
@@ -101,11 +101,11 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
     )
     for formula in formulas:
         explored = _explored("sound", scope, [rule], formula)
-        asked = limit_lemmas(VOLUME, Setting(formula, 0), BLOCK)
+        lemmas_of_limit = limit_lemmas(VOLUME, Setting(formula, 0), BLOCK)
         # The step is the same whatever formula it asks, and takes longest.
-        arithmetic = [group for group in asked if "step" not in group.title]
-        lemmas = discharge([one for group in arithmetic for one in group.lemmas])
-        proven = all(one.status == "proven" for one in lemmas)  # whatever the limit
+        arithmetic = [group for group in lemmas_of_limit if "step" not in group.title]
+        lemmas = discharge([lemma for group in arithmetic for lemma in group.lemmas])
+        proven = all(lemma.status == "proven" for lemma in lemmas)  # whatever the limit
         for limit in limits:
             yield Row(
                 rule.id,
@@ -129,7 +129,7 @@ def decided_rows() -> Iterator[Row]:
             says = {explored.get((rule.id, limit), "-") for limit in scope.limits} - {"-"}
             if not says or rule.id in ("SPY-R51", "SPY-P01"):
                 continue  # not exercised there; pausing belongs to 2.5.2
-            proofs = [one.status for one in discharge(PROOFS[rule.id].obligations(BLOCK))]
+            proofs = [lemma.status for lemma in discharge(PROOFS[rule.id].obligations(BLOCK))]
             z3: Says = "proven" if set(proofs) == {"proven"} else "inconclusive"
             explorer: Says = "broken" if "broken" in says else "holds"
             yield Row(rule.id, revision, name, "-", explorer, z3)
@@ -144,8 +144,8 @@ def rule_rows(revision: str, limits: Sequence[int] = (12, 20)) -> Iterator[Row]:
         broken = _all_sampled(revision, {**scope.full_config, "max_batch_tkv": limit}, rules)
         for rule in rules:
             if (rule.id, limit) in explored:
-                found = broken.get(rule.id)
-                inside = found is not None and within(found, scope)
+                seed = broken.get(rule.id)
+                inside = seed is not None and within(seed, scope)
                 says: Says = "broken" if inside else "none found"
                 yield Row(rule.id, revision, f"limit {limit}", says, explored[rule.id, limit])
 
@@ -154,24 +154,26 @@ def _all_sampled(
     revision: str, config: dict[str, object], rules: Sequence[Rule]
 ) -> dict[str, Scenario]:
     """The rules that Hypothesis finds broken, each with the run that breaks it."""
-    found: dict[str, Scenario] = {}
+    examples: dict[str, Scenario] = {}
     for seed in range(len(rules)):
         search = Search(
             SearchOptions(
-                *(ModelTarget(), "spyre", revision, rules, "small", frozenset(found)), config=config
+                *(ModelTarget(), "spyre", revision, rules, "small", frozenset(examples)),
+                config=config,
             )
         )
         if not run_search(search, EXAMPLES, seed, 0) or search.failure is None:
             break
         scenario, broken = search.failure
-        found[broken[0].rule] = scenario
-    return found
+        examples[broken[0].rule] = scenario
+    return examples
 
 
 def _explored(
     revision: str, scope: Scope, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[tuple[str, int], Says]:
-    """What exhaustive exploration says of each rule at each limit where it was exercised."""
+    """Return the verdict of exhaustive exploration on each rule, at each limit where it was
+    exercised."""
     run = Exploration(ExploreOptions(revision, scope, formula=formula), rules)
     for _ in run.search.run():
         pass
@@ -181,14 +183,13 @@ def _explored(
         for rule, limits in explored.exercised.items()
         for limit in limits
     }
-    for found in explored.counterexamples:
-        for limit in found.limits:
-            says[found.rule, limit] = "broken"
+    for counterexample in explored.counterexamples:
+        for limit in counterexample.limits:
+            says[counterexample.rule, limit] = "broken"
     return says
 
 
 def _sampled(revision: str, config: dict[str, object], rule: Rule, formula: str) -> Says:
-    """What Hypothesis finds of one rule; a finding is replayed."""
     search = Search(
         SearchOptions(ModelTarget(formula), "spyre", revision, [rule], "small", config=config)
     )
@@ -202,22 +203,21 @@ def within(scenario: Scenario, scope: Scope) -> bool:
     """The explorer has this run among its own: as many requests, of its menu."""
     menu = {(sum(n for _, n in prompt), tokens) for prompt, tokens in scope.menu}
     return len(scenario.requests) <= scope.requests and all(
-        (one.prompt_len, one.max_tokens) in menu for one in scenario.requests
+        (request.prompt_len, request.max_tokens) in menu for request in scenario.requests
     )
 
 
 def _solved(formula: str, limit: int) -> Says:
-    """What Z3 says for up to REQUESTS."""
     setting = Setting(formula, 0, BLOCK, CHUNK, limit, LENGTH, early_eos=True)
     says: Says = "holds"
-    for asked in fewest(setting, REQUESTS):
-        if asked.answer == "sat":
-            found = to_scenario(
-                replace(setting, requests=asked.requests), list(asked.arrivals), "sound"
+    for obligation in fewest(setting, REQUESTS):
+        if obligation.answer == "sat":
+            scenario = to_scenario(
+                replace(setting, requests=obligation.requests), list(obligation.arrivals), "sound"
             )
             rules = select(load("spyre"), [VOLUME])
-            broken = run_replay(ModelTarget(formula), found, rules).broken
+            broken = run_replay(ModelTarget(formula), scenario, rules).broken
             return "broken" if broken else "refuted"
-        if asked.answer == "unknown":
+        if obligation.answer == "unknown":
             says = "inconclusive"
     return says

@@ -1,4 +1,4 @@
-"""What the engines find: of a planted fault, whether its rule names it; of a rule, its witness.
+"""Run the engines: does a planted fault break its rule, and does a rule's witness occur?
 
 Import this once the fault is planted (`planting`): it judges by the models that it is imported
 beside. An answer is (engine, found, seconds, how).
@@ -160,42 +160,43 @@ def witnesses(system: str, revision: str, quick: bool) -> tuple[dict[str, list[A
     `quick`: explore only for what no sample has exercised.
     """
     rules = [rule for rule in checked(system) if applies(rule, revision) and rule.id != LOCKSTEP]
-    found: dict[str, list[Answer]] = {rule.id: [] for rule in rules}
-    broken = list(_sample(system, revision, rules, found))
-    if system in explored_systems() and not (quick and all(found.values())):
-        broken += _explore(system, revision, rules, found)
-    return found, broken
+    by_rule: dict[str, list[Answer]] = {rule.id: [] for rule in rules}
+    broken = list(_sample(system, revision, rules, by_rule))
+    if system in explored_systems() and not (quick and all(by_rule.values())):
+        broken += _explore(system, revision, rules, by_rule)
+    return by_rule, broken
 
 
 def _sample(
-    system: str, revision: str, rules: list[Rule], found: dict[str, list[Answer]]
+    system: str, revision: str, rules: list[Rule], by_rule: dict[str, list[Answer]]
 ) -> Iterator[str]:
     began = time.monotonic()
     for seed in range(WITNESS_SEEDS):
         search = Search(SearchOptions(ModelTarget(), system, revision, rules, "small"))
         if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure is not None:
             yield f"{search.failure[1][0].rule} breaks on {revision}: Hypothesis"
-        for rule, answers in found.items():
+        for rule, answers in by_rule.items():
             if search.exercised[rule] and not answers:
                 how = f"{search.exercised[rule]} steps of {search.steps}"
                 answers.append(("hypothesis", True, time.monotonic() - began, how))
-        if all(found.values()):
+        if all(by_rule.values()):
             return
 
 
 def _explore(
-    system: str, revision: str, rules: list[Rule], found: dict[str, list[Answer]]
+    system: str, revision: str, rules: list[Rule], by_rule: dict[str, list[Answer]]
 ) -> Iterator[str]:
-    began, missing = time.monotonic(), set(found)
+    began, missing = time.monotonic(), set(by_rule)
     for run in _checkups(system, revision, rules, 5 * SECONDS, first_only=False):
         explored = run.result()
         yield from (
-            f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples
+            f"{counterexample.rule} breaks on {revision}: {counterexample.message}"
+            for counterexample in explored.counterexamples
         )
         for rule in [rule for rule in missing if explored.exercised.get(rule)]:
             missing.remove(rule)
             how = f"scope {run.options.scope.name}"
-            found[rule].append(("explorer", True, time.monotonic() - began, how))
+            by_rule[rule].append(("explorer", True, time.monotonic() - began, how))
         if not missing:
             return
 
@@ -207,5 +208,5 @@ def lockstep_witness(system: str, revision: str) -> Answer:
     search = Search(SearchOptions(Release(), system, revision, rules, "small"))
     broken = run_search(search, PROFILES["quick"].examples, 0, 0)
     how = f"{search.exercised[LOCKSTEP]} steps of {search.steps}"
-    found = bool(search.exercised[LOCKSTEP]) and not broken
-    return "hypothesis", found, time.monotonic() - began, how
+    exercised = bool(search.exercised[LOCKSTEP]) and not broken
+    return "hypothesis", exercised, time.monotonic() - began, how

@@ -36,18 +36,20 @@ class Edit:
         Raises:
             StaleFaultError: `before` does not occur as often as it should.
         """
-        found = source.count(self.before)
-        if found == self.times:
+        count = source.count(self.before)
+        if count == self.times:
             return source.replace(self.before, self.after)
         raise StaleFaultError(
-            f"`before` occurs {found} times in model/{self.file}, not {self.times}; "
+            f"`before` occurs {count} times in model/{self.file}, not {self.times}; "
             f"closest to {self.before.strip().splitlines()[0].strip()!r} is {self._closest(source)}"
         )
 
     def _closest(self, source: str) -> str:
         meant = self.before.strip().splitlines()[0].strip()
         lines = [(number, line.strip()) for number, line in enumerate(source.splitlines(), 1)]
-        number, line = max(lines, key=lambda one: SequenceMatcher(None, meant, one[1]).ratio())
+        number, line = max(
+            lines, key=lambda candidate: SequenceMatcher(None, meant, candidate[1]).ratio()
+        )
         return f"line {number}: {line!r}"
 
 
@@ -184,5 +186,5 @@ _OF_EDITS = ("file", "before", "after", "times", "edit")
 
 
 def _edits(entry: Mapping[str, Any]) -> Iterator[Edit]:
-    for one in entry.get("edit", [entry] if "before" in entry else []):
-        yield Edit(one["file"], one["before"], one["after"], one.get("times", 1))
+    for edit in entry.get("edit", [entry] if "before" in entry else []):
+        yield Edit(edit["file"], edit["before"], edit["after"], edit.get("times", 1))

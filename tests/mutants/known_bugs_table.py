@@ -12,21 +12,26 @@ from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants.faults import mutants_of, out_of_scope
 from schedproof.tests.mutants.runner import Answer, judge, verdict
 
-HEAD = """# Known bugs of the schedulers of Spyre, vLLM, nano-vLLM and LLMServingSim, brought back
+HEAD = """# Known bugs
 
-Written by `python -m schedproof.tests.mutants.known_bugs_table`; `tests/mutants/test_faults.py`
-holds it to the planted faults. Times are those of one run on one core, without shrinking.
+For readers who ask whether schedproof would have found a bug that they know. Each published bug of
+Spyre, vLLM, nano-vLLM and LLMServingSim was planted into a model again; the table says which rule
+names it, and how long each engine took to find it. Times are of one run on one core, without
+shrinking.
+
+Written by `python -m schedproof.tests.mutants.known_bugs_table`; a test compares the table with the
+planted faults.
 
 | bug | what it does | rule | hypothesis | explorer |
 |---|---|---|---|---|"""
-NOT_ASKED = "not asked: the fault is in a target around the model"
+NOT_ASKED = "not tried: the fault is in a target around the model"
 
 
 def cell(answers: Sequence[Answer], engine: str) -> str:
     answer = next((answer for answer in answers if answer.engine == engine), None)
     if answer is None:
         return NOT_ASKED
-    return f"{answer.seconds:.1f} s, {answer.how}" if answer.found else f"no: {answer.how}"
+    return f"{answer.seconds:.1f} s, {answer.how}" if answer.detected else f"no: {answer.how}"
 
 
 def main() -> None:
@@ -35,10 +40,10 @@ def main() -> None:
     for fault in (fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug):
         answers = judge(fault, quick=False)
         assert verdict(fault, answers) is None, fault.label
-        rule = f"{fault.rule} (asked alone)" if fault.alone else fault.rule
+        rule = f"{fault.rule} (judged alone)" if fault.alone else fault.rule
         engines = " | ".join(cell(answers, engine) for engine in ("hypothesis", "explorer"))
         print(f"| {fault.bug} | {fault.does} | {rule} | {engines} |", flush=True)
-    print("\nOut of scope, and why:\n")
+    print("\n## Out of scope\n")
     for bug, why in (row for system in SYSTEMS for row in out_of_scope(system).items()):
         print(f"- {bug}: {why}")
 

@@ -1,4 +1,4 @@
-"""Plants faults: schedproof is imported anew, with changed text in the place of files of `model`.
+"""Plants faults: schedproof is imported again, with changed text in the place of files of `model`.
 
 Whatever is imported while a fault is planted has it, modules of these tests included; what was
 imported before has not. So import what judges a fault only once it is planted.
@@ -46,7 +46,7 @@ class ChangedModels:
 
 @contextmanager
 def imported_anew(texts: Mapping[str, str]) -> Iterator[None]:
-    """Import schedproof anew while this lasts, with these texts by file of `model`."""
+    """Import schedproof again while this lasts, with these texts by file of `model`."""
     finder: Any = ChangedModels(texts)
     before = _taken_out()
     sys.meta_path.insert(0, finder)

@@ -53,7 +53,7 @@ HOLDING = tuple(
 
 def compared() -> tuple[tuple[str, str], ...]:
     """The models that a release or a checkout is compared with, each with its system."""
-    newer = {(one.system, one.revisions[0]) for one in known_checkouts().values()}
+    newer = {(checkout.system, checkout.revisions[0]) for checkout in known_checkouts().values()}
     alike = {
         (name, revision)
         for name, system in SYSTEMS.items()
@@ -67,15 +67,16 @@ Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Answer(NamedTuple):
-    """What one engine found, after how long, and how much of what it counts that took."""
+    """The answer of one engine: whether it detects the fault, after how many seconds, and after how
+    much of what it counts."""
 
     engine: str
-    found: bool
+    detected: bool
     seconds: float
     how: str
 
     def __str__(self) -> str:
-        if self.found:
+        if self.detected:
             return f"{self.engine} {self.seconds:.1f} s, {self.how}"
         return f"{self.engine} does not find it: {self.how}"
 
@@ -106,8 +107,8 @@ def ask(engines: Any, fault: Fault, target: Any, quick: bool) -> tuple[Answer, .
         if explores and "explorer" not in fault.excused:
             short.append(partial(engines.by_explorer, fault))
         answers = (Answer(*engine()) for engine in short)
-        if found := next((answer for answer in answers if answer.found), None):
-            return (found,)
+        if first := next((answer for answer in answers if answer.detected), None):
+            return (first,)
     sampled = partial(engines.by_hypothesis, fault, target, SEEDS, "ci", alone=quick)
     full = {"hypothesis": sampled}
     if explores:
@@ -122,10 +123,10 @@ def ask(engines: Any, fault: Fault, target: Any, quick: bool) -> tuple[Answer, .
 
 def verdict(fault: Fault, answers: Sequence[Answer]) -> str | None:
     """Why these answers are a failure of the suite, or None."""
-    if not any(answer.found for answer in answers):
+    if not any(answer.detected for answer in answers):
         return f"{fault.does} ({fault.rule}) survives"
     for answer in answers:
-        if not answer.found and answer.engine not in fault.excused:
+        if not answer.detected and answer.engine not in fault.excused:
             return f"{fault.does} ({fault.rule}) is not found by {answer.engine}: {answer.how}"
     return None
 
@@ -169,10 +170,10 @@ def witness(system: str, revision: str, quick: bool) -> list[Result]:
     """Where each rule of a revision that breaks none is exercised."""
     with imported_anew(repaired(system, revision).sources()):
         engines: Any = import_module("schedproof.tests.mutants.engines")
-        found, broken = engines.witnesses(system, revision, quick)
+        by_rule, broken = engines.witnesses(system, revision, quick)
     return [Result(line, line) for line in broken] + [
         _witnessed(system, revision, rule, [Answer(*answer) for answer in answers])
-        for rule, answers in found.items()
+        for rule, answers in by_rule.items()
     ]
 
 
@@ -180,7 +181,7 @@ def lockstep_witness(system: str, revision: str) -> list[Result]:
     """Where a target that decides as its model does is compared with it."""
     engines: Any = import_module("schedproof.tests.mutants.engines")
     answer = Answer(*engines.lockstep_witness(system, revision))
-    return [_witnessed(system, revision, "ALL-R07", [answer] if answer.found else [])]
+    return [_witnessed(system, revision, "ALL-R07", [answer] if answer.detected else [])]
 
 
 def _witnessed(system: str, revision: str, rule: str, answers: Sequence[Answer]) -> Result:
@@ -197,24 +198,24 @@ def agreement(function: str, *args: Any) -> list[Result]:
 
 def tasks(parts: Sequence[str], quick: bool, systems: Iterable[str] = SYSTEMS) -> list[Task]:
     """What is to be judged, the longest first; `systems`: whose planted faults."""
-    found: list[Task] = []
+    listed: list[Task] = []
     if "agreement" in parts:
         rows: Any = import_module("schedproof.tests.mutants.agreement")
-        found += [(agreement, ("volume_rows", (formula,))) for formula in rows.FORMULAS]
-        found += [(agreement, ("decided_rows",))]
-        found += [(agreement, ("rule_rows", revision)) for revision in rows.REVISIONS]
+        listed += [(agreement, ("volume_rows", (formula,))) for formula in rows.FORMULAS]
+        listed += [(agreement, ("decided_rows",))]
+        listed += [(agreement, ("rule_rows", revision)) for revision in rows.REVISIONS]
     if "witnesses" in parts:
-        found += [(witness, (*task, quick)) for task in HOLDING]
-        found += [(lockstep_witness, task) for task in compared()]
+        listed += [(witness, (*task, quick)) for task in HOLDING]
+        listed += [(lockstep_witness, task) for task in compared()]
     for system in systems:
         for number, fault in enumerate(mutants_of(system)):
             if "mutants" in parts or (fault.bug and "known-bugs" in parts):
-                found.append((mutant, (system, number, quick)))
-    return found
+                listed.append((mutant, (system, number, quick)))
+    return listed
 
 
 def results(todo: Sequence[Task], jobs: int) -> Iterator[Any]:
-    """What is judged, as it comes, from `jobs` processes."""
+    """Yield results as they come, from `jobs` processes."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=set_hypothesis_home)
     try:
@@ -224,9 +225,9 @@ def results(todo: Sequence[Task], jobs: int) -> Iterator[Any]:
         pool.shutdown(cancel_futures=True)
 
 
-def vacuous(found: Iterable[Result]) -> list[str]:
+def vacuous(judged: Iterable[Result]) -> list[str]:
     """Checked rules without a witness or without a fault that they name."""
-    proven = {result.proves for result in found if not result.fault}
+    proven = {result.proves for result in judged if not result.fault}
     return [
         f"{rule.id} ({system}) is vacuous: it has no {what}"
         for system in SYSTEMS
@@ -237,10 +238,10 @@ def vacuous(found: Iterable[Result]) -> list[str]:
     ]
 
 
-def report(found: Iterable[Result], parts: Sequence[str]) -> int:
+def report(judged: Iterable[Result], parts: Sequence[str]) -> int:
     """Print each result and the faults; 1 if there is one."""
     began, every, faults = time.monotonic(), list[Result](), list[str]()
-    for result in found:
+    for result in judged:
         print(f"{'FAULT ' if result.fault else ''}{result.line}", flush=True)
         every.append(result)
         faults += [result.fault] if result.fault else []

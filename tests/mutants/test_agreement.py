@@ -20,20 +20,20 @@ from schedproof.tests.mutants import agreement
 from schedproof.tests.mutants.agreement import WITHIN, Row, Says, volume_rows, within
 
 SAYS = get_args(Says)
-EXPLORED = [one for one in SAYS if one not in ("proven", "none found")]
-SOLVED = [one for one in SAYS if one != "none found"]
+EXPLORED = [word for word in SAYS if word not in ("proven", "none found")]
+SOLVED = [word for word in SAYS if word != "none found"]
 
 
 def row(hypothesis="-", explorer="-", z3="-"):
     return Row("SPY-R07", "sound", "limit 9", hypothesis, explorer, z3)
 
 
-@pytest.mark.parametrize(("one", "other"), [*product(SAYS, SAYS)])
-def test_a_counterexample_disagrees_with_a_proof_and_with_nothing_else(one, other):
+@pytest.mark.parametrize(("first", "other"), [*product(SAYS, SAYS)])
+def test_a_counterexample_disagrees_with_a_proof_and_with_nothing_else(first, other):
     apart = {("broken", "proven"), ("broken", "holds")}
-    expected = (one, other) in apart or (other, one) in apart or "refuted" in (one, other)
+    expected = (first, other) in apart or (other, first) in apart or "refuted" in (first, other)
     for names in (("explorer", "z3"), ("hypothesis", "z3"), ("hypothesis", "explorer")):
-        compared = row(**dict(zip(names, (one, other), strict=True)))
+        compared = row(**dict(zip(names, (first, other), strict=True)))
         assert (compared.disagreement is not None) == expected
         if expected:
             assert compared.remark == compared.disagreement
@@ -81,8 +81,8 @@ def test_a_run_is_within_a_scope_if_it_has_no_more_requests_and_all_of_the_menu(
     scope = Scope("two", "", 2, ((((OWN, 3),), 2), (((OWN, 5),), 1)))
     inside = [(), ((3, 2),), ((3, 2), (5, 1)), ((3, 2), (3, 2))]
     outside = [((3, 2),) * 3, ((3, 1),), ((5, 2),), ((3, 2), (4, 2))]
-    assert [within(scenario(*one), scope) for one in inside] == [True] * len(inside)
-    assert [within(scenario(*one), scope) for one in outside] == [False] * len(outside)
+    assert [within(scenario(*run), scope) for run in inside] == [True] * len(inside)
+    assert [within(scenario(*run), scope) for run in outside] == [False] * len(outside)
 
 
 def test_the_explorer_is_given_every_request_that_z3_asks_about():
@@ -107,8 +107,8 @@ def rows(formula):
 
 
 def verdicts(formula):
-    [one] = rows(formula)
-    return one.explorer, one.z3, one.disagreement is not None
+    [result] = rows(formula)
+    return result.explorer, result.z3, result.disagreement is not None
 
 
 @pytest.mark.slow
@@ -125,9 +125,9 @@ def test_a_predicate_that_never_breaks_is_a_disagreement():
     predicate = predicates_of("spyre")["SPY-R07"]
     blind = predicate._replace(broken=lambda *_: None)
     with mock.patch.dict(spyre.PREDICATES, {"SPY-R07": blind}):
-        [one] = rows("document_own_tkv")
-    assert (one.hypothesis, one.explorer, one.z3) == ("none found", "holds", "refuted")
-    assert one.disagreement == "Z3 has a counterexample that a replay does not confirm"
+        [result] = rows("document_own_tkv")
+    assert (result.hypothesis, result.explorer, result.z3) == ("none found", "holds", "refuted")
+    assert result.disagreement == "Z3 has a counterexample that a replay does not confirm"
 
 
 @pytest.mark.slow
@@ -139,9 +139,9 @@ def test_a_predicate_that_breaks_too_early_is_a_disagreement():
         return "any decode step" if step.kind == "decode" else None
 
     with mock.patch.dict(spyre.PREDICATES, {"SPY-R07": predicate._replace(broken=strict)}):
-        [one] = rows("2.1.2")
-    assert (one.explorer, one.z3) == ("broken", "proven")
-    assert one.disagreement is not None
+        [result] = rows("2.1.2")
+    assert (result.explorer, result.z3) == ("broken", "proven")
+    assert result.disagreement is not None
 
 
 @pytest.mark.slow
@@ -175,9 +175,9 @@ def test_a_reduction_that_leaves_choices_out_is_a_disagreement():
         return list(choices(*args))[:1]
 
     with mock.patch.object(SchedulerSpace, "_choices", first_only):
-        [one] = rows("2.1.0")
-    assert (one.explorer, one.z3) == ("holds", "broken")
-    assert one.disagreement is not None
+        [result] = rows("2.1.0")
+    assert (result.explorer, result.z3) == ("holds", "broken")
+    assert result.disagreement is not None
 
 
 @pytest.mark.slow
@@ -187,10 +187,10 @@ def test_a_rule_at_stake_nowhere_is_no_crash():
     predicate = predicates_of("spyre")["SPY-R07"]
     asleep = predicate._replace(exercised=lambda *_: False)
     with mock.patch.dict(spyre.PREDICATES, {"SPY-R07": asleep}):
-        [one] = rows("document_own_tkv")
-    assert one.explorer in ("-", "inconclusive", "broken")
+        [result] = rows("document_own_tkv")
+    assert result.explorer in ("-", "inconclusive", "broken")
 
 
 def test_the_scopes_that_are_compared_exist():
-    names = {one.name for one in SCOPES}
+    names = {scope.name for scope in SCOPES}
     assert {"uneven", "pool", "cache", "aborts"} <= names

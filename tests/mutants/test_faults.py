@@ -64,13 +64,13 @@ def test_every_checked_rule_has_a_fault_of_its_system(system):
 
 def test_every_invariant_of_vllm_has_three_faults():
     for number in range(1, 6):
-        assert len([one for one in mutants_of("vllm") if one.rule == f"V1-I{number}"]) >= 3
+        assert len([fault for fault in mutants_of("vllm") if fault.rule == f"V1-I{number}"]) >= 3
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_a_fault_does_is_said_once(system):
-    said = [(fault.does, fault.bug) for fault in faults_of(system)]
-    assert len(set(said)) == len(said)
+    names = [(fault.does, fault.bug) for fault in faults_of(system)]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
@@ -145,7 +145,7 @@ def changed_tkv():
 
 
 def test_a_fault_is_there_only_while_it_is_planted():
-    fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R26")
+    fault = next(mutant for mutant in mutants_of("spyre") if mutant.rule == "SPY-R26")
     before = changed_tkv()
     with planted(fault):
         assert changed_tkv() == before - 1
@@ -153,7 +153,7 @@ def test_a_fault_is_there_only_while_it_is_planted():
 
 
 def test_beside_an_intact_model_only_the_target_has_the_fault():
-    fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R33")
+    fault = next(mutant for mutant in mutants_of("spyre") if mutant.rule == "SPY-R33")
     with planted(fault) as target:
         config = import_module("schedproof.model.spyre.config").read_config({}, "sound")
         assert config.interleave is True
@@ -191,6 +191,6 @@ def test_every_witness_occurs_where_every_rule_holds(revision):
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
 def test_lockstep_is_exercised_for_a_target_that_is_not_the_model(revision):
     engines = import_module("schedproof.tests.mutants.engines")
-    _, found, _, how = engines.lockstep_witness("spyre", revision)
-    assert found
+    _, exercised, _, how = engines.lockstep_witness("spyre", revision)
+    assert exercised
     assert int(how.split()[0]) > 100

@@ -1,4 +1,4 @@
-"""What is a failure of the suite, and that none passes in silence."""
+"""Failures of the selfcheck, and that none passes silently."""
 
 import json
 from dataclasses import replace
@@ -33,12 +33,12 @@ PLAIN = Fault("spyre", "a fault", rule="SPY-R22", revision="sound")
 UNEXPLORED = Fault("spyre", "a fault", rule="SPY-R22", excused={"explorer": "beyond its scopes"})
 
 
-def answers(**found):
-    return [Answer(engine, yes, 0.1, "somehow") for engine, yes in found.items()]
+def answers(**engines_that_find):
+    return [Answer(engine, yes, 0.1, "somehow") for engine, yes in engines_that_find.items()]
 
 
 @pytest.mark.parametrize(
-    ("fault", "found", "wrong"),
+    ("fault", "detected", "wrong"),
     [
         (PLAIN, {"hypothesis": True, "explorer": True}, None),
         (PLAIN, {"hypothesis": True}, None),
@@ -64,30 +64,32 @@ def answers(**found):
         ),
     ],
 )
-def test_a_fault_has_to_be_found_by_every_engine_that_is_not_excused(fault, found, wrong):
-    assert verdict(fault, answers(**found)) == wrong
+def test_a_fault_has_to_be_found_by_every_engine_that_is_not_excused(fault, detected, wrong):
+    assert verdict(fault, answers(**detected)) == wrong
 
 
-def fakes(explores=True, **found):
-    """Engines that answer as given, and which of them were asked."""
-    asked: list[str] = []
+def fakes(explores=True, **detected):
+    """Return engines that answer as given, and the list of their calls."""
+    calls: list[str] = []
 
     def engine(name):
         def answer(fault, target=None, *rest, alone=False):
-            asked.append(" ".join([name, *(str(one) for one in rest), *["alone"] * alone]))
-            return Answer(name, found[name], 0.0, "somehow")
+            calls.append(
+                " ".join([name, *(str(argument) for argument in rest), *["alone"] * alone])
+            )
+            return Answer(name, detected[name], 0.0, "somehow")
 
         return answer
 
     named = {f"by_{name}": engine(name) for name in ("seeds", "hypothesis", "explorer")}
-    return SimpleNamespace(explorable=lambda fault: explores, **named), asked
+    return SimpleNamespace(explorable=lambda fault: explores, **named), calls
 
 
 FULL = f"hypothesis {SEEDS} ci"
 
 
 @pytest.mark.parametrize(
-    ("fault", "quick", "found", "asked"),
+    ("fault", "quick", "detected", "calls"),
     [
         (PLAIN, False, {"hypothesis": True, "explorer": True}, [FULL, "explorer"]),
         (UNEXPLORED, False, {"hypothesis": True}, [FULL]),
@@ -112,10 +114,10 @@ FULL = f"hypothesis {SEEDS} ci"
         ),
     ],
 )
-def test_one_engine_is_enough_for_a_quick_check(fault, quick, found, asked):
-    engines, called = fakes(**found)
+def test_one_engine_is_enough_for_a_quick_check(fault, quick, detected, calls):
+    engines, called = fakes(**detected)
     ask(engines, fault, None, quick)
-    assert called == asked
+    assert called == calls
 
 
 def test_an_engine_that_is_excused_answers_with_the_reason():
@@ -126,19 +128,19 @@ def test_an_engine_that_is_excused_answers_with_the_reason():
 
 
 def test_the_explorer_is_not_asked_for_a_target_around_the_model():
-    fake, asked = fakes(explores=False, hypothesis=True)
+    fake, calls = fakes(explores=False, hypothesis=True)
     ask(fake, PLAIN, None, False)
-    assert asked == [FULL]
-    around = next(one for one in mutants_of("spyre") if one.rule == "ALL-R10")
+    assert calls == [FULL]
+    around = next(fault for fault in mutants_of("spyre") if fault.rule == "ALL-R10")
     assert not engines.explorable(around)
     assert engines.explorable(PLAIN)
 
 
 @pytest.mark.slow
 def test_a_fault_is_found_by_its_rule():
-    right = next(one for one in mutants_of("spyre") if one.rule == "ALL-R03")
+    right = next(fault for fault in mutants_of("spyre") if fault.rule == "ALL-R03")
     [answer] = judge(right, quick=True)
-    assert (answer.engine, answer.found) == ("seeds", True)
+    assert (answer.engine, answer.detected) == ("seeds", True)
 
 
 def test_a_run_is_kept_for_faults_that_exist():
@@ -148,7 +150,7 @@ def test_a_run_is_kept_for_faults_that_exist():
 
 
 def test_a_run_that_is_kept_has_a_fault_which_the_model_itself_has_not():
-    fault = next(one for one in mutants_of("vllm") if engines.kept_run(one))
+    fault = next(candidate for candidate in mutants_of("vllm") if engines.kept_run(candidate))
     [run] = engines.kept_run(fault)
     assert not engines.breaks(fault, engines.ModelTarget(), run)
     assert judge(fault, quick=True)[0].how == "1 runs"
@@ -171,21 +173,21 @@ def little(monkeypatch):
 @pytest.mark.slow
 def test_a_fault_that_changes_nothing_is_found_by_no_engine(little):
     for answer in ask(engines, PLAIN, engines.ModelTarget(), False):
-        assert not answer.found
+        assert not answer.detected
 
 
 @pytest.mark.slow
 def test_a_fault_that_another_rule_names_is_not_found_by_sampling():
-    right = next(one for one in mutants_of("spyre") if one.rule == "SPY-R13")
+    right = next(fault for fault in mutants_of("spyre") if fault.rule == "SPY-R13")
     wrong = Fault(**{**vars(right), "rule": "SPY-R02", "excused": {"explorer": "not asked"}})
     assert judge(wrong, quick=False)[0].how == "named SPY-R13 first"
 
 
 @pytest.mark.slow
 def test_every_rule_gets_its_witnesses_and_what_breaks_is_reported(little):
-    found, broken = engines.witnesses("spyre", "documented", quick=False)
+    answers_of, broken = engines.witnesses("spyre", "documented", quick=False)
     assert any(line.startswith("SPY-R07 breaks on documented: ") for line in broken)
-    assert "SPY-R07" in found
+    assert "SPY-R07" in answers_of
 
 
 def everything():
@@ -208,13 +210,13 @@ def test_a_rule_without_a_witness_or_a_fault_is_vacuous():
 
 def test_a_fault_that_survives_proves_nothing():
     missing = ("mutant", "spyre", "SPY-R22")
-    found = [result for result in everything() if result.proves != missing]
-    found.append(Result("not found", "a fault (SPY-R22) survives", missing))
-    assert vacuous(found) == ["SPY-R22 (spyre) is vacuous: it has no mutant"]
+    partial = [result for result in everything() if result.proves != missing]
+    partial.append(Result("not found", "a fault (SPY-R22) survives", missing))
+    assert vacuous(partial) == ["SPY-R22 (spyre) is vacuous: it has no mutant"]
 
 
-def reported(capsys, found, parts=PARTS):
-    code = report(found, parts)
+def reported(capsys, listed, parts=PARTS):
+    code = report(listed, parts)
     return code, capsys.readouterr().out.splitlines()
 
 
@@ -267,9 +269,9 @@ def test_a_fault_that_cannot_be_planted_is_reported_before_any_is_judged(capsys,
 
 
 def test_results_come_from_processes():
-    easy = next(n for n, one in enumerate(mutants_of("spyre")) if one.rule == "SPY-R14")
-    [[found]] = results([(mutant, ("spyre", easy, True))], 1)
-    assert (found.fault, found.proves) == (None, ("mutant", "spyre", "SPY-R14"))
+    easy = next(n for n, fault in enumerate(mutants_of("spyre")) if fault.rule == "SPY-R14")
+    [[result]] = results([(mutant, ("spyre", easy, True))], 1)
+    assert (result.fault, result.proves) == (None, ("mutant", "spyre", "SPY-R14"))
 
 
 def test_every_fault_every_formula_and_the_witnesses_are_judged():
@@ -288,4 +290,4 @@ def test_every_fault_every_formula_and_the_witnesses_are_judged():
         ("agreement", "decided_rows"),
     } <= {*names}
     bugs = [args for _, args in tasks(["known-bugs"], False)]
-    assert len(bugs) == sum(bool(one.bug) for system in SYSTEMS for one in mutants_of(system))
+    assert len(bugs) == sum(bool(fault.bug) for system in SYSTEMS for fault in mutants_of(system))

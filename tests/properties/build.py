@@ -42,9 +42,9 @@ def history(
             "config": config(revision, **changes),
             "revision": revision,
             "system": "spyre",
-            "paused": frozenset(one.id for one in accounts if one.paused_steps),
-            "requests": {one.id: one for one in accounts},
-            "live": {one.id: one for one in accounts if one.ended is None},
+            "paused": frozenset(account.id for account in accounts if account.paused_steps),
+            "requests": {account.id: account for account in accounts},
+            "live": {account.id: account for account in accounts if account.ended is None},
             "aborts_inside": set(aborts_inside),
             "aborts_to_report": set(aborts_to_report),
             "last": last,
@@ -54,10 +54,10 @@ def history(
 
 
 def known(accounts: Collection[RequestHistory]) -> dict[str, dict[str, RequestHistory]]:
-    """What a history knows of these requests, which arrived in this order."""
-    for number, one in enumerate(accounts):
-        one.arrival = number
-    requests = {one.id: one for one in accounts}
+    """Return the fields of a history that knows these requests, which arrived in this order."""
+    for number, account in enumerate(accounts):
+        account.arrival = number
+    requests = {account.id: account for account in accounts}
     return {"requests": requests, "live": dict(requests)}
 
 
@@ -74,13 +74,13 @@ def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> SpyreRe
 
 
 def decoding(
-    name: str, computed: int, left: int = 3, *, prompt: int | None = None, **changes: Any
+    name: str, computed: int, remaining: int = 3, *, prompt: int | None = None, **changes: Any
 ) -> SpyreRequestHistory:
     """A request that may still emit `left` tokens; `prompt` is by default all that is computed."""
     length = computed if prompt is None else prompt
     emitted = computed - length + 1
     values = {"computed": computed, "emitted": emitted, "prefill_steps": -(-length // CHUNK)}
-    return waiting(name, length, emitted + left, **(values | changes))
+    return waiting(name, length, emitted + remaining, **(values | changes))
 
 
 def prefill(name: str, tokens: int, **fields: Any) -> Step:

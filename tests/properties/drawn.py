@@ -1,4 +1,4 @@
-"""What the tests of all strategies draw with, and histories for requests that come late."""
+"""Helpers for the tests of all strategies, and histories for requests that come late."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from schedproof.properties.history.run_history import RunHistory
 SCALES = ("small", "short", "tight")
 
 
-def found(strategy: Any, condition: Any) -> Any:
+def find_example(strategy: Any, condition: Any) -> Any:
     """An example with the condition; `find` raises where there is none."""
     unshrunk = settings(max_examples=2000, database=None, phases=(Phase.generate,))
     return find(strategy, condition, settings=unshrunk)

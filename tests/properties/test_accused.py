@@ -23,7 +23,7 @@ TO_THE_FRONT = (
 )
 # What the scheduler does, its system, what is changed of the model, and the files to run.
 ALLOWED = {
-    "the first of two blocks with one content is found (deck: hash -> block_id)": (
+    "the first of two blocks with one content is found (hash -> block_id)": (
         "nano_vllm",
         [
             (
@@ -43,8 +43,8 @@ ALLOWED = {
         [
             (
                 "vllm/kv_cache.py",
-                "known = min(covered, one.num_tokens)",
-                "known = min(covered, one.num_tokens - one.generated - one.promised)",
+                "known = min(covered, sequence.num_tokens)",
+                "known = min(covered, sequence.prompt)",
             )
         ],
         [],
@@ -60,9 +60,9 @@ ALLOWED = {
         [
             (
                 "vllm/scheduler.py",
-                "        left = one.output_len - one.generated\n",
-                "        if config.depth > 1 and not one.promised:\n            continue\n"
-                "        left = one.output_len - one.generated\n",
+                "        remaining = sequence.output_len - sequence.generated\n",
+                "        if config.depth > 1 and not sequence.promised:\n            continue\n"
+                "        remaining = sequence.output_len - sequence.generated\n",
             )
         ],
         ["ok_discard_stale.json"],
@@ -88,8 +88,8 @@ ALLOWED = {
         [
             (
                 "llmservingsim/documented.py",
-                "one.prefix_hit * completes(one)",
-                "one.prefix_hit * (one.computed == one.prefix_hit + tokens)",
+                "sequence.prefix_hit * completes(sequence)",
+                "sequence.prefix_hit * (sequence.computed == sequence.prefix_hit + tokens)",
             )
         ],
         [],
@@ -99,13 +99,13 @@ ALLOWED = {
         [
             (
                 "nano_vllm/block_manager.py",
-                "one.num_tokens % config.block_size == 1",
-                "blocks_for(one.num_tokens + 1, config.block_size) > len(one.blocks)",
+                "sequence.num_tokens % config.block_size == 1",
+                "blocks_for(sequence.num_tokens + 1, config.block_size) > len(sequence.blocks)",
             ),
             (
                 "nano_vllm/block_manager.py",
-                "one, pool\n    return allocator.hold(pool, one, one.num_tokens,",
-                "one, pool\n    return allocator.hold(pool, one, one.num_tokens + 1,",
+                "pool\n    return allocator.hold(pool, sequence, sequence.num_tokens,",
+                "pool\n    return allocator.hold(pool, sequence, sequence.num_tokens + 1,",
             ),
         ],
         [],
@@ -186,13 +186,13 @@ def test_blocks_may_be_published_when_their_decision_completes():
 
 
 def test_a_draft_may_be_computed_at_the_last_position():
-    one_more = ("vllm/speculation.py", "- 1 - one.computed", "- one.computed")
+    one_more = ("vllm/speculation.py", "- 1 - sequence.computed", "- sequence.computed")
     slots = ("vllm/speculation.py", "config.max_model_len - 1)", "config.max_model_len)")
     assert accused("vllm", [one_more, slots], ["ok_draft_len.json"], workloads=False) == []
 
 
 def test_a_token_may_have_room_that_is_never_computed():
-    more = ("llmservingsim/documented.py", "one.max_tokens - 1\n", "one.max_tokens\n")
+    more = ("llmservingsim/documented.py", "sequence.max_tokens - 1\n", "sequence.max_tokens\n")
     found = accused("llmservingsim", [more], [])
     # One that needs the whole pool, and is accepted, then waits for ever.
     assert {one.rule for one in found} <= {"ALL-R10"}

@@ -20,7 +20,7 @@ from schedproof.properties.spyre import strategies as spyre
 from schedproof.properties.vllm import strategies as vllm
 from schedproof.spec.systems import SYSTEMS
 
-from .drawn import SCALES, found, history, request_of
+from .drawn import SCALES, find_example, history, request_of
 
 
 def accepted(system, revision, config, shape):
@@ -40,7 +40,7 @@ def accepted_by_the_releases(system, revision, config, shape):
         assert ceil((shape.prompt + shape.max_tokens) / block) <= config["num_blocks"]
 
 
-class Subject(NamedTuple):
+class StrategyCase(NamedTuple):
     """A system, a small configuration, and what is tried of contents in it: the tokens of the
     earlier prompt and of the new one, and the contents."""
 
@@ -65,35 +65,37 @@ CHUNKS = (
     (("r0", 18), ("out:r0", 5)),
 )
 SMALL = {"block_size": 4, "num_blocks": 6, "max_num_seqs": 3, "max_num_batched_tokens": 9}
-SUBJECTS = {
-    "spyre": Subject(
+CASES = {
+    "spyre": StrategyCase(
         spyre,
         {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "prefix_caching": True},
         *(18, 22, CHUNKS, "prefix_caching", accepted_by_the_releases),
     ),
-    "vllm": Subject(vllm, SMALL | {"max_model_len": 24}, 14, 18, BUDGET, "enable_prefix_caching"),
-    "nano_vllm": Subject(nano_vllm, SMALL, 14, 18, BUDGET, None),
-    "llmservingsim": Subject(
+    "vllm": StrategyCase(
+        vllm, SMALL | {"max_model_len": 24}, 14, 18, BUDGET, "enable_prefix_caching"
+    ),
+    "nano_vllm": StrategyCase(nano_vllm, SMALL, 14, 18, BUDGET, None),
+    "llmservingsim": StrategyCase(
         llmservingsim, SMALL, 14, 18, BUDGET[:4] + BUDGET[6:], "enable_prefix_caching"
     ),
 }
-each_system = pytest.mark.parametrize("system", SUBJECTS)
+each_system = pytest.mark.parametrize("system", CASES)
 each_scale = pytest.mark.parametrize("scale", SCALES)
 
 
 def earlier(system, **changes):
-    tokens = SUBJECTS[system].earlier
+    tokens = CASES[system].earlier
     values = {"prompt": (("r0", tokens),), "max_tokens": 6, "output_len": 5} | changes
     return Request(**{"id": "r0", "arrival": 0} | values)
 
 
 def small(system, **changes):
-    return full_config(system, SYSTEMS[system].revisions[0], SUBJECTS[system].config | changes)
+    return full_config(system, SYSTEMS[system].revisions[0], CASES[system].config | changes)
 
 
 def drawn(system, scale, data):
     revision = data.draw(st.sampled_from(SYSTEMS[system].revisions))
-    return revision, data.draw(SUBJECTS[system].strategies.configs(scale, revision))
+    return revision, data.draw(CASES[system].strategies.configs(scale, revision))
 
 
 @pytest.mark.slow
@@ -115,16 +117,16 @@ def test_every_configuration_can_be_modelled_and_names_every_key(system, scale, 
 @given(data=st.data())
 def test_requests_fit(system, scale, data):
     revision, config = drawn(system, scale, data)
-    one, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
-    shape = data.draw(one.shapes(config))
+    strategies, fits = CASES[system].strategies, CASES[system].fits
+    shape = data.draw(strategies.shapes(config))
     fits(system, revision, config, shape)
     assert system == "vllm" or not getattr(shape, "priority", 0)
-    long = data.draw(one.long_prompts(config))
+    long = data.draw(strategies.long_prompts(config))
     fits(system, revision, config, long)
     book = RunHistory(config, revision, system)
     book.accept(request_of("long", (("long", max(long.prompt, 2)),), long))
     book.observe(Step(kind="prefill", scheduled={"long": 1}))
-    fits(system, revision, config, data.draw(one.beside_a_prefill(config, book)))
+    fits(system, revision, config, data.draw(strategies.beside_a_prefill(config, book)))
 
 
 @pytest.mark.slow
@@ -138,10 +140,10 @@ def test_late_requests_fit(system, scale, data):
     computed = data.draw(st.lists(st.integers(1, longest), min_size=1, max_size=4))
     free = data.draw(st.none() | st.integers(0, pool))
     book = history(system, config, computed, free, revision)
-    one = SUBJECTS[system].strategies
-    late = data.draw(one.beside_the_batch(config, book))
-    SUBJECTS[system].fits(system, revision, config, late)
-    steps = one.steps_to_border(config, book)
+    strategies = CASES[system].strategies
+    late = data.draw(strategies.beside_the_batch(config, book))
+    CASES[system].fits(system, revision, config, late)
+    steps = strategies.steps_to_border(config, book)
     assert steps >= 0
     assert steps < config["block_size"] or system != "nano_vllm"
 
@@ -152,17 +154,17 @@ def test_late_requests_fit(system, scale, data):
 @given(data=st.data())
 def test_requests_with_prompts_that_came_before_fit_as_well(system, scale, data):
     revision, config = drawn(system, scale, data)
-    one, fits = SUBJECTS[system].strategies, SUBJECTS[system].fits
+    strategies, fits = CASES[system].strategies, CASES[system].fits
     requests = []
     for index in range(data.draw(st.integers(1, 4))):
         name = f"r{index}"
-        shape = data.draw(one.shapes(config))
-        content = data.draw(one.contents(config, requests, name, shape.prompt))
-        fitted = one.fitted(config, content, shape)
+        shape = data.draw(strategies.shapes(config))
+        content = data.draw(strategies.contents(config, requests, name, shape.prompt))
+        fitted = strategies.fitted(config, content, shape)
         assert fitted.prompt == sum(tokens for _, tokens in content)
         assert getattr(fitted, "priority", 0) == getattr(shape, "priority", 0)
         fits(system, revision, config, fitted)
-        fits(system, revision, config, one.fitted(config, content, None))
+        fits(system, revision, config, strategies.fitted(config, content, None))
         abort_at = data.draw(st.none() | st.just(3))
         requests.append(request_of(name, content, fitted, abort_at=abort_at))
     check_requests(tuple(requests))
@@ -172,7 +174,7 @@ def test_requests_with_prompts_that_came_before_fit_as_well(system, scale, data)
 @given(scale=st.sampled_from(SCALES), data=st.data())
 def test_without_a_cache_or_somebody_earlier_a_prompt_is_its_own(system, scale, data):
     _, config = drawn(system, scale, data)
-    contents, cache = SUBJECTS[system].strategies.contents, SUBJECTS[system].cache
+    contents, cache = CASES[system].strategies.contents, CASES[system].cache
     on, off = ({cache: True}, {cache: False}) if cache else ({}, {})
     assert data.draw(contents(config | on, [], "r1", 7)) == (("r1", 7),)
     if system in ("spyre", "vllm"):
@@ -182,28 +184,28 @@ def test_without_a_cache_or_somebody_earlier_a_prompt_is_its_own(system, scale, 
 
 @pytest.mark.parametrize(
     ("system", "content"),
-    [(system, content) for system in SUBJECTS for content in SUBJECTS[system].contents],
+    [(system, content) for system in CASES for content in CASES[system].contents],
 )
 def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(system, content):
-    one = SUBJECTS[system]
-    drawn = one.strategies.contents(small(system), [earlier(system)], "r1", one.prompt)
-    assert found(drawn, lambda found: found == content) == content
+    case = CASES[system]
+    drawn = case.strategies.contents(small(system), [earlier(system)], "r1", case.prompt)
+    assert find_example(drawn, lambda example: example == content) == content
 
 
 @each_system
 def test_what_an_aborted_request_said_comes_again(system):
-    one = SUBJECTS[system]
+    case = CASES[system]
     gone = earlier(system, id="gone", prompt=(("gone", 9),), output_len=None, abort_at=2)
-    drawn = one.strategies.contents(small(system), [gone, earlier(system)], "r1", one.prompt)
-    found(drawn, lambda content: content[0][0] == "gone")
+    drawn = case.strategies.contents(small(system), [gone, earlier(system)], "r1", case.prompt)
+    find_example(drawn, lambda content: content[0][0] == "gone")
 
 
 @each_system
 def test_a_configuration_caches_as_its_option_says(system):
-    one = SUBJECTS[system]
-    assert one.strategies.caches(small(system))
-    if one.cache:
-        assert not one.strategies.caches(small(system, **{one.cache: False}))
+    case = CASES[system]
+    assert case.strategies.caches(small(system))
+    if case.cache:
+        assert not case.strategies.caches(small(system, **{case.cache: False}))
 
 
 TRIED = {
@@ -241,5 +243,5 @@ OF_2_5_2 = ({"pausing": False}, {"long_output_priority": True})
     ids=str,
 )
 def test_every_option_that_a_revision_has_is_tried(system, revision, tried, scale):
-    configs = SUBJECTS[system].strategies.configs(scale, revision)
-    found(configs, lambda config: tried.items() <= config.items())
+    configs = CASES[system].strategies.configs(scale, revision)
+    find_example(configs, lambda config: tried.items() <= config.items())

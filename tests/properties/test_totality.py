@@ -144,12 +144,12 @@ def test_a_monitor_follows_a_run_of_nonsense_to_its_end(system, revision, data):
         seen, expected = data.draw(steps(observes)), data.draw(st.none() | steps())
         differs = None if expected is None else lockstep.differences(seen, expected)
         broken = judge.observe(seen, differs)
-        assert all(found.message and found.step == judge.history.step - 1 for found in broken)
+        assert all(finding.message and finding.step == judge.history.step - 1 for finding in broken)
 
 
 @pytest.mark.slow
 @given(steps(), steps())
-def test_any_two_steps_can_be_compared(one, other):
-    assert lockstep.differences(one, one) == []
-    found, back = lockstep.differences(one, other), lockstep.differences(other, one)
-    assert [line.partition(":")[0] for line in found] == [line.partition(":")[0] for line in back]
+def test_any_two_steps_can_be_compared(first, other):
+    assert lockstep.differences(first, first) == []
+    forward, back = lockstep.differences(first, other), lockstep.differences(other, first)
+    assert [line.partition(":")[0] for line in forward] == [line.partition(":")[0] for line in back]

@@ -45,12 +45,12 @@ def _steps(model: Model, state: Any, *, aborts: bool) -> Iterator[tuple[dict[str
     after, seen = model.step(state)
     yield seen, after
     queues = (state.waiting, state.running, getattr(state, "paused", ()))
-    unfinished = [one for queue in queues for one in queue] if aborts else ()
-    for one, inside in product(unfinished, (True, False)):
+    unfinished = [request for queue in queues for request in queue] if aborts else ()
+    for request, inside in product(unfinished, (True, False)):
         if inside:
-            after, seen = model.step(state, (one.id,))
+            after, seen = model.step(state, (request.id,))
         else:
-            after, seen = model.step(model.abort(state, one.id))
+            after, seen = model.step(model.abort(state, request.id))
         yield seen, after
 
 

@@ -71,7 +71,7 @@ def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
         "  proven of the model's code: spyre.blocks.fits_pool",
     ]
     assert lines[2:] == [
-        *(f"  assumed: {one}" for one in proof.assumes),
+        *(f"  assumed: {assumption}" for assumption in proof.assumes),
         f"  tested, not proven: {proof.tested}",
     ]
     [_, about, *_] = answer(proof, [ended(code=())])
@@ -157,7 +157,7 @@ def a_block_late(prompt, computed, chunk_size, block_size):
 
 
 def reversed_fairness(config, state):
-    return sorted([*state.paused, *state.decoding], key=lambda one: one.paused_steps)
+    return sorted([*state.paused, *state.decoding], key=lambda request: request.paused_steps)
 
 
 def no_promise(config, revision, state):
@@ -174,7 +174,7 @@ def uncapped(config, uncomputed):
 
 def keeps_share(config, plan, victim):
     lost = victim.rewound()
-    running = tuple(one for one in plan.running if one is not victim)
+    running = tuple(request for request in plan.running if request is not victim)
     preempted = (*plan.preempted, victim.id)
     pool = kv_cache.free(config, plan.pool, victim, plan.holders)
     waiting = (lost, *plan.waiting)
@@ -185,17 +185,17 @@ def first_victim(config, running):
     return running[0]
 
 
-def no_room(config, pool, one, tokens):
+def no_room(config, pool, number, tokens):
     return None
 
 
-def without_reserve(config, pool, one, hit, tokens, someone_runs):
+def without_reserve(config, pool, block, hit, tokens, someone_runs):
     start = len(hit) * config.block_size
-    covered = max(one.num_tokens, start + tokens) if config.reserve_full_isl else start + tokens
+    covered = max(block.num_tokens, start + tokens) if config.reserve_full_isl else start + tokens
     if not fits(pool, blocks_for(covered, config.block_size) - len(hit)):  # noqa: F821
         return None
-    one, pool = allocator.start(pool, one, hit, config.block_size)  # noqa: F821
-    return hold(config, pool, one, tokens)  # noqa: F821
+    block, pool = allocator.start(pool, block, hit, config.block_size)  # noqa: F821
+    return hold(config, pool, block, tokens)  # noqa: F821
 
 
 def let_in(self, request):
@@ -243,7 +243,7 @@ FAULTS = [
 @pytest.mark.parametrize(("rule", "lemma", "code", "fault"), FAULTS)
 def test_a_change_of_the_code_is_refuted(rule, lemma, code, fault, monkeypatch):
     system = "spyre" if rule.startswith("SPY") else "vllm"
-    [found] = [one for one in lemmas(system, rule) if one.name == lemma]
+    [found] = [request for request in lemmas(system, rule) if request.name == lemma]
     monkeypatch.setattr(code, "__code__", fault.__code__)
     [result] = discharge([found])
     assert result.status == "refuted"
@@ -252,7 +252,9 @@ def test_a_change_of_the_code_is_refuted(rule, lemma, code, fault, monkeypatch):
 def test_a_hit_on_the_last_token_is_refuted(monkeypatch):
     from schedproof.solver.vllm import code_lemmas
 
-    [found] = [one for one in lemmas("vllm", "V1CP-R28") if one.name == "hit_leaves_last_token_1"]
+    [found] = [
+        lemma for lemma in lemmas("vllm", "V1CP-R28") if lemma.name == "hit_leaves_last_token_1"
+    ]
     monkeypatch.setattr(code_lemmas, "cached_blocks", last_token_too)
     [result] = discharge([found])
     assert result.status == "refuted"

@@ -75,7 +75,7 @@ GOOD = """
 [[rule]]
 id = "TST-R01"
 title = "a title"
-says = "Something holds."
+statement = "Something holds."
 source = "a document, a section"
 kind = "safety"
 revisions = ["*"]
@@ -85,7 +85,7 @@ engines = ["corpus"]
 
 [[rule.divergence]]
 releases = "1.0"
-says = "It does not hold."
+statement = "It does not hold."
 """
 
 
@@ -162,19 +162,19 @@ def test_divergences_are_known_of_exactly_these_rules(rules):
 def test_both_sides_are_kept_where_document_and_code_disagree(rules, rule_id):
     (rule,) = catalogue.select(rules, [rule_id])
     assert rule.divergences
-    assert all(row.says != rule.says for row in rule.divergences)
+    assert all(row.statement != rule.statement for row in rule.divergences)
 
 
 def test_every_sentence_ends_as_a_sentence(rules):
     for rule in rules:
-        sentences = [rule.says, rule.witness or ".", rule.unchecked or "."]
-        assert all(one.endswith(".") for one in sentences), rule.id
-        assert all(row.says.endswith(".") for row in rule.divergences), rule.id
+        sentences = [rule.statement, rule.witness or ".", rule.unchecked or "."]
+        assert all(sentence.endswith(".") for sentence in sentences), rule.id
+        assert all(row.statement.endswith(".") for row in rule.divergences), rule.id
 
 
 def test_no_sentence_stands_in_the_catalogue_for_two_rules(rules):
-    for words in ([rule.says for rule in rules], [rule.title for rule in rules]):
-        assert [one for one, times in Counter(words).items() if times > 1] == []
+    for words in ([rule.statement for rule in rules], [rule.title for rule in rules]):
+        assert [sentence for sentence, times in Counter(words).items() if times > 1] == []
 
 
 def test_decisions_are_compared_only_with_the_releases_that_have_a_model(rules):
@@ -185,7 +185,9 @@ def test_decisions_are_compared_only_with_the_releases_that_have_a_model(rules):
 def test_rules_cited_by_a_rule_exist(rules):
     known = set(ids(rules))
     for rule in rules:
-        text = " ".join([rule.says, rule.unchecked, *(row.says for row in rule.divergences)])
+        text = " ".join(
+            [rule.statement, rule.unchecked, *(row.statement for row in rule.divergences)]
+        )
         cited = {*re.findall(r"[A-Z]+-[RP][0-9]+", text)}
         assert cited <= known - {rule.id}, rule.id
 
@@ -195,7 +197,7 @@ def test_a_rule_keeps_what_its_table_says():
         Rule(
             id="TST-R01",
             title="a title",
-            says="Something holds.",
+            statement="Something holds.",
             source="a document, a section",
             kind="safety",
             revisions=("*",),
@@ -225,7 +227,7 @@ def test_a_rule_cannot_be_changed(rules):
         ("TST-R01", "TST-Q01", ["rule[0].id", "'TST-Q01'", "'-R' or '-P'"]),
         ("TST-R01", "TST-P001", ["rule[0].id", "'TST-P001'", "'-R' or '-P'"]),
         ("a title", " ", ["rule[0].title", "' '", "valid: a sentence"]),
-        ("Something holds.", "", ["rule[0].says", "''", "valid: a sentence"]),
+        ("Something holds.", "", ["rule[0].statement", "''", "valid: a sentence"]),
         ("a document, a section", "", ["rule[0].source", "''", "valid: a sentence"]),
         ("Something happens.", "", ["rule[0].witness", "''", "valid: a sentence"]),
         ('["*"]', '["2.1"]', ["rule[0].revisions[0]", "'2.1'", "*, sound, documented, 2.1.2"]),
@@ -255,23 +257,27 @@ def test_a_rule_cannot_be_changed(rules):
         ('["corpus"]', '[]\nunchecked = "So."\nstands_in = "X"', ["rule[0].stands_in", "'X'"]),
         (
             '["corpus"]',
-            '[]\nbecause = "because"\nunchecked = "So."',
-            ["rule[0].because", "'because'", "definition, consequence, hardware, refuted, missing"],
+            '[]\nreason = "because"\nunchecked = "So."',
+            ["rule[0].reason", "'because'", "definition, consequence, hardware, refuted, missing"],
         ),
         (
             '["corpus"]',
-            '[]\nbecause = "consequence"\nunchecked = "So."',
+            '[]\nreason = "consequence"\nunchecked = "So."',
             ["rule[0].stands_in", "[]", "valid: the rules that it follows from"],
         ),
         (
             '["corpus"]',
-            '["corpus"]\nbecause = "hardware"',
-            ["rule[0].because", "'hardware'", "absent, since the rule is checked"],
+            '["corpus"]\nreason = "hardware"',
+            ["rule[0].reason", "'hardware'", "absent, since the rule is checked"],
         ),
-        ('releases = "1.0"', "", ["rule[0].divergence[0].releases", "missing", "releases, says"]),
+        (
+            'releases = "1.0"',
+            "",
+            ["rule[0].divergence[0].releases", "missing", "releases, statement"],
+        ),
         ('releases = "1.0"', 'releases = ""', ["rule[0].divergence[0].releases", "''"]),
         ('releases = "1.0"', 'releases = "1.0"\nsystem = "vlm"', ["0].system", "'vlm'", "vllm"]),
-        ('"It does not hold."', '""', ["rule[0].divergence[0].says", "''", "a sentence"]),
+        ('"It does not hold."', '""', ["rule[0].divergence[0].statement", "''", "a sentence"]),
         ("[[rule.divergence]]", "[rule.divergence]", ["rule[0].divergence", "Expected `array`"]),
         ("[[rule]]", "[[rules]]", ["bad.toml", "rule"]),
         ("[[rule]]", "[[rule]", ["not TOML", "line 2"]),
@@ -304,10 +310,10 @@ def test_a_planned_rule_needs_neither_witness_nor_engines():
 
 
 def test_an_unchecked_rule_names_a_reason_and_may_name_who_stands_in():
-    reason = 'because = "consequence"\nunchecked = "So."\nstands_in = ["TST-R02", "TST-P01"]'
+    reason = 'reason = "consequence"\nunchecked = "So."\nstands_in = ["TST-R02", "TST-P01"]'
     text = GOOD.replace('engines = ["corpus"]', reason)
     (rule,) = catalogue.read(text.replace('witness = "Something happens."', ""), "good.toml")
-    assert (rule.because, rule.unchecked) == ("consequence", "So.")
+    assert (rule.reason, rule.unchecked) == ("consequence", "So.")
     assert rule.stands_in == ("TST-R02", "TST-P01")
     assert (rule.witness, rule.engines, rule.checked) == ("", (), False)
     assert catalogue.planned((rule,)) == ()
@@ -339,11 +345,11 @@ def test_a_promise_of_progress_has_an_id_of_its_own():
 )
 def test_a_divergence_speaks_of_the_releases_that_it_names(releases, inside, outside):
     row = Divergence(releases, "It does otherwise.")
-    assert [one for one in inside.split() if not row.covers(one)] == []
-    assert [one for one in outside.split() if row.covers(one)] == []
+    assert [version for version in inside.split() if not row.covers(version)] == []
+    assert [version for version in outside.split() if row.covers(version)] == []
     # What is no release is none of them, and does not raise.
     others = ("", "sound", "main", "2.x", "2.1.2.dev3", "v2.1.2", "-", "-rc.1", "2..1", "later")
-    assert [one for one in others if row.covers(one)] == []
+    assert [other for other in others if row.covers(other)] == []
 
 
 def test_the_first_divergence_that_covers_a_release_is_the_one_known_of_it():
@@ -356,20 +362,23 @@ def test_the_first_divergence_that_covers_a_release_is_the_one_known_of_it():
 
 @pytest.mark.parametrize(("system", "first"), [("spyre", "2"), ("vllm", "0"), ("generic", None)])
 def test_a_rule_of_every_system_has_the_divergences_of_its_own_releases(system, first):
-    found = {
+    listed = {
         row.releases[0]
         for rule in catalogue.load(system)
         if rule.id.startswith("ALL-")
         for row in rule.divergences
     }
-    assert found == ({first} if first else set())
+    assert listed == ({first} if first else set())
 
 
 def test_every_divergence_covers_each_release_that_it_names(rules):
     for rule in rules:
         for row in rule.divergences:
             numbers = re.findall(r"\d+(?:\.\d+)+(?:-rc\.\d+)?", row.releases)
-            assert [one for one in numbers if not row.covers(one)] == [], (rule.id, row.releases)
+            assert [number for number in numbers if not row.covers(number)] == [], (
+                rule.id,
+                row.releases,
+            )
 
 
 KNOWN = ", ".join(SYSTEMS)
@@ -383,7 +392,7 @@ def test_a_system_without_a_catalogue_is_refused_with_those_that_have_one(system
 
 def test_every_system_has_a_catalogue_of_more_than_the_common_rules():
     for system in SYSTEMS:
-        common = [one for one in COMMON if one != "ALL-R07" or system != "generic"]
+        common = [rule for rule in COMMON if rule != "ALL-R07" or system != "generic"]
         assert ids(catalogue.load(system))[: len(common)] == common
         assert len(catalogue.load(system)) > len(common)
 
@@ -452,7 +461,7 @@ CHANGED = """
 [[rule]]
 id = "XYZ-R01"
 title = "t"
-says = "Never more than four."
+statement = "Never more than four."
 source = "a page"
 kind = "safety"
 revisions = ["*"]
@@ -462,7 +471,7 @@ engines = ["hypothesis"]
 
 [[rule.change]]
 since = "0.31.0"
-says = "Never more than four, unless alone."
+statement = "Never more than four, unless alone."
 source = "release 0.31.0: a docstring"
 change = "pull request 1"
 """
@@ -475,7 +484,7 @@ change = "pull request 1"
 def test_a_rule_says_what_the_revision_documents(revision, alone):
     [rule] = catalogue.read(CHANGED, "changed.toml")
     worded = rule.worded(revision)
-    assert ("unless alone" in worded.says) is alone
+    assert ("unless alone" in worded.statement) is alone
     assert (worded.source == "a page") is not alone
     known = worded.divergence_of("0.33.0")
     assert (known is None) is alone

@@ -57,7 +57,7 @@ def test_the_totals_count_every_row_once():
 @pytest.mark.parametrize("system", MISSING)
 def test_these_rules_have_nothing_in_a_scenario_or_the_protocol_yet_and_no_other(system):
     """A list to be made shorter; a rule that joins it is a step back."""
-    assert {rule.id for rule in load(system) if rule.because == "missing"} == MISSING[system]
+    assert {rule.id for rule in load(system) if rule.reason == "missing"} == MISSING[system]
 
 
 def test_the_answers_of_several_releases_stand_together(tmp_path):

@@ -17,7 +17,7 @@ from schedproof.tools.house import ROOT, sources
 from schedproof.tools.long_trace import CONFIGS, make
 from schedproof.tools.mutation import proof_score, times
 from schedproof.tools.pages import table_in
-from schedproof.tools.proofs import ASKED, JOIN, LIMIT, PAGE, TOOL
+from schedproof.tools.proofs import ASKED, JOIN, LEMMAS, LIMIT, PAGE, TOOL
 
 # Programs that an attack starts.
 PARTS = {"tools/hostile/bad_target.py", "tools/hostile/installer.py", "tools/__main__.py"}
@@ -99,18 +99,19 @@ def test_where_most_are_not_found_no_steps_are_told():
 
 
 def rows(table):
-    for line in table_in(PAGE, f"{TOOL}: {table}").splitlines()[2:]:
+    page = LEMMAS if table == "lemmas" else PAGE
+    for line in table_in(page, f"{TOOL}: {table}").splitlines()[2:]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def test_every_lemma_is_listed_once_with_its_sentence_and_no_other():
     listed = {cells[0].strip("`"): cells[1] for cells in rows("lemmas")}
     asked = {
-        one.name: one.sentence
+        lemma.name: lemma.sentence
         for row in ASKED
         for rule in (JOIN, LIMIT)
         for group in limit_lemmas(rule, row.setting, 64)
-        for one in group.lemmas
+        for lemma in group.lemmas
     }
     assert listed == asked
     assert len([*rows("lemmas")]) == len(listed)
@@ -120,8 +121,8 @@ def test_two_lemmas_of_one_name_say_the_same():
     said: dict[str, set[str]] = {}
     for row in ASKED:
         for group in limit_lemmas(JOIN, row.setting, 64):
-            for one in group.lemmas:
-                said.setdefault(one.name, set()).add(one.sentence)
+            for lemma in group.lemmas:
+                said.setdefault(lemma.name, set()).add(lemma.sentence)
     assert all(len(sentences) == 1 for sentences in said.values())
 
 
@@ -129,16 +130,18 @@ def test_no_lemma_for_any_number_of_requests_names_a_number():
     for row in ASKED:
         for group in limit_lemmas(JOIN, row.setting, 64):
             if group.title == "any number of requests":
-                assert not [one.name for one in group.lemmas if re.search(r"\d", one.name)]
+                assert not [lemma.name for lemma in group.lemmas if re.search(r"\d", lemma.name)]
 
 
 def test_every_configuration_is_listed_with_an_answer_for_each_rule():
     listed = [*rows("configurations")]
-    assert [cells[:2] for cells in listed] == [[one.admission, one.configuration] for one in ASKED]
-    for one, (_, _, join, limit) in zip(ASKED, listed, strict=True):
-        assert (join == "not asked") == bool(one.pausing)
+    assert [cells[:2] for cells in listed] == [
+        [asked.admission, asked.configuration] for asked in ASKED
+    ]
+    for asked, (_, _, join, limit) in zip(ASKED, listed, strict=True):
+        assert (join == "not asked") == bool(asked.pausing)
         for answer in {join, limit} - {"not asked"}:
-            assert re.match(r"proven \(|`\w+` fails: a run of \d requests \(", answer), answer
+            assert re.match(r"proven|`\w+` fails: a run of \d requests \(", answer), answer
 
 
 @pytest.mark.parametrize("system", answers.TABLES)
@@ -166,3 +169,16 @@ def test_the_score_of_proofs_counts_by_what_a_change_does():
     assert lines[0] == "| overruns | 1 | 1 | 0 |"
     assert lines[1] == "| the same | 1 | 0 | 1 |"
     assert lines[3] == "| crashes | 1 | 0 | 1 |"
+    assert proof_score.score(found.values()) == (
+        "1 of 1 sampled overrunning changes red; 1 of 1 sampled harmless ones green"
+    )
+
+
+def test_the_score_of_proofs_proves_changes_that_overrun_first():
+    every = [proof_score.Change(name, proof_score.SOUND[0], {}) for name in "abcd"]
+    does = ("the same", "differs", "overruns", "overruns")
+    known = {
+        proof_score.key(change): {"does": each} for change, each in zip(every, does, strict=True)
+    }
+    known[proof_score.key(every[2])]["fails"] = "covers_newcomer refuted"
+    assert [change.name for change in proof_score.to_prove(every, known)] == ["d", "a", "b"]

@@ -113,7 +113,7 @@ def _unused(setting: Setting, known: Known | None) -> tuple[str, str]:
 
 def chosen_loads() -> list[Load]:
     """The three loads that the tables are about, to their max_tokens."""
-    return [one for one in all_loads(0, quick=False) if one.name in LOADS and not one.early_eos]
+    return [load for load in all_loads(0, quick=False) if load.name in LOADS and not load.early_eos]
 
 
 def loads() -> Iterator[str]:
@@ -125,8 +125,8 @@ def loads() -> Iterator[str]:
     for name, words in {**PUBLISHED, **OURS}.items():
         ratios = []
         for load, steps in zip(chosen, least, strict=True):
-            one = formulas.run(PRODUCTION, name, load)
-            ratios.append(f"{one.steps / steps:.3f}{' !' if one.beyond else ''}")
+            measured = formulas.run(PRODUCTION, name, load)
+            ratios.append(f"{measured.steps / steps:.3f}{' !' if measured.beyond else ''}")
         found.append((words, *ratios))
     yield from rows(*found)
 
@@ -158,11 +158,11 @@ def in_hindsight() -> Iterator[str]:
     for count in (3, 4, 5, 6):
         chance = random.Random(f"hindsight {count}")
         asked = [hindsight.drawn(count, chance) for _ in range(INSTANCES)]
-        kept = [hindsight.best(one, "steps", in_order=True) for one in asked]
-        free = [hindsight.best(one, "steps", in_order=False) for one in asked]
-        waits = [hindsight.best(one, "waits", in_order=False) for one in asked]
+        kept = [hindsight.best(instance, "steps", in_order=True) for instance in asked]
+        free = [hindsight.best(instance, "steps", in_order=False) for instance in asked]
+        waits = [hindsight.best(instance, "waits", in_order=False) for instance in asked]
         for name in SOUND:
-            costs = [hindsight.admitted(one, name) for one in asked]
+            costs = [hindsight.admitted(instance, name) for instance in asked]
             ratios = (
                 Ratios.of([(cost.steps, best) for cost, best in zip(costs, kept, strict=True)]),
                 Ratios.of([(cost.steps, best) for cost, best in zip(costs, free, strict=True)]),

@@ -101,7 +101,7 @@ def answer(
     limit: int,
 ) -> bool:
     """What the revision's volumetric check says, as admission asks it without a stale tkv."""
-    current = max((one.tkv for one in decoding), default=0)
+    current = max((member.tkv for member in decoding), default=0)
     return revision.volume_check(decoding, newcomer, block_size, limit, current)
 
 
@@ -116,7 +116,7 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
     model = SpyreModel(config, revision)
     state = model.initial()
     arriving = list(reversed(load.requests))
-    arrival = {one.id: one.arrival for one in load.requests}
+    arrival = {request.id: request.arrival for request in load.requests}
     to_chunk: dict[str, int] = {}
     to_token: dict[str, int] = {}
     step = decodes = members = largest = 0
@@ -128,10 +128,10 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
         state, computed = scheduler.compute(config, revision, state, decision)
         state, emitted, _ = scheduler.complete(config, revision, state, computed)
         if decision.kind == "prefill":
-            (one,) = computed.scheduled
-            to_chunk.setdefault(one, step - arrival[one])
+            (prefilled,) = computed.scheduled
+            to_chunk.setdefault(prefilled, step - arrival[prefilled])
             # The first token comes from the last chunk.
-            to_token |= {one: step - arrival[one] for one in emitted}
+            to_token |= {emitter: step - arrival[emitter] for emitter in emitted}
         elif decision.kind == "decode":
             decodes += 1
             members += len(decision.members)
@@ -191,7 +191,9 @@ def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> s
         found = results[title(load)]
         base = found[BASE].steps
         others = (found[name] for name in NAMES if name != BASE)
-        ratios = (f"{one.steps / base:.3f}{' !' if one.beyond else ''}" for one in others)
+        ratios = (
+            f"{measured.steps / base:.3f}{' !' if measured.beyond else ''}" for measured in others
+        )
         rows.append([title(load), f"{base:,}", *ratios])
     return table(rows)
 
@@ -205,14 +207,14 @@ def details(found: dict[str, Measured]) -> str:
     return table([["check", *HEADS], *([", ".join(names[m]), *cells(m, base)] for m in names)])
 
 
-def cells(one: Measured, base: Measured) -> list[str]:
+def cells(measured: Measured, base: Measured) -> list[str]:
     """Ratios to the base where that means something, else numbers; the base's own are numbers."""
     shown = []
-    for field, value in one._asdict().items():
+    for field, value in measured._asdict().items():
         reference = getattr(base, field)
-        if field in RATIOS and one is not base and reference:
+        if field in RATIOS and measured is not base and reference:
             shown.append(f"{value / reference:.3f}")
-        elif field in RATIOS and one is not base:
+        elif field in RATIOS and measured is not base:
             shown.append(f"{value:,} to 0" if value else "0 as well")
         else:
             shown.append(f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
@@ -238,9 +240,13 @@ def markdown(
     for load in loads:
         parts += [f"**{title(load)}**: {load.about}", details(results[title(load)])]
     rows = [["check", "accepts one token beyond the limit", "refuses what just fits"]]
-    for name, one in checks.items():
+    for name, result in checks.items():
         rows.append(
-            [name, f"{one.permissive:,}", f"{one.needless:,} ({one.needless / one.batches:.1%})"]
+            [
+                name,
+                f"{result.permissive:,}",
+                f"{result.needless:,} ({result.needless / result.batches:.1%})",
+            ]
         )
     batches = checks[BASE].batches
     parts += [f"The checks alone, on {batches:,} random batches with a newcomer:", table(rows)]
@@ -258,11 +264,11 @@ def plain(
                 "name": load.name,
                 "about": load.about,
                 "early_eos": load.early_eos,
-                "checks": {n: one._asdict() for n, one in results[title(load)].items()},
+                "checks": {n: measured._asdict() for n, measured in results[title(load)].items()},
             }
             for load in loads
         ],
-        "alone": {name: one._asdict() for name, one in checks.items()},
+        "alone": {name: result._asdict() for name, result in checks.items()},
     }
 
 

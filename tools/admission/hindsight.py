@@ -49,8 +49,8 @@ def admitted(asked: list[Asked], check: str) -> Cost:
     state = model.initial()
     for number, (prompt, tokens) in enumerate(asked):
         name = f"r{number}"
-        one = Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=tokens)
-        state = model.arrive(state, one)
+        request = Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=tokens)
+        state = model.arrive(state, request)
     steps = waits = 0
     while state.waiting or state.running:
         waits += len(state.waiting) + len(state.running)

@@ -57,13 +57,13 @@ def ending_early(load: Load, seed: int) -> Load:
     chance = random.Random(f"{seed} early EOS {load.name}")
     cut = tuple(
         Request(
-            id=one.id,
-            arrival=one.arrival,
-            prompt=one.prompt,
-            max_tokens=one.max_tokens,
-            output_len=evenly(chance, 1, one.max_tokens),
+            id=request.id,
+            arrival=request.arrival,
+            prompt=request.prompt,
+            max_tokens=request.max_tokens,
+            output_len=evenly(chance, 1, request.max_tokens),
         )
-        for one in load.requests
+        for request in load.requests
     )
     return load._replace(requests=cut, early_eos=True)
 
@@ -195,7 +195,7 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
         ]
     names = [*AIMED][:2] if quick else [*AIMED]
     aims = load("aimed", "counterexamples to " + "; ".join(names), aimed(names))
-    return [*found, *(ending_early(one, seed) for one in found), aims]
+    return [*found, *(ending_early(drawn_load, seed) for drawn_load in found), aims]
 
 
 def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
@@ -214,5 +214,8 @@ def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
             lengths.append(near + evenly(chance, -200, 200))
             left.append(near % 700 + evenly(chance, 0, 128))
     tkvs = documented.request_tkvs(lengths[1:], PRODUCTION.block_size)
-    members = [Decoding(*one) for one in zip(lengths[1:], left[1:], tkvs, strict=True)]
+    members = [
+        Decoding(*lengths_of_one)
+        for lengths_of_one in zip(lengths[1:], left[1:], tkvs, strict=True)
+    ]
     return members, Newcomer(lengths[0], left[0] + 1)

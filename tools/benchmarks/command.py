@@ -15,7 +15,7 @@ from schedproof.gate.files.writing import write
 from schedproof.gate.judging.profiles import set_hypothesis_home
 from schedproof.model.errors import InputError
 
-from .figure import Figure, Plan, Row
+from .figure import Figure, FigurePlan, Row
 
 
 def command(
@@ -50,7 +50,7 @@ def _parts(word: str) -> list[str]:
 
 def run(
     console: Console,
-    plans: Sequence[Plan],
+    plans: Sequence[FigurePlan],
     quick: bool,
     details: bool,
     json_file: Path | None,
@@ -93,7 +93,7 @@ def run(
 
 def _concluded(found: Sequence[Figure]) -> int:
     """A figure that is missing for no good reason is a failure."""
-    missing = [one for one in found if one.missing is not None and not one.excused]
-    for one in missing:
-        output.fail(f"figure {one.name} is missing: {one.missing}")
+    missing = [figure for figure in found if figure.missing is not None and not figure.excused]
+    for figure in missing:
+        output.fail(f"figure {figure.name} is missing: {figure.missing}")
     return BROKEN if missing else CONFORMS

@@ -18,7 +18,7 @@ from schedproof.solver.spyre.space import SCOPES
 from schedproof.spec.catalogue import load, select
 
 from . import spin
-from .figure import Plan, Row
+from .figure import FigurePlan, Row
 
 LENGTHS = SCOPES[0]
 SPIN_MB = 6_000
@@ -112,7 +112,7 @@ def answers(asked: Question, seconds: float) -> dict[str, Answer]:
     if not spin.MISSING:
         found["Spin"] = by_spin(asked, seconds, late=False)
         found["Spin, reduced by hand"] = by_spin(asked, seconds, late=True)
-    verdicts = {one.holds for one in found.values() if one.holds is not None}
+    verdicts = {found_by.holds for found_by in found.values() if found_by.holds is not None}
     assert len(verdicts) < 2, f"the tools disagree on {asked}: {found}"
     return found
 
@@ -122,26 +122,26 @@ def rows(quick: bool) -> Iterator[Row]:
     for asked in QUICK if quick else QUESTIONS[:-1]:
         found = answers(asked, 10.0 if quick else 100.0)
         base = found["explorer"]
-        for tool, one in found.items():
+        for tool, figures in found.items():
             yield Row(
                 what=f"{tool}, pace: {asked}",
-                value=one.transitions / one.seconds,
+                value=figures.transitions / figures.seconds,
                 unit="transitions/s",
-                ratio=(one.transitions / one.seconds) / (base.transitions / base.seconds),
+                ratio=(figures.transitions / figures.seconds) / (base.transitions / base.seconds),
                 to="explorer, pace",
-                note=f"{one.transitions:,} transitions, {one.memory_mb:,.0f} MB",
+                note=f"{figures.transitions:,} transitions, {figures.memory_mb:,.0f} MB",
             )
-        for tool, one in found.items():
-            late = one.holds is None
+        for tool, figures in found.items():
+            late = figures.holds is None
             yield Row(
                 what=f"{tool}, answer: {asked}",
-                value=one.seconds,
+                value=figures.seconds,
                 unit="s",
                 at_least=late,
-                ratio=None if base.holds is None else one.seconds / base.seconds,
+                ratio=None if base.holds is None else figures.seconds / base.seconds,
                 ratio_at_least=late,
                 to="explorer, answer",
-                note=f"{one.states:,} states, {_told(one.holds)}",
+                note=f"{figures.states:,} states, {_told(figures.holds)}",
             )
     if spin.MISSING:
         yield Row(
@@ -156,7 +156,7 @@ def _told(holds: bool | None) -> str:
     return {True: "holds", False: "broken", None: "not in time"}[holds]
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "explorers",
     "The explorer beside Spin",
     "SPY-R07 on revision 2.1.2; seconds by the clock, each tool one process; answers of Spin "

@@ -60,7 +60,7 @@ class NotMeasured(Exception):  # noqa: N818 (an answer, not an error)
         self.excused = excused
 
 
-class Plan(NamedTuple):
+class FigurePlan(NamedTuple):
     """A figure that can be measured: `rows(quick)` yields them as they come."""
 
     name: str
@@ -84,4 +84,4 @@ def in_turns(
             began = clock()
             done = work()
             rates[number].append(done / max(clock() - began, 1e-9))
-    return [median(one) for one in rates]
+    return [median(rate) for rate in rates]

@@ -14,9 +14,9 @@ from . import (
     starting,
     vectorized,
 )
-from .figure import Figure, NotMeasured, Plan, Row
+from .figure import Figure, FigurePlan, NotMeasured, Row
 
-PLANS: tuple[Plan, ...] = (
+PLANS: tuple[FigurePlan, ...] = (
     models.PLAN,
     vectorized.PLAN,
     explorers.PLAN,
@@ -27,7 +27,7 @@ PLANS: tuple[Plan, ...] = (
 )
 
 
-def chosen(names: list[str]) -> list[Plan]:
+def chosen(names: list[str]) -> list[FigurePlan]:
     """The figures that `--only` names, all without; in the order of the table.
 
     Raises:
@@ -40,7 +40,7 @@ def chosen(names: list[str]) -> list[Plan]:
     return [plan for plan in PLANS if not names or plan.name in names]
 
 
-def measured(plan: Plan, quick: bool, tell: Callable[[Row], None]) -> Figure:
+def measured(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
     """The figure, each row told as it comes; `missing` says what went wrong."""
     rows: list[Row] = []
     missing, excused = None, False

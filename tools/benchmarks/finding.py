@@ -32,7 +32,7 @@ from schedproof.tests.mutants.faults import Fault, mutants_of
 from schedproof.tests.mutants.planting import planted
 
 from . import plain
-from .figure import Plan, Row
+from .figure import FigurePlan, Row
 
 SCALES = ("small", "tight")  # of a gate on a model
 SEEDS, PUBLISHED_ONE = "seed corpus", "published scenario"
@@ -71,7 +71,7 @@ def checked(system: str) -> list[Rule]:
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
     """Of the rules that a step breaks the one that names the bug; with others the run goes on."""
-    return lambda broken, _: [one for one in broken if one.rule == fault.rule]
+    return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 
 def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
@@ -163,22 +163,22 @@ def rows(quick: bool) -> Iterator[Row]:
     """A row a bug and engine, then the medians of all of them."""
     bugs = [fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug]
     if quick:
-        bugs = [one for one in bugs if one.bug in QUICK_BUGS]
-    warm_up(dict.fromkeys((one.system, one.revision) for one in bugs))
+        bugs = [known for known in bugs if known.bug in QUICK_BUGS]
+    warm_up(dict.fromkeys((known.system, known.revision) for known in bugs))
     found: list[dict[str, Trial]] = []
     for fault in bugs:
         found.append(trials(fault, QUICK_SECONDS if quick else SECONDS))
         ours = found[-1][OURS]
-        for engine, one in found[-1].items():
+        for engine, trial in found[-1].items():
             yield Row(
                 what=f"{fault.label}: {engine}",
-                value=one.seconds,
+                value=trial.seconds,
                 unit="s CPU",
-                at_least=not one.found,
-                ratio=one.seconds / ours.seconds if ours.found else None,
-                ratio_at_least=not one.found,
+                at_least=not trial.found,
+                ratio=trial.seconds / ours.seconds if ours.found else None,
+                ratio_at_least=not trial.found,
                 to=OURS,
-                note=f"{one.runs:,} runs{f', {one.by}' * bool(one.by)}",
+                note=f"{trial.runs:,} runs{f', {trial.by}' * bool(trial.by)}",
                 is_detail=True,
             )
     yield from medians(found)
@@ -191,17 +191,19 @@ def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
     """
     middle = {}
     for engine in found[0]:
-        ordered = sorted((not one[engine].found, one[engine].seconds) for one in found)
+        ordered = sorted((not of_bug[engine].found, of_bug[engine].seconds) for of_bug in found)
         around = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
         middle[engine] = (
             median(seconds for _, seconds in around),
             any(cut for cut, _ in around),
         )
     for engine, (seconds, cut) in middle.items():
-        hunted = [one[engine] for one in found]
-        missed = sum(not one.found for one in hunted)
-        by = Counter(one.by for one in hunted)
-        known = "".join(f", {by[one]} by a {one}" for one in (SEEDS, PUBLISHED_ONE) if by[one])
+        hunted = [of_bug[engine] for of_bug in found]
+        missed = sum(not trial.found for trial in hunted)
+        by = Counter(trial.by for trial in hunted)
+        known = "".join(
+            f", {by[source]} by a {source}" for source in (SEEDS, PUBLISHED_ONE) if by[source]
+        )
         yield Row(
             what=f"median of {len(found)} bugs: {engine}",
             value=seconds,
@@ -210,7 +212,7 @@ def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
             ratio=None if middle[OURS][1] else seconds / middle[OURS][0],
             ratio_at_least=cut,
             to=OURS,
-            note=f"{missed} not found, median {median(one.runs for one in hunted):,.0f} runs"
+            note=f"{missed} not found, median {median(trial.runs for trial in hunted):,.0f} runs"
             + known,
         )
 
@@ -222,7 +224,7 @@ def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
         run_search(warm, 3, 0, 0)
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "finding",
     "Time to find the known bugs",
     f"{OURS}: the gate's engines, profile ci; alone: without the scenarios that come along; plain: "

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from schedproof.model.scenario import Request
 from schedproof.model.systems import Model, full_config, make_model
 
-from .figure import Plan, Row, in_turns
+from .figure import FigurePlan, Row, in_turns
 
 REQUESTS = 8
 PROMPT, TOKENS = 64, 4_000  # a request; no run that is measured gets to its end
 
 
-class Subject(NamedTuple):
+class MeasuredModel(NamedTuple):
     """A model, and the values of its configuration that are not at their defaults."""
 
     name: str
@@ -22,16 +22,16 @@ class Subject(NamedTuple):
 
 
 SUBJECTS = (
-    Subject("Spyre 2.1.2", "spyre", "2.1.2", {"prefix_caching": False}),
-    Subject("Spyre 2.1.2, caching", "spyre", "2.1.2", {"prefix_caching": True}),
-    Subject("vLLM", "vllm", "documented", {"enable_prefix_caching": False}),
-    Subject("vLLM, caching", "vllm", "documented", {"enable_prefix_caching": True}),
-    Subject("nano-vLLM", "nano_vllm", "0.2.0", {"num_blocks": 1_000}),
-    Subject("LLMServingSim", "llmservingsim", "head", {"enable_prefix_caching": False}),
+    MeasuredModel("Spyre 2.1.2", "spyre", "2.1.2", {"prefix_caching": False}),
+    MeasuredModel("Spyre 2.1.2, caching", "spyre", "2.1.2", {"prefix_caching": True}),
+    MeasuredModel("vLLM", "vllm", "documented", {"enable_prefix_caching": False}),
+    MeasuredModel("vLLM, caching", "vllm", "documented", {"enable_prefix_caching": True}),
+    MeasuredModel("nano-vLLM", "nano_vllm", "0.2.0", {"num_blocks": 1_000}),
+    MeasuredModel("LLMServingSim", "llmservingsim", "head", {"enable_prefix_caching": False}),
 )
 
 
-def running(subject: Subject) -> tuple[Model, Any]:
+def running(subject: MeasuredModel) -> tuple[Model, Any]:
     """The model with eight requests that decode."""
     config = full_config(subject.system, subject.revision, subject.config)
     model = make_model(subject.system, subject.revision, config)
@@ -49,7 +49,7 @@ def running(subject: Subject) -> tuple[Model, Any]:
     raise AssertionError(f"{subject.name}: {REQUESTS} requests never decode together")
 
 
-def stepping(subject: Subject, steps: int) -> Callable[[], float]:
+def stepping(subject: MeasuredModel, steps: int) -> Callable[[], float]:
     """So many steps, each time from the same state."""
     model, first = running(subject)
 
@@ -65,7 +65,7 @@ def stepping(subject: Subject, steps: int) -> Callable[[], float]:
 def rows(quick: bool) -> Iterator[Row]:
     """A row a model."""
     steps = 200 if quick else 1_500
-    rates = in_turns([stepping(one, steps) for one in SUBJECTS], 3 if quick else 9)
+    rates = in_turns([stepping(known, steps) for known in SUBJECTS], 3 if quick else 9)
     for subject, rate in zip(SUBJECTS, rates, strict=True):
         yield Row(
             what=subject.name,
@@ -76,7 +76,7 @@ def rows(quick: bool) -> Iterator[Row]:
         )
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "models",
     "Steps of the models",
     f"{REQUESTS} requests decode, {PROMPT} tokens of prompt each; steps per second of CPU",

@@ -31,7 +31,7 @@ from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import load
 
-from .figure import NotMeasured, Plan, Row
+from .figure import FigurePlan, NotMeasured, Row
 
 RELEASE, OTHER = "sendnn-inference==2.1.2", "vllm==0.19.1"
 WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # options that this release does not have
@@ -43,7 +43,7 @@ CPU_CLOCK = 2
 Operation = tuple[str, tuple[Any, ...]]
 
 
-class Subject(NamedTuple):
+class MeasuredTarget(NamedTuple):
     """A target, the scale that it is searched at, the runs of a round, and the keys of the
     configuration for which it has one value only."""
 
@@ -61,7 +61,7 @@ class Spent(NamedTuple):
     clock: float
 
 
-class Ran(NamedTuple):
+class MeasuredRound(NamedTuple):
     """What the same operations cost in the gate, under the monitor only, and on the bare target."""
 
     steps: int
@@ -103,86 +103,94 @@ class Recording:
         return self._target.stop()
 
 
-def subjects(quick: bool) -> Iterator[Subject]:
+def subjects(quick: bool) -> Iterator[MeasuredTarget]:
     """The model, and the real schedulers at the block sizes that they take."""
-    yield Subject("model", "small", 8 if quick else 60, 2 if quick else 7)
-    yield Subject(RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4)
-    yield Subject(OTHER, "tight", 3 if quick else 30, 1 if quick else 4, WITHOUT)
-    yield Subject(CHECKOUT, "small", 8 if quick else 40, 2 if quick else 7)
+    yield MeasuredTarget("model", "small", 8 if quick else 60, 2 if quick else 7)
+    yield MeasuredTarget(
+        RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4
+    )
+    yield MeasuredTarget(OTHER, "tight", 3 if quick else 30, 1 if quick else 4, WITHOUT)
+    yield MeasuredTarget(CHECKOUT, "small", 8 if quick else 40, 2 if quick else 7)
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """A few rows for each target; a target that is not installed has one row that says so."""
-    for one in subjects(quick):
-        name = one.spec.replace("==", " ")
+    for subject in subjects(quick):
+        name = subject.spec.replace("==", " ")
         try:
-            measured = measure(one)
+            measured = measure(subject)
         except (InputError, ReleaseError) as why:
             hint = f"${known_checkouts()[CHECKOUT].variable} names no checkout"
-            said = hint if one.spec == CHECKOUT and _unnamed() else str(why)
+            said = hint if subject.spec == CHECKOUT and _unnamed() else str(why)
             yield Row(what=name, value=None, unit="ms/step", note=f"not measured: {said}")
             continue
         yield from reported(name, measured)
 
 
-def reported(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
+def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
     """Medians over the rounds: milliseconds of CPU a step, and ratios within a round."""
-    steps = sum(one.steps for one in measured)
+    steps = sum(ran.steps for ran in measured)
     for what in ("bare", "judged", "gate"):
-        both = [(getattr(one, what), one) for one in measured]
-        clock = median(it.clock / one.bare.clock for it, one in both)
+        both = [(getattr(ran, what), ran) for ran in measured]
+        clock = median(it.clock / ran.bare.clock for it, ran in both)
         yield Row(
             what=f"{name}, {what}",
-            value=median(1000 * it.cpu / one.steps for it, one in both),
+            value=median(1000 * it.cpu / ran.steps for it, ran in both),
             unit="ms/step",
-            ratio=median(it.cpu / one.bare.cpu for it, one in both),
+            ratio=median(it.cpu / ran.bare.cpu for it, ran in both),
             to=f"{name}, bare",
             note=f"{steps:,} steps" if what == "bare" else f"by the clock {clock:.2f}",
         )
 
 
-def measure(one: Subject) -> list[Ran]:
+def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
     """A round after the other, each with runs of its own.
 
     Raises:
         InputError, ReleaseError: the target is not there.
     """
-    spec = parse_target(one.spec)
+    spec = parse_target(subject.spec)
     system, revision = spec.default_system, spec.default_revision() or "sound"
     with opened(spec, step_limit=STEP_LIMIT, offline=True) as there:
         target = there.target
         target.start(system, revision, full_config(system, revision, {}))  # imports are no step
-        return [round_of(target, system, revision, one, seed) for seed in range(one.rounds)]
+        return [round_of(target, system, revision, subject, seed) for seed in range(subject.rounds)]
 
 
-def round_of(target: Target, system: str, revision: str, one: Subject, seed: int) -> Ran:
+def round_of(
+    target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
+) -> MeasuredRound:
     """What the gate's search asks, by the search and otherwise, in turns."""
     rules, spent = load(system), clocks(target)
-    operations = searched(target, system, revision, one, seed)
+    operations = searched(target, system, revision, subject, seed)
     works: dict[str, Callable[[], object]] = {
-        "gate": lambda: searched(target, system, revision, one, seed),
+        "gate": lambda: searched(target, system, revision, subject, seed),
         "judged": lambda: judge(target, operations, system, revision, rules),
         "bare": lambda: ask(target, operations),
     }
     turns = [{name: spent(work) for name, work in works.items()} for _ in range(TURNS)]
     steps = max(sum(op == "step" for op, _ in operations), 1)
-    return Ran(steps, **{name: quickest([turn[name] for turn in turns]) for name in works})
+    return MeasuredRound(
+        steps, **{name: quickest([turn[name] for turn in turns]) for name in works}
+    )
 
 
 def quickest(turns: Sequence[Spent]) -> Spent:
     """The least of each: what disturbs a turn only ever adds to it."""
-    return Spent(min(one.cpu for one in turns), min(one.clock for one in turns))
+    return Spent(min(turn.cpu for turn in turns), min(turn.clock for turn in turns))
 
 
 def searched(
-    target: Target, system: str, revision: str, one: Subject, seed: int
+    target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> Sequence[Operation]:
     """What the search asks a target: the same every time, by its seed."""
     recording = Recording(target)
-    options = SearchOptions(recording, system, revision, load(system), one.scale, fixed=one.fixed)
+    options = SearchOptions(
+        recording, system, revision, load(system), subject.scale, fixed=subject.fixed
+    )
     # A finding does not end the round.
     search = Search(options, Hooks(new=lambda: lambda broken, scenario: []))
-    run_search(search, one.runs, seed, 0)
+    run_search(search, subject.runs, seed, 0)
     return recording.operations
 
 
@@ -256,7 +264,7 @@ def _unnamed() -> bool:
     return not os.environ.get(known_checkouts()[CHECKOUT].variable)
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "overhead",
     "What the gate costs over the bare target",
     "the same operations on the bare target; under the monitor (judged); "

@@ -66,7 +66,7 @@ class Plain:
             system=self._system,
             revision=self._revision,
             config=dict(values),
-            requests=tuple(request_of(number, one) for number, one in enumerate(requests)),
+            requests=tuple(request_of(number, request) for number, request in enumerate(requests)),
         )
         try:
             outcome = replay(self._target, scenario, self._rules, new=self._new)
@@ -95,8 +95,8 @@ def _by_hypothesis(search: Plain, values: Mapping[str, Sequence[Any]], is_over: 
     @given(st.data())
     def runs(data: st.DataObject) -> None:
         config = data.draw(configs)
-        one = st.tuples(*(st.integers(*bounds) for bounds in ranges(config)))
-        requests = data.draw(st.lists(one, min_size=1, max_size=MAX_REQUESTS))
+        request = st.tuples(*(st.integers(*bounds) for bounds in ranges(config)))
+        requests = data.draw(st.lists(request, min_size=1, max_size=MAX_REQUESTS))
         search.run(config, requests)
         if search.found or is_over():
             raise StopSearch
@@ -127,7 +127,7 @@ def values_of_keys(system: str, revision: str) -> Mapping[str, Sequence[Any]]:
         drawn.append(full_config(system, revision, config))
 
     collect()
-    return {key: sorted({one[key] for one in drawn}, key=_order) for key in drawn[0]}
+    return {key: sorted({numbers[key] for numbers in drawn}, key=_order) for key in drawn[0]}
 
 
 def _order(value: Any) -> tuple[bool, Any]:
@@ -144,9 +144,9 @@ def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
     return ((0, LATEST), lengths, lengths, lengths, (0, MAX_REQUESTS - 1), (-1, 2), (0, 2 * LATEST))
 
 
-def request_of(number: int, one: Numbers) -> Request:
+def request_of(number: int, numbers: Numbers) -> Request:
     """A request; half of all clients give up, `LATEST` steps after they came at most."""
-    arrival, prompt, max_tokens, output_len, says, priority, patience = one
+    arrival, prompt, max_tokens, output_len, says, priority, patience = numbers
     return Request(
         id=f"r{number}",
         arrival=arrival,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from .figure import NotMeasured, Plan, Row
+from .figure import FigurePlan, NotMeasured, Row
 
 ROUNDS = 2
 COMMANDS: dict[str, Sequence[str]] = {
@@ -67,7 +67,7 @@ def run(asked: Sequence[str], ends: int) -> float:
     return spent
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "jobs",
     "Commands by their processes",
     "each command with --jobs 1 and --jobs 2, in turns; seconds by the clock",

@@ -81,7 +81,7 @@ class Verdict(NamedTuple):
     trail: tuple[str, ...] = ()
 
 
-class Found(NamedTuple):
+class SpinAnswer(NamedTuple):
     """What pan printed at the end of its search, as in `Verdict`."""
 
     holds: bool | None
@@ -92,7 +92,7 @@ class Found(NamedTuple):
     memory_mb: float
 
 
-class Seen(NamedTuple):
+class SpinStep(NamedTuple):
     """One step as Spin ran it, in the terms of the step observation."""
 
     kind: str
@@ -103,16 +103,16 @@ class Seen(NamedTuple):
     computed: dict[str, int]
 
 
-NOTHING = Seen("", {}, {}, 0, frozenset(), {})
+NOTHING = SpinStep("", {}, {}, 0, frozenset(), {})
 
 
-class Run(NamedTuple):
+class SpinRun(NamedTuple):
     """What Spin ran: the limit it chose, the requests that came, and the steps that were
     completed."""
 
     limit: int
     requests: tuple[Request, ...]
-    steps: tuple[Seen, ...]
+    steps: tuple[SpinStep, ...]
 
 
 class Replayed(NamedTuple):
@@ -217,7 +217,7 @@ def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bo
             return process.communicate()[0], False
 
 
-def read_search(printed: str, ended: bool) -> Found:
+def read_search(printed: str, ended: bool) -> SpinAnswer:
     """What pan found. A search holds nothing unless all of it says that it was complete."""
     broken = re.search(r"^pan:\d+: assertion violated", printed, re.MULTILINE) is not None
     complete = (
@@ -231,7 +231,7 @@ def read_search(printed: str, ended: bool) -> Found:
             re.MULTILINE,
         )
     )
-    return Found(
+    return SpinAnswer(
         False if broken else True if complete else None,
         complete,
         int(figure(r"([\d.e+]+) states, stored", printed)),
@@ -268,14 +268,14 @@ def simulate(macros: Macros, seed: int) -> list[str]:
         return list(events(finish(["spin", "-T", "-u100000", f"-n{seed}", source], folder)))
 
 
-def read_run(lines: Sequence[str]) -> Run:
+def read_run(lines: Sequence[str]) -> SpinRun:
     """The requests and steps of a run of the model.
 
     A step that broke its rule is not completed, and counts as none.
     """
     limit = 0
     known: dict[str, dict[str, Any]] = {}
-    steps: list[Seen] = []
+    steps: list[SpinStep] = []
     step = NOTHING
     for line in lines:
         what, *words = line.split()
@@ -312,10 +312,10 @@ def read_run(lines: Sequence[str]) -> Run:
                 step = NOTHING
             case _:
                 raise ValueError(f"the model printed {line!r}")
-    return Run(limit, tuple(Request(id=one, **known[one]) for one in known), tuple(steps))
+    return SpinRun(limit, tuple(Request(id=rule, **known[rule]) for rule in known), tuple(steps))
 
 
-def scenario_of(run: Run, macros: Macros) -> Scenario:
+def scenario_of(run: SpinRun, macros: Macros) -> Scenario:
     """The run as a scenario of the revision that the macros mean."""
     config = {key: macros[name] for name, key in SIZES.items()}
     return Scenario(
@@ -344,14 +344,14 @@ def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
         python_model(macros), scenario, rules, lambda _, step: watched.append(step), len(run.steps)
     )
     confirmed = (
-        [one.rule for one in outcome.broken] == [asked_rule(macros)]
+        [failure.rule for failure in outcome.broken] == [asked_rule(macros)]
         and outcome.broken[0].step == len(run.steps)
         and [seen_in(step) for step in watched[:-1]] == list(run.steps)
     )
     return Replayed(scenario, outcome, confirmed)
 
 
-def difference(run: Run, macros: Macros) -> str | None:
+def difference(run: SpinRun, macros: Macros) -> str | None:
     """The first step in which the Python model does otherwise, or None."""
     watched: list[Step] = []
     if not run.steps:
@@ -372,11 +372,11 @@ def difference(run: Run, macros: Macros) -> str | None:
     return None
 
 
-def seen_in(step: Step) -> Seen:
+def seen_in(step: Step) -> SpinStep:
     """What the model in Promela tells of a step, from a step of the Python model."""
     held = {**dict.fromkeys(step.waiting or (), 0), **(step.computed or {})}
     ended = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
-    return Seen(
+    return SpinStep(
         step.kind,
         dict(step.scheduled),
         dict(step.left_pad_blocks or {}),

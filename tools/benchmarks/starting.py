@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from resource import RUSAGE_CHILDREN, getrusage
 
-from .figure import Plan, Row, in_turns
+from .figure import FigurePlan, Row, in_turns
 
 PYTHON = "Python alone"
 SCHEDPROOF = ("-m", "schedproof")
@@ -37,7 +37,7 @@ def cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "starting",
     "Until a command begins",
     "the version and the help of commands, each in a process of its own; CPU of that process",

@@ -12,7 +12,7 @@ from typing import Any
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.model import make_model
 
-from .figure import NotMeasured, Plan, Row, in_turns
+from .figure import FigurePlan, NotMeasured, Row, in_turns
 
 EXTRA = "fast"
 REVISION = "2.1.2"
@@ -33,12 +33,12 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
     """One number of requests a lane: the works take turns, ratios are to the model."""
-    from schedproof.model.spyre.lanes import asked_by, read_rules, run
+    from schedproof.model.spyre.lanes import read_rules, requests_table, run
 
     config, loads = config_of(requests), loads_of(requests, min(lanes, 256))
     rules = read_rules(REVISION, config)
     # Distinct loads take long to make: each is run in several lanes.
-    asked = asked_by(rules, loads * (lanes // len(loads)))
+    asked = requests_table(rules, loads * (lanes // len(loads)))
 
     named: dict[str, Any] = {
         "reference model": lambda: model_steps(config, loads[:MODEL_RUNS]),
@@ -85,9 +85,9 @@ def model_steps(config: dict[str, Any], loads: list[list[Request]]) -> float:
     for load in loads:
         state, unfinished, number = model.initial(), len(load), 0
         while unfinished:
-            for one in load:
-                if one.arrival == number:
-                    state = model.arrive(state, one)
+            for request in load:
+                if request.arrival == number:
+                    state = model.arrive(state, request)
             state, seen = model.step(state)
             unfinished -= len(seen["finished"])
             number += 1
@@ -95,7 +95,7 @@ def model_steps(config: dict[str, Any], loads: list[list[Request]]) -> float:
     return float(steps)
 
 
-PLAN = Plan(
+PLAN = FigurePlan(
     "lanes",
     "Lanes beside the reference model",
     "Spyre 2.1.2, the same loads on both, every load to its end; steps of all lanes per second of "

@@ -57,7 +57,7 @@ COMMANDS = {
 }
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of one command."""
 
     command: str
@@ -66,7 +66,7 @@ class Told(NamedTuple):
     seconds: float
 
 
-def attack(task: tuple[str, Mapping[str, bytes], int]) -> Told:
+def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
     """One command that reads one spoiled file."""
     kind, files, seed = task
     words = random.Random(seed).choice(COMMANDS[kind])
@@ -88,7 +88,9 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> Told:
         if ended.code == USAGE and not lines[-1].startswith("schedproof: "):
             wrong.append(f"no error of ours: {lines[-1]!r}")
         wrong = [f"{kind}, input {seed}: {' '.join(asked)}: {line}" for line in wrong]
-        return Told(" ".join(words[:2]).removesuffix(" {}"), ended.code, wrong, ended.seconds)
+        return AttackReport(
+            " ".join(words[:2]).removesuffix(" {}"), ended.code, wrong, ended.seconds
+        )
 
 
 def forked(work: Callable[[], int], folder: Path) -> Ended:
@@ -133,11 +135,11 @@ def _alone(folder: Path) -> None:
     interrupts.install()
 
 
-def attacked(inputs: int, seed: int, jobs: int) -> list[Told]:
+def attacked(inputs: int, seed: int, jobs: int) -> list[AttackReport]:
     """So many commands, shared out over the kinds of files."""
     files = good()
     kinds = [*COMMANDS]
-    tasks = [(kinds[one % len(kinds)], files, seed * 10**9 + one) for one in range(inputs)]
+    tasks = [(kinds[number % len(kinds)], files, seed * 10**9 + number) for number in range(inputs)]
     with ThreadPoolExecutor(jobs) as pool:
         return [*pool.map(attack, tasks)]
 
@@ -150,15 +152,18 @@ def main() -> int:
     codes = range(4)
     lines = ["| command | inputs | exit 0 | 1 | 2 | 3 | went wrong | slowest |"]
     lines.append("|" + "---|" * 8)
-    for command in sorted({one.command for one in told}):
-        of_it = [one for one in told if one.command == command]
-        counts = Counter(one.code for one in of_it)
-        wrong, slowest = sum(bool(one.wrong) for one in of_it), max(one.seconds for one in of_it)
+    for command in sorted({report.command for report in told}):
+        of_it = [report for report in told if report.command == command]
+        counts = Counter(report.code for report in of_it)
+        wrong, slowest = (
+            sum(bool(report.wrong) for report in of_it),
+            max(report.seconds for report in of_it),
+        )
         cells = [f"`{command}`", len(of_it), *(counts[code] for code in codes), wrong]
         lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.1f} s |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
     lines += ["", f"{len(told):,} commands, seed {options.seed}, {spent}."]
-    wrong_lines = [line for one in told for line in one.wrong]
+    wrong_lines = [line for report in told for line in report.wrong]
     return finish("commands", lines, wrong_lines, write=options.write)
 
 

@@ -31,7 +31,7 @@ LETTERS = 2_000  # of a refusal
 BATCH = 500
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of some inputs of one kind: counts, the slowest, and those that went wrong."""
 
     kind: str
@@ -81,7 +81,7 @@ def outcome(kind: str, path: Path) -> str:
     return "read"
 
 
-def batch(task: tuple[str, bytes, int, int]) -> Told:
+def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
     """Inputs of one kind, of the numbers from the first on."""
     kind, whole, first, many = task
     counts, wrong, slowest = Counter[str](), list[str](), 0.0
@@ -99,7 +99,7 @@ def batch(task: tuple[str, bytes, int, int]) -> Told:
             counts[what if right else "wrong"] += 1
             if not right and len(wrong) < 5:
                 wrong.append(f"{kind}, input {seed}: {what}")
-    return Told(kind, counts, slowest, wrong)
+    return AttackReport(kind, counts, slowest, wrong)
 
 
 def good_beside(folder: Path) -> str:
@@ -120,7 +120,7 @@ def begin(files: Mapping[str, bytes]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
 
 
-def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
+def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport], int]:
     """So many inputs, shared out over the kinds; by kind what became of them, and megabytes."""
     files = good()
     each = max(inputs // len(LOADERS), 1)
@@ -129,16 +129,16 @@ def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
         for kind in LOADERS
         for start in range(0, each, BATCH)
     ]
-    told: dict[str, Told] = {}
+    told: dict[str, AttackReport] = {}
     fork = multiprocessing.get_context("fork")
     with fork.Pool(jobs, begin, (files,), maxtasksperchild=20) as pool:
-        for one in pool.imap_unordered(batch, tasks):
-            before = told.get(one.kind, Told(one.kind, Counter(), 0.0, []))
-            told[one.kind] = Told(
-                one.kind,
-                before.counts + one.counts,
-                max(before.slowest, one.slowest),
-                (before.wrong + one.wrong)[:20],
+        for report in pool.imap_unordered(batch, tasks):
+            before = told.get(report.kind, AttackReport(report.kind, Counter(), 0.0, []))
+            told[report.kind] = AttackReport(
+                report.kind,
+                before.counts + report.counts,
+                max(before.slowest, report.slowest),
+                (before.wrong + report.wrong)[:20],
             )
     return told, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 
@@ -151,11 +151,11 @@ def main() -> int:
     lines = ["| file | inputs | read | refused in one line | went wrong | slowest |"]
     lines.append("|---|---|---|---|---|---|")
     for kind in LOADERS:
-        one = told[kind]
-        read, refused, wrong = (one.counts[word] for word in ("read", "refused", "wrong"))
+        report = told[kind]
+        read, refused, wrong = (report.counts[word] for word in ("read", "refused", "wrong"))
         row: tuple[str | int, ...] = (f"`{kind}`", read + refused + wrong, read, refused, wrong)
         cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in row]
-        lines.append(f"| {' | '.join(cells)} | {one.slowest:.2f} s |")
+        lines.append(f"| {' | '.join(cells)} | {report.slowest:.2f} s |")
     spent = f"{time.monotonic() - began:.0f} s of {options.jobs} processes"
     lines += ["", f"Seed {options.seed}, {spent}, at most {megabytes} MB each."]
     wrong_lines = [line for kind in LOADERS for line in told[kind].wrong]

@@ -45,7 +45,7 @@ REASONS = (
 Spoiler = Callable[[Path, random.Random], object]
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of the installations of one round: its spoilers, endings, and faults."""
 
     spoilers: list[str]
@@ -53,12 +53,12 @@ class Told(NamedTuple):
     wrong: list[str]
 
 
-def attack(seed: int) -> Told:
+def attack(seed: int) -> AttackReport:
     """Some turns in one cache: it is spoiled, then installations begin at once and some are ended.
 
     At last one is left alone.
     """
-    chance, told = random.Random(seed), Told([], [], [])
+    chance, told = random.Random(seed), AttackReport([], [], [])
     with tempfile.TemporaryDirectory() as place:
         cache = Path(place) / "cache"
         for turn in range(TURNS):
@@ -70,9 +70,9 @@ def attack(seed: int) -> Told:
             for ended in _at_once(cache, mark, chance):
                 told.endings.append(_ending(ended.code))
                 told.wrong.extend(_wrong(ended))
-            told.wrong.extend(f"still there: {one}" for one in survivors(mark))
+            told.wrong.extend(f"still there: {survivor}" for survivor in survivors(mark))
         told.wrong.extend(_left_alone(cache, seed, chance))
-    return told._replace(wrong=[f"seed {seed}, {told.spoilers}: {one}" for one in told.wrong])
+    return told._replace(wrong=[f"seed {seed}, {told.spoilers}: {line}" for line in told.wrong])
 
 
 def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
@@ -154,7 +154,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
             path.rmdir() if path.is_dir() else path.unlink()
     for _ in range(10):
         ended = _ended(_begun(cache, release, mark, chance), time.monotonic())
-        found = [*_wrong(ended), *(f"still there: {one}" for one in survivors(mark))]
+        found = [*_wrong(ended), *(f"still there: {survivor}" for survivor in survivors(mark))]
         if found or ended.code == 0:
             break
     if ended.code:
@@ -271,14 +271,14 @@ def main() -> int:
     seeds = range(options.seed * 10_000, options.seed * 10_000 + options.rounds)
     with ThreadPoolExecutor(options.jobs) as pool:
         told = [*pool.map(attack, seeds)]
-    spoilt = Counter(name for one in told for name in one.spoilers)
-    blamed = Counter(name for one in told if one.wrong for name in one.spoilers)
+    spoilt = Counter(name for report in told for name in report.spoilers)
+    blamed = Counter(name for report in told if report.wrong for name in report.spoilers)
     lines = ["| the cache before | times | in rounds that went wrong |", "|---|---|---|"]
     lines += [f"| {name} | {spoilt[name]:,} | {blamed[name]:,} |" for name in SPOILERS]
-    endings = Counter(ending for one in told for ending in one.endings)
+    endings = Counter(ending for report in told for ending in report.endings)
     counts = ", ".join(f"{number:,} {ending}" for ending, number in sorted(endings.items()))
     spent = f"seed {options.seed}, {time.monotonic() - began:.0f} s, {options.jobs} at once"
-    wrong = [line for one in told for line in one.wrong]
+    wrong = [line for report in told for line in report.wrong]
     lines += ["", f"{endings.total():,} installations ({counts}), {len(told):,} left alone"]
     lines[-1] += f"; {len(wrong)} went wrong; {spent}."
     return finish("installs", lines, wrong, write=options.write)

@@ -80,7 +80,7 @@ SCENARIO = {
 }
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of the kills of one command in one folder."""
 
     work: str
@@ -89,7 +89,7 @@ class Told(NamedTuple):
     wrong: list[str]
 
 
-def attack(task: tuple[str, int, int]) -> Told:
+def attack(task: tuple[str, int, int]) -> AttackReport:
     """So many kills in a row of a command in one folder; then it is left alone."""
     name, kills, seed = task
     work, dice, killed, wrong = WORKS[name], random.Random(f"{name} {seed}"), 0, list[str]()
@@ -103,11 +103,11 @@ def attack(task: tuple[str, int, int]) -> Told:
             killed += process.poll() is None
             process.send_signal(signal.SIGKILL)
             process.wait()
-            found = [f"still there: {one}" for one in survivors(mark)]
+            found = [f"still there: {survivor}" for survivor in survivors(mark)]
             found += damaged(folder)
-            wrong += [f"{name}, kill {number} of seed {seed}: {one}" for one in found]
-        wrong += [f"{name} of seed {seed}, left alone: {one}" for one in _goes_on(work, folder)]
-    return Told(name, killed, kills - killed, wrong)
+            wrong += [f"{name}, kill {number} of seed {seed}: {line}" for line in found]
+        wrong += [f"{name} of seed {seed}, left alone: {line}" for line in _goes_on(work, folder)]
+    return AttackReport(name, killed, kills - killed, wrong)
 
 
 def _goes_on(work: Work, folder: Path) -> Sequence[str]:
@@ -118,12 +118,12 @@ def _goes_on(work: Work, folder: Path) -> Sequence[str]:
         ended: Ended = end(process, folder, began, SECONDS)
     except TimeoutError:
         return [f"longer than {SECONDS} s"]
-    left = [one.name for one in folder.rglob("*") if one.suffix in (".new", ".partial")]
+    left = [path.name for path in folder.rglob("*") if path.suffix in (".new", ".partial")]
     return [
         *faults(ended, work.codes),
         *([ended.err[-300:]] if ended.code not in work.codes else []),
         *(f"left behind: {name}" for name in left),
-        *(f"still there: {one}" for one in survivors(mark)),
+        *(f"still there: {survivor}" for survivor in survivors(mark)),
         *damaged(folder),
     ]
 
@@ -167,19 +167,21 @@ def main() -> int:
     began, in_a_row = time.monotonic(), 5
     works = [options.only] if options.only else [*WORKS]
     rounds = max(options.kills // (in_a_row * len(works)), 1)
-    tasks = [(name, in_a_row, options.seed * 1000 + one) for one in range(rounds) for name in works]
+    tasks = [
+        (name, in_a_row, options.seed * 1000 + number) for number in range(rounds) for name in works
+    ]
     with ThreadPoolExecutor(options.jobs) as pool:
         told = [*pool.map(attack, tasks)]
     lines = ["| command | killed | had ended | went wrong |", "|---|---|---|---|"]
     for name in works:
-        of_it = [one for one in told if one.work == name]
-        counts = [sum(one.killed for one in of_it), sum(one.ended for one in of_it)]
-        counts.append(sum(len(one.wrong) for one in of_it))
+        of_it = [report for report in told if report.work == name]
+        counts = [sum(report.killed for report in of_it), sum(report.ended for report in of_it)]
+        counts.append(sum(len(report.wrong) for report in of_it))
         lines.append(f"| `{name}` | {' | '.join(map(str, counts))} |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
-    total = sum(one.killed for one in told)
+    total = sum(report.killed for report in told)
     lines += ["", f"{total} kills, {rounds} runs left alone of each, seed {options.seed}, {spent}."]
-    wrong = [line for one in told for line in one.wrong]
+    wrong = [line for report in told for line in report.wrong]
     return finish("kills", lines, wrong, write=options.write)
 
 

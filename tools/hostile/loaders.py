@@ -69,7 +69,7 @@ exclude = ["V1-R09", "ALL-*"]
 OURS = """from schedproof import OwnRule
 RULES = [
     OwnRule(
-        id="OUR-R01", title="two", says="Two run.", needs=["running"], witness="Two run.",
+        id="OUR-R01", title="two", statement="Two run.", needs=["running"], witness="Two run.",
         broken=lambda history, step: None, exercised=lambda history, step: len(step.running) == 2,
     )
 ]

@@ -109,7 +109,7 @@ def _changed(value: Any, rng: random.Random) -> Any:
         key = rng.choice([*value])
         what = rng.random()
         if what < 0.1:
-            return {name: one for name, one in value.items() if name != key}
+            return {name: member for name, member in value.items() if name != key}
         if what < 0.2:
             return {**value, rng.choice(["", "x", key.upper(), "\x1b[0m"]): value[key]}
         return {**value, key: _changed(value[key], rng)}

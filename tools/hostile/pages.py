@@ -108,12 +108,12 @@ def shown(ids: Sequence[str]) -> str:
 
 def _junit(ids: Sequence[str]) -> Any:
     text = _file(ids, lambda path: JUnit(path, reported.RULES))
-    return [(one.tag, sorted(one.attrib)) for one in ET.fromstring(text).iter()]
+    return [(element.tag, sorted(element.attrib)) for element in ET.fromstring(text).iter()]
 
 
 def _sarif(ids: Sequence[str]) -> Any:
     [run] = json.loads(_file(ids, lambda path: Sarif(path, reported.RULES)))["runs"]
-    return [(one["ruleId"], one["level"], sorted(one)) for one in run["results"]]
+    return [(result["ruleId"], result["level"], sorted(result)) for result in run["results"]]
 
 
 def _ndjson(ids: Sequence[str]) -> Any:
@@ -184,16 +184,16 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
     from schedproof.tests.gate.web.base.browser import browser
 
     opened, wrong = 0, list[str]()
-    with tempfile.TemporaryDirectory() as place, browser() as one:
+    with tempfile.TemporaryDirectory() as place, browser() as chromium:
         folder = Path(place)
         for seed in seeds:
             file = folder / f"{seed}.html"
             file.write_text(shown(names(seed)), encoding="utf-8")
-            found = visited(one, file.as_uri(), f"{folder.as_uri()}/")
+            found = visited(chromium, file.as_uri(), f"{folder.as_uri()}/")
             server = Server(by_hand(), "", 0)
             threading.Thread(target=server.serve_forever, daemon=True).start()
             server.run.load(reported.scenario(names(seed)))
-            found += visited(one, server.address, server.address)
+            found += visited(chromium, server.address, server.address)
             server.shutdown()
             server.server_close()
             wrong += [f"Chromium, seed {seed}: {line}" for line in found]
@@ -201,10 +201,10 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
     return opened, wrong
 
 
-def visited(one: Any, address: str, own: str) -> list[str]:
+def visited(browser: Any, address: str, own: str) -> list[str]:
     """What is wrong with a page after some keys: a script of theirs, an error, a request."""
     said: list[str] = []
-    context = one.new_context()
+    context = browser.new_context()
     context.add_init_script("window.owned = () => { window.was_owned = true; };")
     tab = context.new_page()
 

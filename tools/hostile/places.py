@@ -73,9 +73,9 @@ class Place(NamedTuple):
                 **given,
             )
         finally:
-            for one in streams.values():
-                if not isinstance(one, int):
-                    one.close()
+            for stream in streams.values():
+                if not isinstance(stream, int):
+                    stream.close()
 
 
 def mounted(command: Sequence[str], options: str) -> list[str]:
@@ -110,8 +110,8 @@ def _limit(what: int, most: int) -> None:
 
 
 def _ignore() -> None:
-    for one in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
-        signal.signal(one, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _mask() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..pages import DOCS, put
 
-PAGE = DOCS / "explanation" / "reliability.md"
+PAGE = DOCS / "reference" / "attacks.md"
 
 
 def parser(about: str | None, **counts: int) -> argparse.ArgumentParser:
@@ -27,7 +27,7 @@ def finish(attack: str, lines: Sequence[str], wrong: Sequence[str], *, write: bo
     """Print the table and what went wrong.
 
     Args:
-        attack: the name of the module, and of its table in `docs/explanation/reliability.md`.
+        attack: the name of the module, and of its table in `docs/reference/attacks.md`.
         write: put the table into that page.
 
     Returns:

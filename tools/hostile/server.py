@@ -60,13 +60,13 @@ def request(port: int, seed: int) -> tuple[bytes, str]:
 
 def asked(port: int, whole: bytes) -> bytes:
     """What the server says to these bytes; nothing, where it ends the connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         with suppress(OSError):
-            one.sendall(whole)
-            one.shutdown(socket.SHUT_WR)
+            client.sendall(whole)
+            client.shutdown(socket.SHUT_WR)
         said = b""
         with suppress(ConnectionError):
-            while data := one.recv(1 << 16):
+            while data := client.recv(1 << 16):
                 said += data
         return said
 
@@ -110,14 +110,14 @@ def main() -> int:
             state = asked(port, f"GET /state HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
             json.loads(state.partition(b"\r\n\r\n")[2])
             memory = _megabytes(process)
-            for one in idle:
-                one.close()
+            for client in idle:
+                client.close()
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)
         printed = (folder / "err.txt").read_text(errors="replace")
         wrong += [f"on stderr: {printed[-300:]!r}"] if printed else []
-        wrong += [f"still there: {one}" for one in survivors(mark)]
+        wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
     lines = ["| answer | requests |", "|---|---|"]
     lines += [f"| {status} | {count:,} |" for status, count in sorted(counts.items())]
     about = f"{options.requests:,} requests beside 50 silent connections, seed {options.seed}, "

@@ -97,7 +97,7 @@ WORKS = {
 }
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of a command in a place."""
 
     place: str
@@ -107,7 +107,7 @@ class Told(NamedTuple):
     seconds: float
 
 
-def attack(task: tuple[str, str, int]) -> Told:
+def attack(task: tuple[str, str, int]) -> AttackReport:
     """A command in a place; a second one at the same time where the place says so."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
@@ -115,13 +115,13 @@ def attack(task: tuple[str, str, int]) -> Told:
     with _folder() as here:
         runs = [_begun(place, work, here, mark, random.Random(seed)) for _ in range(place.at_once)]
         ended = [_ended(*run) for run in runs]
-        wrong = [line for one in ended for line in _wrong(one, place, name, here)]
-        wrong += [f"still there: {one}" for one in survivors(mark)]
+        wrong = [line for end in ended for line in _wrong(end, place, name, here)]
+        wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
         shutil.rmtree(here, ignore_errors=True)
     about = f"{name}, {where}, seed {seed}"
     code = ended[0].code if ended[0] else None
-    seconds = max((one.seconds for one in ended if one), default=SECONDS)
-    return Told(where, name, code, [f"{about}: {line}" for line in wrong], seconds)
+    seconds = max((end.seconds for end in ended if end), default=SECONDS)
+    return AttackReport(where, name, code, [f"{about}: {line}" for line in wrong], seconds)
 
 
 @contextmanager
@@ -175,9 +175,9 @@ def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str
         found.append(f"exit code {ended.code}, and no {makes}")
     found += damaged(here)
     found += [
-        f"left behind: {one.name}"
-        for one in here.rglob("*")
-        if one.suffix in (".new", ".partial", ".tmp")
+        f"left behind: {path.name}"
+        for path in here.rglob("*")
+        if path.suffix in (".new", ".partial", ".tmp")
     ]
     return found
 
@@ -213,24 +213,28 @@ def main() -> int:
     known.add_argument("--only", choices=PLACES)
     options = known.parse_args()
     began = time.monotonic()
-    places = [options.only] if options.only else [one for one in PLACES if PLACES[one].there()]
+    places = [options.only] if options.only else [each for each in PLACES if PLACES[each].there()]
     tasks = [(place, name, options.seed) for place, name in itertools.product(places, WORKS)]
     with ThreadPoolExecutor(options.jobs) as pool:
         told = [*pool.map(attack, tasks)]
     lines = ["| surroundings | commands | as usual | refused | went wrong | slowest |"]
     lines.append("|" + "---|" * 6)
     for place in places:
-        of_it = [one for one in told if one.place == place]
+        of_it = [report for report in told if report.place == place]
         counts = Counter(
-            "wrong" if one.wrong else "usual" if one.code == usually(one.work) else "refused"
-            for one in of_it
+            "wrong"
+            if report.wrong
+            else "usual"
+            if report.code == usually(report.work)
+            else "refused"
+            for report in of_it
         )
         cells = [place, len(of_it), counts["usual"], counts["refused"], counts["wrong"]]
-        slowest = max(one.seconds for one in of_it)
+        slowest = max(report.seconds for report in of_it)
         lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.0f} s |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
     lines += ["", f"{len(told)} commands, seed {options.seed}, {spent}."]
-    wrong = [line for one in told for line in one.wrong]
+    wrong = [line for report in told for line in report.wrong]
     return finish("surroundings", lines, wrong, write=options.write)
 
 

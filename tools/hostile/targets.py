@@ -29,7 +29,7 @@ RULES = "ALL-R01,ALL-R02,ALL-R03,ALL-R04"
 ALLOWED = {"out.txt", "err.txt", "out", "left.txt", ".hypothesis"}
 
 
-class Told(NamedTuple):
+class AttackReport(NamedTuple):
     """What became of one gate."""
 
     misdeed: str
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     seconds: float
 
 
-def attack(seed: int) -> Told:
+def attack(seed: int) -> AttackReport:
     """One misdeed, at one operation, in one gate, which a signal may end."""
     dice = random.Random(seed)
     misdeed = [*MISDEEDS][seed % len(MISDEEDS)]
@@ -65,13 +65,13 @@ def attack(seed: int) -> Told:
             ended = None
         wrong = [] if ended is None else faults(ended, _codes(number))
         wrong += [] if ended is not None else [f"longer than {SECONDS} s"]
-        wrong += [f"still there: {one}" for one in survivors(mark)]
-        there = {one.name for one in folder.iterdir()} if folder.exists() else set()
+        wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
+        there = {path.name for path in folder.iterdir()} if folder.exists() else set()
         wrong += [f"left in the folder: {name}" for name in sorted(there - ALLOWED)]
         how = "ended by a signal" if number is not None else _how(ended)
         place = f"{misdeed}, {operation} {nth}, --jobs {jobs}, {number!r}"
         wrong = [f"{seed}: {place}: {line}" for line in wrong]
-        return Told(misdeed, how, wrong, time.monotonic() - began)
+        return AttackReport(misdeed, how, wrong, time.monotonic() - began)
 
 
 def _codes(number: signal.Signals | None) -> tuple[int, ...]:
@@ -94,14 +94,17 @@ def main() -> int:
     lines = [f"| misdeed | gates | {' | '.join(hows)} | went wrong | slowest |"]
     lines.append("|" + "---|" * (len(hows) + 4))
     for misdeed in MISDEEDS:
-        of_it = [one for one in told if one.misdeed == misdeed]
-        counts = Counter(one.how for one in of_it)
-        wrong, slowest = sum(bool(one.wrong) for one in of_it), max(one.seconds for one in of_it)
+        of_it = [report for report in told if report.misdeed == misdeed]
+        counts = Counter(report.how for report in of_it)
+        wrong, slowest = (
+            sum(bool(report.wrong) for report in of_it),
+            max(report.seconds for report in of_it),
+        )
         cells = [misdeed, str(len(of_it)), *(str(counts[how]) for how in hows), str(wrong)]
         lines.append(f"| {' | '.join(cells)} | {slowest:.0f} s |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} gates at once"
     lines += ["", f"{len(told)} gates, seed {options.seed}, {spent}."]
-    wrong_lines = [line for one in told for line in one.wrong]
+    wrong_lines = [line for report in told for line in report.wrong]
     return finish("targets", lines, wrong_lines, write=options.write)
 
 

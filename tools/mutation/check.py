@@ -164,8 +164,11 @@ def main() -> int:
     given = parser.parse_args()
     # A line may stand in a definition twice: each of its mutants is listed.
     reasons = [
-        (Change(one["file"], one["place"], one["before"], one["after"]), one["reason"])
-        for one in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
+        (
+            Change(survivor["file"], survivor["place"], survivor["before"], survivor["after"]),
+            survivor["reason"],
+        )
+        for survivor in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
     ]
     listed = Counter(change for change, reason in reasons if reason)
     equivalent = Counter(change for change, reason in reasons if reason.startswith("equivalent"))
@@ -188,9 +191,9 @@ def main() -> int:
                 print(f"line {mutant.line} survives, {known}: {mutant.change}", flush=True)
     everything = [code for those in codes.values() for code in those]
     print(f"{'file':20} {'mutants':>8} {'killed':>22} {'survived':>9}")
-    print(*(row(*one) for one in (*codes.items(), ("all", everything))), sep="\n")
+    print(*(row(*counted) for counted in (*codes.items(), ("all", everything))), sep="\n")
     unlisted = alive - listed
-    killed = Counter(one for one in (listed - alive).elements() if one.file in codes)
+    killed = Counter(survivor for survivor in (listed - alive).elements() if survivor.file in codes)
     for title, changes in (("survive, not listed", unlisted), ("listed, but killed", killed)):
         for change in sorted(changes):
             print(f"{title}: {change.file}: {change.place}\n- {change.before}\n+ {change.after}")

@@ -3,14 +3,17 @@
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 
 plants the changes of the operators in the files in a proof's way, and the faults of
-`tests/mutants/spyre.toml`, one at a time, in an order drawn by `--seed`. Small runs decide what a
-change does, by arithmetic of their own: every pair of requests of a few lengths, with aborts, and
-random runs of up to six. The change *overruns* if a decode step exceeds the limit, is *the same* if
-no step of these runs differs, and *differs* otherwise. Then SPY-R07 is proven as
-`search SPY-R07 --prove` does it, until the first lemma fails.
+`tests/mutants/spyre.toml`, one at a time, in an order drawn by `--seed`. It works in two turns.
 
-A change that overruns must fail a lemma, and one that is the same must not. Those that differ are
-counted, and may do either: a lemma may want more than the limit needs.
+First it runs small loads, for a third of the time: every pair of requests of a few lengths, with
+aborts, and random runs of up to six, with a volume computed by arithmetic of its own. A change
+*overruns* if a decode step exceeds the limit, is *the same* if no step of these runs differs, and
+*differs* otherwise. A run ends at the first step over the limit.
+
+Then it proves SPY-R07 as `search SPY-R07 --prove` does, until the first lemma fails: first of
+changes that overrun, then of those that are the same, then of the others. A change that overruns
+must fail a lemma, and one that is the same must not. Those that differ may do either: a lemma may
+want more than the limit needs.
 
 What is known is kept in `--ledger`, so that a run goes on where the last one stopped, until a file
 of the model or of the solver changes. `--minutes` bounds a run. The exit code is 1 if a change that
@@ -27,7 +30,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +92,7 @@ def changes() -> Iterator[Change]:
             _, place, before, after = mutant.change
             name = f"{file}:{mutant.line} {place}: {before!r} -> {after!r}"
             yield from (Change(name, question, dict(mutant.texts)) for question in questions)
-    by_revision = {one[0].revision: one for one in (PAUSES, RELEASE, SOUND)}
+    by_revision = {questions[0].revision: questions for questions in (PAUSES, RELEASE, SOUND)}
     for fault in faults_of("spyre"):
         if fault.edits and not fault.target:
             for question in by_revision.get(fault.revision, ()):
@@ -115,75 +119,106 @@ def volume(lengths: list[int]) -> int:
     return len(lengths) * max((widest + -tokens // BLOCK) * BLOCK + tokens for tokens in lengths)
 
 
-def small_runs(question: Question) -> Iterator[tuple[int, list[int], Any]]:
-    """The limit, the lengths in each decode step (else none), and what each step shows."""
+Seen = tuple[int, list[int], Any]  # the limit, lengths in a decode step, what the step shows
+Lengths = tuple[int, int, int]  # tokens of a prompt, max_tokens, tokens until it ends
+KINDS: list[Lengths] = [(1, 5, 5), (3, 3, 3), (2, 7, 4), (5, 4, 4), (1, 2, 1), (3, 6, 6)]
+SHOWN = ("kind", "scheduled", "emitted", "tkv", "waiting", "running", "finished", "computed")
+RANDOM_RUNS = 1000
+STEPS = 30  # of a random run
+
+
+def small_runs(question: Question) -> Iterator[Seen]:
+    """What each step of every small run shows."""
+    for first in KINDS:
+        for second in KINDS:
+            yield from runs_of_pair(question, first, second)
+    for seed in range(RANDOM_RUNS):
+        yield from random_run(question, seed)
+
+
+def request_of(name: int, lengths: Lengths, *, start: int = 0, shared: bool = False) -> Any:
+    """A request of a scenario; `shared`: its prompt begins as that of all others."""
     from schedproof.model.scenario import Request
+
+    prompt, tokens, ends = lengths
+    segment = ("p" if shared else f"p{name}", prompt)
+    fields: dict[str, Any] = {"prompt": (segment,), "max_tokens": tokens, "output_len": ends}
+    return Request(id=f"r{name}", arrival=start, **fields)
+
+
+def runs_of_pair(question: Question, first: Lengths, second: Lengths) -> Iterator[Seen]:
+    """Every run of two requests, with every abort."""
     from schedproof.tests.solver.every_run import moves
 
-    def shown(seen: dict[str, Any]) -> Any:
-        keys = ("kind", "scheduled", "emitted", "tkv", "waiting", "running", "finished", "computed")
-        return [seen[key] for key in keys]
+    limit = 8
+    model = model_of(question, max_batch_tkv=limit)
+    requests = [request_of(0, first), request_of(1, second)]
+    prompts = {request.id: request.prompt_len for request in requests}
+    for move in moves(model, requests):
+        admitted = (*move.before.running, *_paused(move))
+        generated = {request.id: request.generated for request in admitted}
+        yield limit, decoded(move.seen, prompts, generated), shown(move.seen)
 
-    def request(name: int, asked: tuple[int, int, int], start: int = 0, **more: Any) -> Any:
-        prompt, tokens, ends = asked
-        segment = (f"p{name}" if not more.pop("shared", False) else "p", prompt)
-        fields: dict[str, Any] = {
-            "arrival": start,
-            "prompt": (segment,),
-            "max_tokens": tokens,
-            "output_len": ends,
-        }
-        return Request(id=f"r{name}", **fields, **more)
 
-    prompts = {f"r{n}": 0 for n in range(6)}
-    kinds = [(1, 5, 5), (3, 3, 3), (2, 7, 4), (5, 4, 4), (1, 2, 1), (3, 6, 6)]
-    for first in kinds:
-        for second in kinds:
-            model = model_of(question, max_batch_tkv=8)
-            asked = [request(0, first), request(1, second)]
-            prompts |= {one.id: one.prompt_len for one in asked}
-            for move in moves(model, asked):
-                had = {one.id: one.generated for one in (*move.before.running, *_paused(move))}
-                yield 8, decoded(move.seen, prompts, had), shown(move.seen)
-    for seed in range(1000):
-        chance = random.Random(seed)
-        limit, count = chance.randint(8, 26), chance.randint(3, 6)
-        caching, chunk = chance.random() < 0.3, BLOCK * chance.randint(1, 2)
-        keys = {"max_batch_tkv": limit, "chunk_size": chunk, "prefix_caching": caching}
-        model = model_of(question, **keys)
-        asked = []
-        for number in range(count):
-            prompt = chance.randint(1, 6)
-            tokens = chance.randint(1, 9 - prompt)
-            ends = tokens if chance.random() < 0.7 else chance.randint(1, tokens)
-            asked.append(
-                request(number, (prompt, tokens, ends), chance.randint(0, 8), shared=caching)
-            )
-        prompts |= {one.id: one.prompt_len for one in asked}
-        gone = {chance.randint(1, 12): chance.choice(asked).id} if chance.random() < 0.3 else {}
-        state, generated = model.initial(), Counter[str]()
-        for step in range(30):
-            for one in asked:
-                if one.arrival == step:
-                    state = model.arrive(state, one)
-            inside = (gone[step],) if step in gone and seed % 2 else ()
-            if step in gone and not inside:
-                state = model.abort(state, gone[step])
-            had = dict(generated)
-            state, seen = model.step(state, inside)
-            generated.update(seen["emitted"])
-            yield limit, decoded(seen, prompts, had), shown(seen)
+class RandomLoad(NamedTuple):
+    """Requests, a limit, and the request that is aborted in a step, between or inside steps."""
+
+    limit: int
+    keys: dict[str, Any]
+    requests: list[Any]
+    aborts: dict[int, str]
+    inside: bool
+
+
+def random_load(seed: int) -> RandomLoad:
+    chance = random.Random(seed)
+    limit, count = chance.randint(8, 26), chance.randint(3, 6)
+    caching, chunk = chance.random() < 0.3, BLOCK * chance.randint(1, 2)
+    keys = {"max_batch_tkv": limit, "chunk_size": chunk, "prefix_caching": caching}
+    requests = []
+    for number in range(count):
+        prompt = chance.randint(1, 6)
+        tokens = chance.randint(1, 9 - prompt)
+        ends = tokens if chance.random() < 0.7 else chance.randint(1, tokens)
+        start, lengths = chance.randint(0, 8), (prompt, tokens, ends)
+        requests.append(request_of(number, lengths, start=start, shared=caching))
+    aborted = chance.random() < 0.3
+    aborts = {chance.randint(1, 12): chance.choice(requests).id} if aborted else {}
+    return RandomLoad(limit, keys, requests, aborts, inside=bool(seed % 2))
+
+
+def random_run(question: Question, seed: int) -> Iterator[Seen]:
+    """A run of three to six requests."""
+    load = random_load(seed)
+    model = model_of(question, **load.keys)
+    prompts = {request.id: request.prompt_len for request in load.requests}
+    state, generated = model.initial(), Counter[str]()
+    for step in range(STEPS):
+        for request in load.requests:
+            if request.arrival == step:
+                state = model.arrive(state, request)
+        inside = (load.aborts[step],) if step in load.aborts and load.inside else ()
+        if step in load.aborts and not inside:
+            state = model.abort(state, load.aborts[step])
+        before = dict(generated)
+        state, seen = model.step(state, inside)
+        generated.update(seen["emitted"])
+        yield load.limit, decoded(seen, prompts, before), shown(seen)
+
+
+def shown(seen: dict[str, Any]) -> list[Any]:
+    return [seen[key] for key in SHOWN]
 
 
 def _paused(move: Any) -> Any:
     return getattr(move.before, "paused", ())
 
 
-def decoded(seen: dict[str, Any], prompts: dict[str, int], had: dict[str, int]) -> list[int]:
+def decoded(seen: dict[str, Any], prompts: dict[str, int], generated: dict[str, int]) -> list[int]:
     """The tokens of each request that decodes in this step, with the one that it computes."""
     if seen["kind"] != "decode":
         return []
-    return [prompts[name] + had.get(name, 0) for name in seen["scheduled"]]
+    return [prompts[name] + generated.get(name, 0) for name in seen["scheduled"]]
 
 
 def what_it_does(question: Question, intact: str) -> str:
@@ -191,10 +226,10 @@ def what_it_does(question: Question, intact: str) -> str:
     change, "" to return it."""
     digest = hashlib.sha256()
     try:
-        for limit, lengths, shown in small_runs(question):
+        for limit, lengths, step in small_runs(question):
             if lengths and volume(lengths) > limit:
                 return "overruns"
-            digest.update(json.dumps(shown).encode())
+            digest.update(json.dumps(step).encode())
     except Exception as error:  # of the change
         return f"crashes ({type(error).__name__})"
     if not intact:
@@ -222,28 +257,33 @@ def failing(question: Question) -> str:
     return ""
 
 
-def judge(change: Change, intact: str) -> dict[str, str]:
-    """What the change does, and the lemma that fails; in the child."""
-    does = what_it_does(change.question, intact)
-    if does.startswith("crashes") or not intact:
-        return {"does": does, "fails": ""}
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+Entry = dict[str, str]  # what is known of a change: what it "does", and the lemma that "fails"
+Job = Callable[[Change], Entry]
+
+
+def simulate(intact: dict[Question, str], change: Change) -> Entry:
+    """What the change does in small runs; in the child."""
+    return {"does": what_it_does(change.question, intact.get(change.question, ""))}
+
+
+def prove(change: Change) -> Entry:
+    """The lemma that fails; in the child."""
     try:
-        return {"does": does, "fails": failing(change.question)}
+        return {"fails": failing(change.question)}
     except Exception as error:  # of the change: the code that a lemma runs does not run
-        return {"does": does, "fails": f"{type(error).__name__} in a lemma"}
+        return {"fails": f"{type(error).__name__} in a lemma"}
 
 
-def start(change: Change, intact: str, out: Path) -> int:
-    """The id of a process that judges a change."""
+def start(change: Change, job: Job, out: Path) -> int:
+    """The id of a process that does a job on a change."""
     pid = os.fork()
     if pid:
         return pid
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         with imported_anew(change.texts):
-            found = judge(change, intact)
-        out.write_text(json.dumps(found), encoding="utf-8")
+            entry = job(change)
+        out.write_text(json.dumps(entry), encoding="utf-8")
     except BaseException:
         # A change with which no module can be imported shows nowhere.
         out.write_text(json.dumps({"does": "crashes (import)", "fails": ""}), encoding="utf-8")
@@ -260,43 +300,110 @@ def digest_of_sources() -> str:
 def intact_digests(folder: Path) -> dict[Question, str]:
     """What the model without a change shows."""
     digests = {}
-    for question in {one for questions in FILES.values() for one in questions}:
+    for question in {question for questions in FILES.values() for question in questions}:
         out = folder / "intact.json"
-        os.waitpid(start(Change("none", question, {}), "", out), 0)
-        found = json.loads(out.read_text(encoding="utf-8"))
-        if len(found["does"]) != 64:
-            sys.exit(f"without a change, {question} exceeds the limit: {found}")
-        digests[question] = found["does"]
+        os.waitpid(start(Change("none", question, {}), partial(simulate, {}), out), 0)
+        entry = json.loads(out.read_text(encoding="utf-8"))
+        if len(entry["does"]) != 64:
+            sys.exit(f"without a change, {question} exceeds the limit: {entry}")
+        digests[question] = entry["does"]
     return digests
 
 
-def judged_all(
-    waiting: list[Change], intact: dict[Question, str], jobs: int, ends: float, folder: Path
-) -> Iterator[tuple[Change, dict[str, str]]]:
-    """Each change with what is found, until the time is over."""
+def in_children(
+    changes: Iterable[Change], job: Job, late: Entry, jobs: int, ends: float
+) -> Iterator[tuple[Change, Entry]]:
+    """Each change with what a job says of it, until the time is over; `late`: said of a change with
+    which it does not end."""
     running: dict[int, tuple[Change, Path]] = {}
-    queue = iter(enumerate(waiting))
-    while True:
-        while len(running) < jobs and time.monotonic() < ends and (following := next(queue, None)):
-            number, change = following
-            out = folder / f"{number}.json"
-            running[start(change, intact[change.question], out)] = change, out
-        if not running:
-            return
-        pid, _ = os.wait()
-        change, out = running.pop(pid)
-        late = {"does": "hangs", "fails": f"no answer in {SECONDS} s"}
-        yield change, json.loads(out.read_text(encoding="utf-8")) if out.exists() else late
+    queue = iter(enumerate(changes))
+    with tempfile.TemporaryDirectory() as folder:
+        while True:
+            while (
+                len(running) < jobs and time.monotonic() < ends and (following := next(queue, None))
+            ):
+                number, change = following
+                out = Path(folder) / f"{number}.json"
+                running[start(change, job, out)] = change, out
+            if not running:
+                return
+            pid, _ = os.wait()
+            change, out = running.pop(pid)
+            yield change, json.loads(out.read_text(encoding="utf-8")) if out.exists() else late
 
 
-def table(found: dict[str, dict[str, str]]) -> Iterator[str]:
+ORDER = ("overruns", "the same", "differs")  # in which changes are proven
+
+
+def kind(entry: Entry) -> str:
+    return entry.get("does", "").partition(" (")[0]
+
+
+def to_prove(changes: list[Change], known: dict[str, Entry]) -> list[Change]:
+    """Changes that are simulated and not proven yet, those that overrun first."""
+    left = [
+        change
+        for change in changes
+        if kind(known.get(key(change), {})) in ORDER and "fails" not in known[key(change)]
+    ]
+    return sorted(left, key=lambda change: ORDER.index(kind(known[key(change)])))
+
+
+def score(known: Iterable[Entry]) -> str:
+    """The figure in one line."""
+    proven = [entry for entry in known if "fails" in entry]
+    overruns = [bool(entry["fails"]) for entry in proven if kind(entry) == "overruns"]
+    harmless = [not entry["fails"] for entry in proven if kind(entry) == "the same"]
+    return (
+        f"{sum(overruns)} of {len(overruns)} sampled overrunning changes red; "
+        f"{sum(harmless)} of {len(harmless)} sampled harmless ones green"
+    )
+
+
+def table(known: Mapping[str, Entry]) -> Iterator[str]:
     """The figures, by what a change does."""
-    yield "| a change | number | fails a lemma | fails none |"
+    yield "| a change | simulated | fails a lemma | fails none |"
     yield "|---|---|---|---|"
-    does = Counter(one["does"].partition(" (")[0] for one in found.values())
-    for name in ("overruns", "the same", "differs", "crashes", "hangs"):
-        red = sum(bool(one["fails"]) for one in found.values() if one["does"].startswith(name))
-        yield f"| {name} | {does[name]} | {red} | {does[name] - red} |"
+    for name in (*ORDER, "crashes", "hangs"):
+        entries = [entry for entry in known.values() if kind(entry) == name]
+        fails = [bool(entry["fails"]) for entry in entries if "fails" in entry]
+        yield f"| {name} | {len(entries)} | {sum(fails)} | {len(fails) - sum(fails)} |"
+
+
+class Ledger:
+    """What is known of each change, in a file of JSON lines; older lines count for these sources
+    only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.sources = path, digest_of_sources()
+        self.known: dict[str, Entry] = {}
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        for entry in map(json.loads, lines):
+            if entry.pop("sources") == self.sources:
+                self.known.setdefault(entry.pop("change"), {}).update(entry)
+
+    def add(self, change: Change, entry: Entry) -> None:
+        self.known.setdefault(key(change), {}).update(entry)
+        line = json.dumps({"sources": self.sources, "change": key(change), **entry})
+        with self.path.open("a", encoding="utf-8") as file:
+            print(line, file=file)
+
+
+def run(every: list[Change], ledger: Ledger, jobs: int, minutes: float) -> None:
+    """Simulate changes for a third of the time, then prove those that are simulated."""
+    began, seconds = time.monotonic(), 60 * minutes
+    new = [change for change in every if key(change) not in ledger.known]
+    if new:
+        with tempfile.TemporaryDirectory() as folder:
+            simulation = partial(simulate, intact_digests(Path(folder)))
+        late = {"does": "hangs", "fails": f"no answer in {SECONDS} s"}
+        for change, entry in in_children(new, simulation, late, jobs, began + seconds / 3):
+            ledger.add(change, entry)
+    late = {"fails": f"no answer in {SECONDS} s"}
+    for change, entry in in_children(
+        to_prove(every, ledger.known), prove, late, jobs, began + seconds
+    ):
+        ledger.add(change, entry)
 
 
 def main() -> int:
@@ -308,34 +415,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the order")
     parser.add_argument("--only", default="", help="changes whose names have this text")
     parser.add_argument("--ledger", type=Path, default=Path("proof-score.jsonl"))
-    given = parser.parse_args()
-    ends, sources = time.monotonic() + 60 * given.minutes, digest_of_sources()
-    known: dict[str, dict[str, str]] = {}
-    if given.ledger.exists():
-        for line in given.ledger.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
-            if entry["sources"] == sources:
-                known[entry["change"]] = entry
-    every = [one for one in changes() if given.only in one.name]
-    random.Random(given.seed).shuffle(every)
-    left = [one for one in every if key(one) not in known]
-    with tempfile.TemporaryDirectory() as folder, given.ledger.open("a", encoding="utf-8") as book:
-        intact = intact_digests(Path(folder)) if left else {}
-        for change, found in judged_all(left, intact, given.jobs, ends, Path(folder)):
-            entry = {"sources": sources, "change": key(change), **found}
-            known[key(change)] = entry
-            print(json.dumps(entry), file=book, flush=True)
-    chosen = {key(one): known[key(one)] for one in every if key(one) in known}
-    print(f"{len(chosen)} of {len(every)} changes")
-    print("\n".join(table(chosen)))
+    options = parser.parse_args()
+    every = [change for change in changes() if options.only in change.name]
+    random.Random(options.seed).shuffle(every)
+    ledger = Ledger(options.ledger)
+    run(every, ledger, options.jobs, options.minutes)
+    known = {name: ledger.known[name] for name in map(key, every) if name in ledger.known}
+    print(f"{len(known)} of {len(every)} changes simulated")
+    print("\n".join(table(known)))
+    print(score(known.values()))
+    proven = {name: entry for name, entry in known.items() if "fails" in entry}
     missed = [
-        name for name, one in chosen.items() if one["does"] == "overruns" and not one["fails"]
+        name for name, entry in proven.items() if kind(entry) == "overruns" and not entry["fails"]
     ]
     for name in missed:
         print(f"overruns, and every lemma is proven: {name}")
-    for name, one in chosen.items():
-        if one["does"] == "the same" and one["fails"]:
-            print(f"the same, and {one['fails']}: {name}")
+    for name, entry in proven.items():
+        if kind(entry) == "the same" and entry["fails"]:
+            print(f"the same, and {entry['fails']}: {name}")
     return int(bool(missed))
 
 

@@ -67,7 +67,7 @@ SECONDS = 150  # of processor time for one change
 LATE = "late"  # the answer for one that hangs, or takes too much memory
 
 
-class Judged(NamedTuple):
+class MutantVerdict(NamedTuple):
     """What became of a change: `same` in all scenarios, `found` by a rule, found since it hangs
     (`late`), or it `survives`."""
 
@@ -103,13 +103,15 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
 
     if len(own) != len(steps):
         return True
-    for one, other in zip(own, steps, strict=True):
-        if isinstance(one, str) or isinstance(other, str):
-            if one != other:
+    for step, other in zip(own, steps, strict=True):
+        if isinstance(step, str) or isinstance(other, str):
+            if step != other:
                 return True
-        elif not equal_at_sight(one, other):
+        elif not equal_at_sight(step, other):
             try:
-                read = [read_step({"ok": True, "step": seen}, frozenset()) for seen in (one, other)]
+                read = [
+                    read_step({"ok": True, "step": seen}, frozenset()) for seen in (step, other)
+                ]
             except TargetBroken:
                 return True
             if differences(*read):
@@ -129,7 +131,7 @@ def prepared(asked: Judging) -> dict[str, Any]:
 
     system, revision, scenarios = asked.system, asked.revision, list[Scenario]()
     corpus = seed_corpus(system, "small").values()
-    scenarios += [msgspec.structs.replace(one, revision=revision) for one in corpus]
+    scenarios += [msgspec.structs.replace(scenario, revision=revision) for scenario in corpus]
     for scale, runs in SCALES.items():
         search = SearchOptions(ModelTarget(), system, revision, (), scale)
         run_search(Search(search, Hooks(ended=scenarios.append)), runs, 0, 0)
@@ -158,7 +160,7 @@ def rules_of(asked: Judging) -> list[Any]:
     return [rule for rule in load(asked.system) if rule.id not in {LOCKSTEP, *asked.breaks}]
 
 
-def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
+def judged(asked: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     """Judge the model as it is loaded here, with its change; None where no step shows it."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
@@ -172,15 +174,15 @@ def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
     try:
         for scenario in shows:
             if broken := replay(ModelTarget(), scenario, rules).broken:
-                return Judged("found", broken[0].rule)
+                return MutantVerdict("found", broken[0].rule)
         for scale in SCALES:
             options = SearchOptions(ModelTarget(), asked.system, asked.revision, rules, scale)
             search = Search(options)
             if run_search(search, SEARCHED, 0, 0) and search.failure is not None:
-                return Judged("found", search.failure[1][0].rule)
+                return MutantVerdict("found", search.failure[1][0].rule)
     except TargetBroken:
-        return Judged("found", "no step observation")
-    return Judged("survives")
+        return MutantVerdict("found", "no step observation")
+    return MutantVerdict("survives")
 
 
 # What is asked of the model as it is loaded; its answer is JSON, None where no step shows a change.
@@ -250,25 +252,28 @@ def ask_all(
 
 def judged_all(
     folder: Path, asked: Judging, mutants: list[Mutant], jobs: int
-) -> Iterator[tuple[Mutant, Judged]]:
+) -> Iterator[tuple[Mutant, MutantVerdict]]:
     """Each change with what became of it; one that hangs or needs too much memory is found."""
     for mutant, answer in ask_all(folder, asked, mutants, jobs, judged):
         if answer == LATE:
-            yield mutant, Judged("late", "ALL-R02")
+            yield mutant, MutantVerdict("late", "ALL-R02")
         else:
-            yield mutant, Judged("same") if answer is None else Judged(*answer)
+            yield mutant, MutantVerdict("same") if answer is None else MutantVerdict(*answer)
 
 
 def lists_of(asked: Judging) -> dict[str, list[Mutant]]:
     """The changes that the operators make, and those by hand."""
     reasons = {
-        Change(*[one[key] for key in Change._fields]): (one.get("open", ""), one.get("hole", ""))
-        for one in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
+        Change(*[survivor[key] for key in Change._fields]): (
+            survivor.get("open", ""),
+            survivor.get("hole", ""),
+        )
+        for survivor in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
     }
     files = [f"{asked.system}/{name}.py" for name in asked.files]
     made = [mutant for file in files for mutant in mutants_of(file)]
     return {
-        "operators": [Mutant(*one[:3], *reasons.get(one.change, ())) for one in made],
+        "operators": [Mutant(*mutant[:3], *reasons.get(mutant.change, ())) for mutant in made],
         "by hand": [*by_hand(asked.system)],
     }
 
@@ -291,7 +296,7 @@ def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
 def main() -> int:
     """Judge the changes and print the figures; 1 where one survives that is not listed, or where
     too few are found."""
-    systems = list(dict.fromkeys(one.system for one in JUDGED))
+    systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
     parser.add_argument("--jobs", type=int, default=1)

@@ -74,7 +74,7 @@ def _trial(look: Any) -> tuple[bool, float, int]:
 
 def main() -> int:
     """Measure, and print the table."""
-    systems = list(dict.fromkeys(one.system for one in JUDGED))
+    systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
     parser.add_argument("--jobs", type=int, default=1)
@@ -93,15 +93,17 @@ def main() -> int:
     ):
         for system in given.systems:
             trials: list[dict[str, Took]] = []
-            for asked in (one for one in JUDGED if one.system == system):
+            for asked in (judging for judging in JUDGED if judging.system == system):
                 for mutants in lists_of(asked).values():
-                    closed = [one for one in mutants if not one.is_open]
+                    closed = [candidate for candidate in mutants if not candidate.is_open]
                     drawn = sampled(closed, given.sample, given.seed)
                     for mutant, answer in ask_all(Path(folder), asked, drawn, given.jobs, took):
                         if answer == LATE:
                             hung += 1
                         elif answer is not None:
-                            trials.append({name: Took(*one) for name, one in answer.items()})
+                            trials.append(
+                                {name: Took(*answered) for name, answered in answer.items()}
+                            )
                             change = {"revision": asked.revision, "change": mutant.change}
                             kept.write(json.dumps({**change, "took": answer}) + "\n")
             print(*rows(system, trials), sep="\n", flush=True)

@@ -18,10 +18,12 @@ def rows(system: str, trials: Sequence[dict[str, Took]]) -> Iterator[str]:
     """A row an engine: how many changes it found, the median and the 95th percentile. What was not
     found is later than whatever was."""
     for engine in trials[0] if trials else ():
-        ones = sorted((one[engine] for one in trials), key=lambda one: (not one.found, one.seconds))
-        found = sum(one.found for one in ones)
+        ones = sorted(
+            (trial[engine] for trial in trials), key=lambda took: (not took.found, took.seconds)
+        )
+        found = sum(took.found for took in ones)
         middle, late = ones[(len(ones) - 1) // 2], ones[math.ceil(0.95 * len(ones)) - 1]
-        steps = median(one.steps if one.found else math.inf for one in ones)
+        steps = median(took.steps if took.found else math.inf for took in ones)
         cells = (
             *(system, engine, len(ones), f"{found} ({found / len(ones):.1%})"),
             *(_seconds(middle), _seconds(late)),
@@ -30,5 +32,5 @@ def rows(system: str, trials: Sequence[dict[str, Took]]) -> Iterator[str]:
         yield f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
-def _seconds(one: Took) -> str:
-    return f"{'' if one.found else '> '}{one.seconds:.3f} s"
+def _seconds(took: Took) -> str:
+    return f"{'' if took.found else '> '}{took.seconds:.3f} s"

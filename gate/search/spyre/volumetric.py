@@ -241,15 +241,15 @@ def _proven_first(asking: Asking) -> bool:
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         group = ""
-        for title, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+        for title, discharged in bounded(asking.time_limit, _discharged, *_asked(asking)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
                 break  # what the formula says is enough; the code takes longer
             group = title
-            lemmas.append(one)
+            lemmas.append(discharged)
     except Unanswered as why:
         asking.say(f"no proof: {why}")
         return False
-    failed = [f"{one.name} {one.status}" for one in lemmas if one.status != "proven"]
+    failed = [f"{lemma.name} {lemma.status}" for lemma in lemmas if lemma.status != "proven"]
     if failed:
         asking.say(f"no proof: {', '.join(failed)}")
         return False
@@ -350,12 +350,12 @@ def run_proof(asking: Asking) -> int:
     lemmas, title, began = list[Discharged](), "", time.monotonic()
     asked = (*_asked(asking), asking.certificate)
     try:
-        for group, one in bounded(asking.time_limit, _discharged, *asked):
+        for group, lemma in bounded(asking.time_limit, _discharged, *asked):
             if group != title:
                 title = group
                 asking.say(f"{title}:")
-            asking.say(lemma_line(one))
-            lemmas.append(one)
+            asking.say(lemma_line(lemma))
+            lemmas.append(lemma)
     except Unanswered as why:
         asking.say(f"inconclusive: {why}")
         return INCONCLUSIVE
@@ -363,7 +363,7 @@ def run_proof(asking: Asking) -> int:
         code = certified(asking.say, lemmas, asking.certificate)
         if code != PROVEN:
             return code
-    failed = sum(one.status != "proven" for one in lemmas)
+    failed = sum(lemma.status != "proven" for lemma in lemmas)
     if failed:
         asking.say(
             f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
@@ -386,8 +386,8 @@ def _discharged(
     rule: str, setting: Setting, block: int | None, certificate: Path | None = None
 ) -> Iterator[tuple[str, Discharged]]:
     for group in limit_lemmas(rule, setting, block):
-        for one in discharge(group.lemmas, writing(certificate)):
-            yield group.title, one
+        for lemma in discharge(group.lemmas, writing(certificate)):
+            yield group.title, lemma
 
 
 def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:

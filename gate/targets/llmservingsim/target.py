@@ -105,11 +105,11 @@ SMALLEST = {
 }
 
 
-def build(scheduler: Any, gib: float, config: Mapping[str, Any]) -> Any:
-    """A scheduler for one accelerator with so much memory, and no tier below it."""
+def build(scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1) -> Any:
+    """A scheduler for one accelerator with so much memory, no tier below it, and as many stages."""
     return scheduler(
         **{"model": MODEL, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
-        **{"pp_size": 1, "npu_mem": gib, "cpu_mem": 0, "start_npu": NPU, "pd_type": None},
+        **{"pp_size": stages, "npu_mem": gib, "cpu_mem": 0, "start_npu": NPU, "pd_type": None},
         **{"fp": BITS, "req_num": 1, "enable_prefix_sharing": False},
         **{"prefix_pool": None, "prefix_storage": None},
         # As its command line does: 0 stands for any number.

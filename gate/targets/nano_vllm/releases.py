@@ -19,7 +19,12 @@ CHECKOUT = Checkout(
     name="nano-vllm",
     system="nano_vllm",
     variable="SCHEDPROOF_NANO_VLLM",
-    needs=("nanovllm/engine/scheduler.py", "nanovllm/engine/block_manager.py", "pyproject.toml"),
+    needs=(
+        "nanovllm/engine/scheduler.py",
+        "nanovllm/engine/block_manager.py",
+        "nanovllm/engine/model_runner.py",
+        "pyproject.toml",
+    ),
     newer=("nanovllm/engine/block_manager.py", "def hash_blocks"),
     revisions=("0.2.0", "documented"),
     supported="any version",

@@ -1,14 +1,15 @@
-"""Target for nano-vLLM: its scheduler and block manager from a checkout, without the model.
+"""Target for nano-vLLM: its scheduler, block manager and model runner, without the model.
 
     SCHEDPROOF_NANO_VLLM=DIR python gate/targets/run_adapter.py nano_vllm
 
-Only `nanovllm.engine` is imported. Sources: the deck for the queues and phases; the checkout's own
-code for what is read off.
+Which tokens a step computes, and where it writes them, is what the checkout's model runner gives
+the device; the scheduler says the rest. Nothing here computes any of it.
 """
 
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from itertools import count
@@ -19,10 +20,11 @@ from .. import coverage, protocol_checks
 from ..jsonl import Reply, serve
 from ..release_adapter import Hosted, HostedTarget
 from ..streams import EOS, Output
+from .runner import Runner, Work
 
 CHECKOUT = "SCHEDPROOF_NANO_VLLM"
 OBSERVES = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
-OBSERVES += ["computed", "prefix_hit", "blocks", "free_blocks"]
+OBSERVES += ["computed", "prefix_hit", "blocks", "free_blocks", "slot_blocks"]
 KEYS = {
     "block_size": protocol_checks.POSITIVE,
     "num_blocks": protocol_checks.POSITIVE,
@@ -39,7 +41,8 @@ class NanoTarget(HostedTarget):
         protocol_checks.check_keys(config, KEYS)
         if config["block_size"] < 2:
             raise protocol_checks.refuse("block_size", config["block_size"], "at least 2")
-        return Hosted(Engine(config), "nano-vllm", version(), OBSERVES)
+        engine = Engine(config)
+        return Hosted(engine, "nano-vllm", engine.version, OBSERVES)
 
     def admit(self, engine: "Engine", request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless it has no prompt, or the id of an unfinished request."""
@@ -76,10 +79,20 @@ class Engine:
                 num_kvcache_blocks=config["num_blocks"],
             )
         )
-        # Since prompts are computed in part, a step receives how many tokens it computes.
-        self._chunked = hasattr(self.scheduler.block_manager, "hash_blocks")
+        self._block_size = config["block_size"]
+        self._runner = Runner(self._block_size)
+        # A prompt may be computed in part.
+        self._chunked = "is_prefill" in inspect.signature(self.scheduler.postprocess).parameters
         self._outputs: dict[int, Output] = {}
-        self._hits: dict[int, int] = {}  # tokens found in the cache, by the holding sequence
+        # By sequence, tokens found in the cache, and those up to the last that was computed.
+        self._hits: dict[int, int] = {}
+        self._computed: dict[int, int] = {}
+
+    @property
+    def version(self) -> str:
+        """Return the version of the checkout; that of the deck's generation was 0.2.0 as well."""
+        named = version()
+        return named if hasattr(self.scheduler.block_manager, "hash_blocks") else f"before {named}"
 
     def add(self, request: protocol_checks.CheckedRequest) -> None:
         sequence = self._sequence(request.prompt, self._params(max_tokens=request.max_tokens))
@@ -89,13 +102,13 @@ class Engine:
     def step(self) -> dict[str, Any]:
         """Schedule, make up the tokens, and let the scheduler take them."""
         if self.scheduler.is_finished():
-            return {"kind": "idle", "scheduled": {}, **self._after([], [])}
+            return {"kind": "idle", "scheduled": {}, "slot_blocks": {}, **self._after([], [])}
         ran = list(self.scheduler.running)
         held = {sequence.seq_id for sequence in self.scheduler.waiting if sequence.block_table}
         scheduled, is_prefill = self.scheduler.schedule()
         waits = {sequence.seq_id for sequence in self.scheduler.waiting}
         preempted = [sequence for sequence in ran if sequence.seq_id in waits]
-        tokens = {self.name(sequence): self._tokens(sequence, is_prefill) for sequence in scheduled}
+        work = dict(zip(scheduled, self._runner.work(scheduled, is_prefill), strict=True))
         for sequence in scheduled if is_prefill else ():
             if sequence.seq_id not in held:
                 self._hits[sequence.seq_id] = sequence.num_cached_tokens
@@ -111,9 +124,15 @@ class Engine:
             for sequence in scheduled
             if sequence.num_completion_tokens > generated[sequence.seq_id]
         ]
-        kind = "prefill" if is_prefill else "decode"
-        seen = self._after(emitted, preempted)
-        return {"kind": kind if tokens else "idle", "scheduled": tokens, **seen}
+        for sequence, (positions, _) in work.items():
+            start = sequence.num_cached_tokens
+            self._computed[sequence.seq_id] = positions[-1] + 1 if positions else start
+        return {
+            "kind": "prefill" if is_prefill else "decode",
+            "scheduled": {self.name(sequence): len(work[sequence].positions) for sequence in work},
+            "slot_blocks": {self.name(sequence): self._blocks(work[sequence]) for sequence in work},
+            **self._after(emitted, preempted),
+        }
 
     @property
     def live(self) -> set[str]:
@@ -124,10 +143,9 @@ class Engine:
     def name(self, sequence: Any) -> str:
         return self._outputs[sequence.seq_id].id
 
-    def _tokens(self, sequence: Any, is_prefill: bool) -> int:
-        if self._chunked:
-            return int(sequence.num_scheduled_tokens)
-        return len(sequence) - sequence.num_cached_tokens if is_prefill else 1
+    def _blocks(self, work: Work) -> list[int]:
+        """The blocks that are written to, in order; the first one of the pool is 1."""
+        return list(dict.fromkeys(slot // self._block_size + 1 for slot in work.slots))
 
     def _after(self, emitted: list[Any], preempted: list[Any]) -> dict[str, Any]:
         waiting, running = list(self.scheduler.waiting), list(self.scheduler.running)
@@ -144,7 +162,9 @@ class Engine:
             "prefilling": [self.name(sequence) for sequence in waiting if sequence.block_table],
             "preempted": [self.name(sequence) for sequence in preempted],
             "finished": reasons,
-            "computed": {self.name(sequence): self._computed(sequence) for sequence in holders},
+            "computed": {
+                self.name(sequence): self._computed[sequence.seq_id] for sequence in holders
+            },
             "prefix_hit": {
                 self.name(sequence): self._hits.get(sequence.seq_id, 0) for sequence in holders
             },
@@ -154,10 +174,6 @@ class Engine:
             },
             "free_blocks": len(self.scheduler.block_manager.free_block_ids),
         }
-
-    def _computed(self, sequence: Any) -> int:
-        # The older generation counts the cached tokens only: all but the newest are computed.
-        return int(sequence.num_cached_tokens) if self._chunked else len(sequence) - 1
 
 
 def import_engine(checkout: str) -> dict[str, ModuleType]:

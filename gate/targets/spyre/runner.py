@@ -105,7 +105,7 @@ class WatchedLimit(int):
 # --- scheduler and runner -------------------------------------------------------------------
 
 
-class Engine:
+class SpyreEngine:
     """A fresh scheduler and a fresh runner of the release for one configuration."""
 
     def __init__(self, release: Release, config: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget, ids, outputs
 from ..vllm.offline import fix_hash_seed
 from .release import PACKAGES, Release, load_release
-from .runner import BLOCK_SIZE, Engine
+from .runner import BLOCK_SIZE, SpyreEngine
 
 KEYS = {
     "block_size": protocol_checks.POSITIVE,
@@ -38,17 +38,17 @@ class SpyreTarget(HostedTarget):
         check_config(config)
         release = load_release()
         check_options(release, config)
-        engine = Engine(release, config)
+        engine = SpyreEngine(release, config)
         title = scheduler_class.title(release.name, release.version)
         observes = observed_fields(engine)
         return Hosted(engine, *title, observes, release.defaults, engine.start_up)
 
-    def admit(self, engine: Engine, request: protocol_checks.CheckedRequest) -> None:
+    def admit(self, engine: SpyreEngine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless the protocol or the release refuses it on arrival."""
         check_admissible(engine, request.output.id, len(request.prompt), request.max_tokens)
         engine.add(request)
 
-    def advance(self, engine: Engine) -> dict[str, Any]:
+    def advance(self, engine: SpyreEngine) -> dict[str, Any]:
         """One decision of the scheduler, carried out by the runner and taken back."""
         decision = engine.scheduler.schedule()
         output = engine.execute(decision)
@@ -93,7 +93,7 @@ def check_options(release: Release, config: dict[str, Any]) -> None:
         raise protocol_checks.refuse("long_output_priority", True, lacks)
 
 
-def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) -> None:
+def check_admissible(engine: SpyreEngine, name: str, prompt: int, max_tokens: int) -> None:
     """Refuse a request that the protocol itself rules out."""
     if name in engine.scheduler.requests:
         raise protocol_checks.RefusedError(
@@ -119,7 +119,7 @@ def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) ->
 # --- observation ----------------------------------------------------------------------------
 
 
-def observed_fields(engine: Engine) -> list[str]:
+def observed_fields(engine: SpyreEngine) -> list[str]:
     """The optional fields that every step of this engine carries."""
     fields = ["emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling"]
     fields += ["preempted", "finished", "computed", "blocks", "slot_blocks"]
@@ -138,17 +138,19 @@ def observed_fields(engine: Engine) -> list[str]:
 # computed tokens knows nothing of prefix hits. Neither field would mean what the protocol says.
 
 
-def shows_free_blocks(engine: Engine) -> bool:
+def shows_free_blocks(engine: SpyreEngine) -> bool:
     """Whether the pool is bounded and the scheduler's own."""
     return engine.config["num_blocks"] is not None and not engine.runner_owns_blocks
 
 
-def shows_prefix_hits(engine: Engine) -> bool:
+def shows_prefix_hits(engine: SpyreEngine) -> bool:
     """Whether there are prefix hits, and the scheduler counts them as computed."""
     return engine.config["prefix_caching"] and not engine.runner_owns_blocks
 
 
-def observe(engine: Engine, decision: Any, completion: Any, aborted: list[str]) -> dict[str, Any]:
+def observe(
+    engine: SpyreEngine, decision: Any, completion: Any, aborted: list[str]
+) -> dict[str, Any]:
     """The step observation, in the protocol's terms."""
     scheduler = engine.scheduler
     kind = step_kind(engine, decision)
@@ -181,7 +183,7 @@ def observe(engine: Engine, decision: Any, completion: Any, aborted: list[str]) 
     return fields
 
 
-def step_kind(engine: Engine, decision: Any) -> str:
+def step_kind(engine: SpyreEngine, decision: Any) -> str:
     if not decision.total_num_scheduled_tokens:
         return "idle"
     forward = engine.model.forward
@@ -189,7 +191,7 @@ def step_kind(engine: Engine, decision: Any) -> str:
     return "prefill" if forward is None or forward.is_prefill else "decode"
 
 
-def scheduled_tokens(engine: Engine, decision: Any, kind: str) -> dict[str, int]:
+def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
     """Real tokens computed, in scheduling order.
 
     For a prefill the scheduler's own count does not do: up to 2.3 it counts the left padding of
@@ -206,12 +208,12 @@ def scheduled_tokens(engine: Engine, decision: Any, kind: str) -> dict[str, int]
     return {request: max(0, forward.chunk_end - first)}
 
 
-def hit_tokens(engine: Engine, request: str) -> int:
+def hit_tokens(engine: SpyreEngine, request: str) -> int:
     """Tokens that were found in the prefix cache at admission, usable or not."""
     return int(engine.runner.requests[request].total_hit_blocks) * BLOCK_SIZE
 
 
-def written_blocks(engine: Engine, decision: Any, kind: str) -> dict[str, list[int]]:
+def written_blocks(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, list[int]]:
     """The blocks that the step writes, from the slot mapping."""
     if kind == "idle":
         return {}

@@ -26,7 +26,7 @@ SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
 
 
-class Engine(SchedulerView):
+class VllmEngine(SchedulerView):
     """A fresh scheduler of the release for one configuration."""
 
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:

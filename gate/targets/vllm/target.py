@@ -12,7 +12,7 @@ from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget
 from .drafts import KEYS as DRAFT_KEYS
 from .encoder import KEYS as ENCODER_KEYS
-from .engine import Engine
+from .engine import VllmEngine
 from .in_flight import KEYS as IN_FLIGHT_KEYS
 from .observation import look_at, look_before, observe, observed_fields
 from .offline import fix_hash_seed
@@ -53,16 +53,16 @@ class VllmTarget(HostedTarget):
         protocol_checks.check_system(system, "vllm")
         protocol_checks.check_keys(config, KEYS, may_miss=MAY_MISS)
         release = load_release()
-        engine = Engine(release, config)
+        engine = VllmEngine(release, config)
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
         return Hosted(engine, *title, observes, defaults(release), engine.start_up)
 
-    def admit(self, engine: Engine, request: protocol_checks.CheckedRequest) -> None:
+    def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
         engine.add(request)
 
-    def advance(self, engine: Engine) -> dict[str, Any]:
+    def advance(self, engine: VllmEngine) -> dict[str, Any]:
         """Take one decision, make up its tokens, and complete the oldest decision in flight."""
         before = look_before(engine)
         decision = engine.scheduler.schedule()

@@ -221,7 +221,7 @@ function saveState() {
 }
 
 function choose(id) {
-  const rule = rules.find((one) => one.id === id);
+  const rule = rules.find((candidate) => candidate.id === id);
   const told = element("rule-told");
   told.replaceChildren();
   way = rule && rule.path ? rule.path : [];
@@ -269,7 +269,7 @@ function follow(key) {
 
 function legend() {
   const there = new Set(states.map((state) => state.kind));
-  for (const kind of Object.keys(KINDS).filter((one) => there.has(one))) {
+  for (const kind of Object.keys(KINDS).filter((known) => there.has(known))) {
     const item = make("li", KINDS[kind]);
     const icon = drawn("svg", { width: 18, height: 18, viewBox: "-9 -9 18 18", "aria-hidden": "true" });
     icon.append(drawn("path", { d: SHAPES[kind], class: `state${kind === "clients" ? "" : " step"}` }));
@@ -292,7 +292,7 @@ function begin() {
   list.append(make("option", "choose a rule", { value: "" }));
   for (const verdict of Object.keys(MARKS)) {
     const group = make("optgroup", "", { label: verdict });
-    for (const rule of rules.filter((one) => one.verdict === verdict)) {
+    for (const rule of rules.filter((candidate) => candidate.verdict === verdict)) {
       group.append(make("option", `${MARKS[verdict]} ${rule.id} ${rule.title}`, { value: rule.id }));
     }
     if (group.children.length) list.append(group);
@@ -312,14 +312,14 @@ function begin() {
   element("graph").addEventListener("click", (event) => {
     const box = element("graph").getBoundingClientRect();
     const x = (event.clientX - box.left) / scale, y = (event.clientY - box.top) / scale;
-    const far = laid.at.map((one) => Math.hypot(one.x - x, one.y - y));
+    const far = laid.at.map((place) => Math.hypot(place.x - x, place.y - y));
     const nearest = far.indexOf(Math.min(...far));
     if (far[nearest] <= NEAR) select(nearest);
   });
   legend();
   draw();
   resize(1);
-  const broken = rules.find((one) => one.verdict === "broken");
+  const broken = rules.find((candidate) => candidate.verdict === "broken");
   list.value = broken ? broken.id : "";
   choose(list.value);
 }

@@ -39,9 +39,9 @@ function drawChart(box, { series, rows, low = 0, high, unit = "", height, captio
   axes(svg, { x, y, left, right, bottom, end, rows, low, high, unit });
   const inside = element("svg:g", { "clip-path": `url(#${clip})` });
   const spots = [];
-  for (const one of series) {
-    if (one.bars) bars(inside, one, x, y, rows, box.id);
-    else curve(inside, one, x, y, spots);
+  for (const entry of series) {
+    if (entry.bars) bars(inside, entry, x, y, rows, box.id);
+    else curve(inside, entry, x, y, spots);
   }
   const cursor = element("svg:line", { class: "cursor", y1: TOP, y2: bottom });
   svg.append(inside, cursor);
@@ -92,32 +92,32 @@ function axes(svg, { x, y, left, right, bottom, end, rows, low, high, unit }) {
   word(unit, { x: 2, y: 11 }, "start");
 }
 
-function curve(inside, one, x, y, spots) {
+function curve(inside, entry, x, y, spots) {
   let line = "", marks = "", gap = true;
-  for (const point of one.points) {
+  for (const point of entry.points) {
     if (point === null) { gap = true; continue; }
     const [px, py] = [x(point[0]), y(point[1])].map((at) => Math.round(10 * at) / 10);
-    line += gap ? `M${px} ${py}` : one.held ? `H${px}V${py}` : `L${px} ${py}`;
-    if (one.mark) marks += `M${px} ${py}${MARKS[one.mark](one.size || 3)}`;
+    line += gap ? `M${px} ${py}` : entry.held ? `H${px}V${py}` : `L${px} ${py}`;
+    if (entry.mark) marks += `M${px} ${py}${MARKS[entry.mark](entry.size || 3)}`;
     if (point[2]) spots.push([px, py, point[2]]);
     gap = false;
   }
-  const tint = `stroke:${one.tint}`;
-  if (!one.alone) inside.append(element("svg:path", { class: "curve", d: line, style: tint, "stroke-width": one.wide || 2, "stroke-dasharray": one.dash || null }));
-  if (marks) inside.append(element("svg:path", { class: "mark", d: marks, style: `${tint};fill:${one.tint}` }));
+  const tint = `stroke:${entry.tint}`;
+  if (!entry.alone) inside.append(element("svg:path", { class: "curve", d: line, style: tint, "stroke-width": entry.wide || 2, "stroke-dasharray": entry.dash || null }));
+  if (marks) inside.append(element("svg:path", { class: "mark", d: marks, style: `${tint};fill:${entry.tint}` }));
 }
 
-function bars(inside, one, x, y, rows, id) {
+function bars(inside, entry, x, y, rows, id) {
   const high = 0.75 * (y(1) - y(0));
-  for (const [first, steps, row, words] of one.bars) {
+  for (const [first, steps, row, words] of entry.bars) {
     const at = { x: x(first - 0.5), y: y(row) - high / 2, width: x(first + steps) - x(first), height: high };
-    bar(inside, at, one, id, words);
+    bar(inside, at, entry, id, words);
   }
 }
 
-function bar(inside, at, one, id, words) {
-  inside.append(element("svg:rect", { ...at, style: `fill:${one.tint}`, "data-says": words }));
-  if (one.weave) inside.append(element("svg:rect", { ...at, fill: `url(#${weave(inside, one.weave, id)})`, "pointer-events": "none" }));
+function bar(inside, at, entry, id, words) {
+  inside.append(element("svg:rect", { ...at, style: `fill:${entry.tint}`, "data-says": words }));
+  if (entry.weave) inside.append(element("svg:rect", { ...at, fill: `url(#${weave(inside, entry.weave, id)})`, "pointer-events": "none" }));
 }
 
 // The pattern of a kind of bars, which is defined once in a picture.
@@ -131,11 +131,11 @@ function weave(inside, kind, id) {
 }
 
 function legend(series, id) {
-  const listed = series.filter((one) => one.name);
-  return element("ul", { class: "legend" }, ...listed.map((one) => {
+  const listed = series.filter((entry) => entry.name);
+  return element("ul", { class: "legend" }, ...listed.map((entry) => {
     const sample = element("svg:svg", { viewBox: "0 0 26 14", "aria-hidden": "true" });
-    if (one.bars) bar(sample, { x: 1, y: 1, width: 24, height: 12 }, one, `${id}-legend`);
-    else curve(sample, { ...one, points: one.alone ? [[13, 7]] : [[4, 7], [22, 7]] }, (at) => at, (at) => at, []);
-    return element("li", {}, sample, one.name);
+    if (entry.bars) bar(sample, { x: 1, y: 1, width: 24, height: 12 }, entry, `${id}-legend`);
+    else curve(sample, { ...entry, points: entry.alone ? [[13, 7]] : [[4, 7], [22, 7]] }, (at) => at, (at) => at, []);
+    return element("li", {}, sample, entry.name);
   }));
 }

@@ -84,13 +84,13 @@ const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 
 const shown = (number) => (number === null ? "" : grouped.format(number));
 
 const byStep = new Map();
-for (const one of run.happenings) {
-  const step = Math.min(one[0], last);
+for (const happening of run.happenings) {
+  const step = Math.min(happening[0], last);
   if (!byStep.has(step)) byStep.set(step, []);
-  byStep.get(step).push(one);
+  byStep.get(step).push(happening);
 }
 const stops = [...byStep.keys()]
-  .filter((step) => byStep.get(step).some((one) => run.stops.includes(one[1])))
+  .filter((step) => byStep.get(step).some((happening) => run.stops.includes(happening[1])))
   .sort((a, b) => a - b);
 
 function sentence([, what, request, first, second, word]) {

@@ -30,7 +30,7 @@ const BARS = {
 
 function timeline() {
   const all = run.of.map((_, request) => runsOf(request, false));
-  const many = all.reduce((sum, one) => sum + one.length, 0);
+  const many = all.reduce((sum, runs) => sum + runs.length, 0);
   const drawn = many <= MOST_BARS ? all : run.of.map((_, request) => runsOf(request));
   const series = run.states.map((state, place) => {
     const found = [];
@@ -41,7 +41,7 @@ function timeline() {
     }));
     const [tint, weave] = BARS[state];
     return { name: STATE_WORDS[state], bars: found, tint: `var(--${tint})`, weave };
-  }).filter((one) => one.bars.length);
+  }).filter((entry) => entry.bars.length);
   const prefill = run.states.indexOf("prefill");
   const chunks = [];
   const prefills = all.flat().reduce((sum, [, state, steps]) => sum + (state === prefill ? steps : 0), 0);
@@ -60,18 +60,18 @@ function tkvs() {
     name: named ? shortened(run.ids[request], MOST_LETTERS) : "", tint: hue(request), wide: 1.5, dash: DASHES[request % DASHES.length],
     mark: (lines.tkv || []).length < SEVEN * MOST_MARKED ? "circle" : null, size: 1.5,
     points: points(lines.tkv, (step, tkv) => `${run.ids[request]}: tkv ${shown(tkv)} in step ${step}`),
-  })).filter((one) => one.points.length);
+  })).filter((entry) => entry.points.length);
   const whole = points(run.run.volume, (step) => `max-tkv ${shown(at(run.run.tkv, step))} in step ${step}`)
-    .map((one) => one && [one[0], at(run.run.tkv, one[0]), one[2]]).filter((one) => one);
-  const jumps = run.happenings.filter((one) => one[1] === "jump");
+    .map((point) => point && [point[0], at(run.run.tkv, point[0]), point[2]]).filter((point) => point);
+  const jumps = run.happenings.filter((happening) => happening[1] === "jump");
   return {
     series: [
       { name: "max-tkv", points: whole, wide: 3, tint: "var(--ink)" },
       ...series,
       ...(jumps.length ? [{ name: "jump", alone: true, mark: "diamond", size: jumps.length < 2 * MOST_MARKED ? 5 : 2, tint: "var(--bad)",
-        points: jumps.map((one) => [one[0], one[4], `step ${one[0]}: ${sentence(one)}`]) }] : []),
+        points: jumps.map((jump) => [jump[0], jump[4], `step ${jump[0]}: ${sentence(jump)}`]) }] : []),
     ],
-    ...scaled([whole, ...series.map((one) => one.points)], true), height: 360, unit: "tokens",
+    ...scaled([whole, ...series.map((entry) => entry.points)], true), height: 360, unit: "tokens",
   };
 }
 
@@ -79,7 +79,7 @@ function volumes() {
   const projected = [];
   run.projected.forEach(([step, newcomer, largest, reaches], place) => {
     const until = place + 1 < run.projected.length ? run.projected[place + 1][0] : last;
-    const words = `step ${step}: ${run.ids[newcomer]} joins; projected: ${reaches.map(([one, tkv]) => `${run.ids[one]} to ${shown(tkv)}`).slice(0, 8).join(", ")}; largest ${shown(largest)}`;
+    const words = `step ${step}: ${run.ids[newcomer]} joins; projected: ${reaches.map(([name, tkv]) => `${run.ids[name]} to ${shown(tkv)}`).slice(0, 8).join(", ")}; largest ${shown(largest)}`;
     for (const x of [step, until]) projected.push([x, largest, words]);
   });
   const volume = points(run.run.volume, (step, tokens) => `${shown(tokens)} in step ${step}`);
@@ -90,12 +90,12 @@ function volumes() {
     { name: `limit ${shown(run.limit)}`, points: limit, tint: "var(--bad)", dash: DASHES[2] },
     { name: "projected at admission", points: projected, held: true, tint: "var(--now)", wide: 1.5, dash: DASHES[1], mark: "triangle", size: 4 },
     { name: "projected and refused", points: refused, tint: "var(--bad)", wide: 1.5, dash: DASHES[1], mark: "cross", size: 3 },
-  ].filter((one) => one.points.length);
+  ].filter((entry) => entry.points.length);
   const near = nearTheLimit();
   const button = byId("near");
   button.hidden = !near;
   button.textContent = chosen.fromZero ? "show what is near the limit" : "the axis is cut: show it from 0";
-  const scale = near && !chosen.fromZero ? near : scaled(series.map((one) => one.points));
+  const scale = near && !chosen.fromZero ? near : scaled(series.map((entry) => entry.points));
   return { series, ...scale, height: 330, unit: "tokens" };
 }
 
@@ -116,7 +116,7 @@ function pool() {
     points: points(run.run[name], (step, blocks) => `${words}: ${shown(blocks)} blocks in step ${step}`),
   }));
   const size = run.pool === null ? "" : ` of ${shown(run.pool)}`;
-  return { series, ...scaled(series.map((one) => one.points)), height: 280, unit: `blocks${size}` };
+  return { series, ...scaled(series.map((entry) => entry.points)), height: 280, unit: `blocks${size}` };
 }
 
 // From 0, or from the lowest value, to a little above the highest.

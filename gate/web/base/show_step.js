@@ -22,8 +22,8 @@ function told(step) {
 
 function drawHappenings(step) {
   const all = byStep.get(step) || [];
-  const shownFirst = [...all.filter((one) => one[1] === "broken"), ...all.filter((one) => one[1] !== "broken")];
-  const lines = shownFirst.slice(0, MOST_HAPPENINGS).map((one) => element("li", { "data-what": one[1] }, sentence(one)));
+  const shownFirst = [...all.filter((happening) => happening[1] === "broken"), ...all.filter((happening) => happening[1] !== "broken")];
+  const lines = shownFirst.slice(0, MOST_HAPPENINGS).map((happening) => element("li", { "data-what": happening[1] }, sentence(happening)));
   if (all.length > MOST_HAPPENINGS) lines.push(element("li", {}, `and ${all.length - MOST_HAPPENINGS} more`));
   byId("happenings").replaceChildren(...(lines.length ? lines : [element("li", {}, "nothing but tokens")]));
 }
@@ -67,7 +67,7 @@ function drawRequests(step) {
     if (!state) return;
     const name = run.ids[request];
     const choose = element("button", { type: "button", class: "plain", click: () => tell(request) }, name);
-    const left = (byStep.get(step) || []).find((one) => one[1] === "finished" && one[2] === request);
+    const left = (byStep.get(step) || []).find((happening) => happening[1] === "finished" && happening[2] === request);
     const words = left ? `${STATE_WORDS[state]}, finished (${left[5]})` : STATE_WORDS[state];
     rows.push(element("tr", { "data-request": name, class: request === chosen.request ? "chosen" : null },
       element("th", { scope: "row" }, choose), element("td", { "data-field": "state" }, words),

@@ -4,11 +4,11 @@ const MOST_TOLD = 200;
 
 function tell(request) {
   chosen.request = request;
-  const one = run.requests[request];
-  const content = one.content.length > 1 || one.content[0][0] !== run.ids[request]
-    ? ` (${one.content.map(([stream, tokens]) => `${stream} ${shown(tokens)}`).join(" + ")})` : "";
-  const early = one.stops_after < one.max_tokens ? `, stops after ${shown(one.stops_after)}` : "";
-  const rank = run.ranked ? `, priority ${one.priority}` : "";
+  const sent = run.requests[request];
+  const content = sent.content.length > 1 || sent.content[0][0] !== run.ids[request]
+    ? ` (${sent.content.map(([stream, tokens]) => `${stream} ${shown(tokens)}`).join(" + ")})` : "";
+  const early = sent.stops_after < sent.max_tokens ? `, stops after ${shown(sent.stops_after)}` : "";
+  const rank = run.ranked ? `, priority ${sent.priority}` : "";
   let lines = [];
   for (const [first, state, steps] of runsOf(request)) {
     const to = steps > 1 ? `steps ${first} to ${first + steps - 1}` : `step ${first}`;
@@ -18,7 +18,7 @@ function tell(request) {
     if (happened[2] !== request) continue;
     lines.push([happened[0], `step ${happened[0]}: ${sentence(happened)}`, happened[1] === "border"]);
   }
-  if (lines.length > MOST_TOLD) lines = lines.filter((one) => !one[2]);
+  if (lines.length > MOST_TOLD) lines = lines.filter((line) => !line[2]);
   lines.sort((a, b) => a[0] - b[0]);
   const story = byId("story");
   story.hidden = false;
@@ -27,7 +27,7 @@ function tell(request) {
   const close = element("button", { type: "button", click: () => { story.hidden = true; chosen.request = -1; draw(); } }, "close");
   const held = element("p", { id: "story-blocks" });
   story.replaceChildren(
-    element("h3", {}, `${run.ids[request]}: prompt ${shown(one.prompt)}${content}, max_tokens ${shown(one.max_tokens)}${early}${rank}`),
+    element("h3", {}, `${run.ids[request]}: prompt ${shown(sent.prompt)}${content}, max_tokens ${shown(sent.max_tokens)}${early}${rank}`),
     close, held, element("ol", { tabindex: 0, "aria-label": `what happens to ${run.ids[request]}` }, ...told));
   draw();
   story.scrollIntoView({ block: "nearest" });
@@ -57,11 +57,11 @@ function runsOf(request, merged = true) {
   const held = run.states.indexOf("held");
   for (const [first, value, slope, steps] of pieces(run.of[request].state)) {
     const singles = slope ? steps : 1;
-    for (let one = 0; one < singles; one += 1) {
-      const state = value + slope * one, many = slope ? 1 : steps;
+    for (let index = 0; index < singles; index += 1) {
+      const state = value + slope * index, many = slope ? 1 : steps;
       const open = found[found.length - 1];
-      if (open && (open[1] === state || (merged && state === held)) && open[0] + open[2] === first + one) open[2] += many;
-      else found.push([first + one, state, many]);
+      if (open && (open[1] === state || (merged && state === held)) && open[0] + open[2] === first + index) open[2] += many;
+      else found.push([first + index, state, many]);
     }
   }
   return found;

@@ -43,29 +43,29 @@ function act(key, words, label, path, body, disabled) {
   return button;
 }
 
-function requestItem(one, run) {
-  const item = make("li", "", one.here ? {} : { class: "gone" });
-  item.append(make("strong", one.id), ` ${one.where}: ${one.asked}`);
-  if (one.progress) item.append(make("br"), one.progress);
-  for (const plan of one.plans) item.append(make("br"), make("em", `→ ${plan}`));
-  if (one.here && !run.ended) {
+function requestItem(request, run) {
+  const item = make("li", "", request.here ? {} : { class: "gone" });
+  item.append(make("strong", request.id), ` ${request.where}: ${request.asked}`);
+  if (request.progress) item.append(make("br"), request.progress);
+  for (const plan of request.plans) item.append(make("br"), make("em", `→ ${plan}`));
+  if (request.here && !run.ended) {
     const tools = make("div", "", { class: "tools" });
-    const planned = one.plans.length > 0;
+    const planned = request.plans.length > 0;
     tools.append(
-      act(`end ${one.id}`, "EOS next", `${one.id}: the next token is EOS`, "/end", { id: one.id }, planned),
-      act(`abort ${one.id}`, "Abort", `${one.id}: abort before the step`, "/abort",
-        { id: one.id }, planned || !run.can_abort),
-      act(`inside ${one.id}`, "Abort inside", `${one.id}: abort inside the step`, "/abort",
-        { id: one.id, inside: true }, planned || !run.can_abort));
+      act(`end ${request.id}`, "EOS next", `${request.id}: the next token is EOS`, "/end", { id: request.id }, planned),
+      act(`abort ${request.id}`, "Abort", `${request.id}: abort before the step`, "/abort",
+        { id: request.id }, planned || !run.can_abort),
+      act(`inside ${request.id}`, "Abort inside", `${request.id}: abort inside the step`, "/abort",
+        { id: request.id, inside: true }, planned || !run.can_abort));
     item.append(tools);
   }
   return item;
 }
 
-function rowOf(one, size) {
+function rowOf(request, size) {
   const row = make("div", "", { class: "row" });
   const sums = {};
-  const drawn = one.cells.map(([blocks, tokens]) => {
+  const drawn = request.cells.map(([blocks, tokens]) => {
     const cell = make("div", "", { class: blocks > 1 ? "cell many" : "cell" });
     for (const [kind, count] of tokens) {
       sums[kind] = (sums[kind] || 0) + count * blocks;
@@ -80,11 +80,11 @@ function rowOf(one, size) {
   });
   const words = Object.entries(sums).map(([kind, count]) => `${kind} ${count}`).join(", ");
   const cells = make("div", "", {
-    class: "cells", role: "img", "aria-label": `${one.id}, ${one.where}, in tokens: ${words || "nothing computed"}`,
+    class: "cells", role: "img", "aria-label": `${request.id}, ${request.where}, in tokens: ${words || "nothing computed"}`,
   });
   cells.append(...drawn);
   if (!drawn.length) cells.append(make("span", "nothing computed"));
-  row.append(make("span", one.id, { class: "name" }), cells);
+  row.append(make("span", request.id, { class: "name" }), cells);
   return row;
 }
 
@@ -150,7 +150,7 @@ function show(run, why) {
   element("replay").textContent = run.replay;
   element("ranked").hidden = !run.has_priorities;
   element("loads").hidden = !run.has_connector;
-  element("requests").replaceChildren(...run.requests.map((one) => requestItem(one, run)));
+  element("requests").replaceChildren(...run.requests.map((request) => requestItem(request, run)));
   for (const id of ["step", "steps"]) element(id).disabled = run.ended;
   element("undo").disabled = !run.can_undo;
   element("save").disabled = run.requests.length === 0;
@@ -163,7 +163,7 @@ function show(run, why) {
   element("measures").replaceChildren(...run.measures.map(measure));
   const { first, lines, broken } = run.chart;
   element("chart").replaceChildren(...lines.map((line) => chart(line, first, broken)));
-  const rows = run.requests.filter((one) => one.cells).map((one) => rowOf(one, run.block_size));
+  const rows = run.requests.filter((request) => request.cells).map((request) => rowOf(request, run.block_size));
   element("grid").replaceChildren(...(rows.length ? rows : [make("p", "no request is unfinished")]));
   const staked = last ? last.exercised : [];
   element("staked").textContent = String(staked.length);

@@ -48,12 +48,12 @@ def queues(book: RunHistory) -> dict[str, list[str]]:
     behind it."""
     last = book.last
     shown = {
-        name: [one for one in getattr(last, name) if one not in book.aborts_to_report]
+        name: [request for request in getattr(last, name) if request not in book.aborts_to_report]
         for name in QUEUES
         if last is not None and getattr(last, name) is not None
     }
-    listed = {one for members in shown.values() for one in members}
-    arrived = [one for one in book.live if one not in listed]
+    listed = {member for members in shown.values() for member in members}
+    arrived = [request for request in book.live if request not in listed]
     shown["waiting"] = [*shown.get("waiting", []), *arrived]
     return {name: shown[name] for name in QUEUES if name in shown}
 
@@ -78,7 +78,7 @@ def progress(book: RunHistory, request: str) -> str:
 
 
 def _numbers(blocks: tuple[int, ...]) -> str:
-    words = [str(one) for one in blocks]
+    words = [str(block) for block in blocks]
     if len(words) > SHOWN_BLOCKS:
         words = [*words[: SHOWN_BLOCKS - 1], "…", words[-1], f"({len(blocks)} of them)"]
     return " ".join(words) or "none"

@@ -105,19 +105,21 @@ class Follower:
         number = len(self.steps)
         self.steps.append(step)
         seen = (history.requests.get(name) for name in (*step.scheduled, *(step.blocks or ())))
-        self._accounts |= {one.id: one for one in seen if one is not None} | history.live
+        self._accounts |= {
+            request.id: request for request in seen if request is not None
+        } | history.live
         self._note_run(number, step)
-        for one in self._accounts.values():
-            state = self._state(step, one)
+        for account in self._accounts.values():
+            state = self._state(step, account)
             if state is not None:
-                self._note(number, step, one, state)
+                self._note(number, step, account, state)
         self._note_happenings(number, step)
         for rule, count in exercised.items():
             if count != self._counted.get(rule, 0):
                 self._counted[rule] = count
                 if rule in self.stakes:
                     self.stakes[rule].note(number, 1)
-        self._prefilled = {one.id for one in history.live.values() if one.prefilled}
+        self._prefilled = {request.id for request in history.live.values() if request.prefilled}
         self._accounts = dict(history.live)
 
     def _note_run(self, number: int, step: Step) -> None:
@@ -162,69 +164,71 @@ class Follower:
                 self._pool_counts["cached"] = len(cached)
         return self._pool_counts
 
-    def _state(self, step: Step, one: RequestHistory) -> str | None:
+    def _state(self, step: Step, request: RequestHistory) -> str | None:
         """Where the request is in this step; None: it has left before."""
-        if one.id in step.scheduled:
-            return "decode" if one.id in self._prefilled else "prefill"
-        if one.ended is not None:
+        if request.id in step.scheduled:
+            return "decode" if request.id in self._prefilled else "prefill"
+        if request.ended is not None:
             return (
-                "sending" if one.id in (step.blocks or ()) and self._features.is_sent(one) else None
+                "sending"
+                if request.id in (step.blocks or ()) and self._features.is_sent(request)
+                else None
             )
-        if one.id in (step.parked or ()):
+        if request.id in (step.parked or ()):
             return "loading"
-        if one.id in (step.paused or ()):
+        if request.id in (step.paused or ()):
             return "paused"
-        if one.started:
-            waits = one.tokens_in_flight or one.id in (step.emitted_at or ())
+        if request.started:
+            waits = request.tokens_in_flight or request.id in (step.emitted_at or ())
             return "in_flight" if waits else "held"
-        return "preempted" if one.preemptions else "waiting"
+        return "preempted" if request.preemptions else "waiting"
 
-    def _note(self, number: int, step: Step, one: RequestHistory, state: str) -> None:
+    def _note(self, number: int, step: Step, request: RequestHistory, state: str) -> None:
         """The numbers of one request: positions of its row from left to right, then the others.
 
         `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` computed
         before, `now` computed in this step, `rest` still to be computed, `right` (padding up to
         the block's border, or room in blocks that are held), `future` (what it may still generate).
         """
-        now = step.scheduled.get(one.id, 0)
-        computed = (step.computed or {}).get(one.id, one.computed)
+        now = step.scheduled.get(request.id, 0)
+        computed = (step.computed or {}).get(request.id, request.computed)
         before = max(computed - now, 0)
-        shown = (step.left_pad_blocks or {}).get(one.id)
+        shown = (step.left_pad_blocks or {}).get(request.id)
         if shown is not None:
-            self._left[one.id] = shown
-        pad = self._left.get(one.id)
-        blocks = (step.blocks or {}).get(one.id, ())
-        known = one.prompt + one.regenerated
+            self._left[request.id] = shown
+        pad = self._left.get(request.id)
+        blocks = (step.blocks or {}).get(request.id, ())
+        known = request.prompt + request.regenerated
         end = max(computed, known)
         padded = -end % self._block if self._pads and computed else 0
         room = max(len(blocks) * self._block - end, 0)
         left = (pad or 0) * self._block
-        future = max(one.prompt + one.max_tokens - 1 - end, 0)
+        future = max(request.prompt + request.max_tokens - 1 - end, 0)
         self.widest = max(self.widest, left + end + max(future, padded, room))
         values = {
             "state": STATES.index(state),
             "left": None if pad is None else left,
-            "cached": min(one.prefix_hit, before),
-            "prompt": max(min(before, one.prompt) - one.prefix_hit, 0),
-            "generated": max(before - max(one.prompt, one.prefix_hit), 0),
+            "cached": min(request.prefix_hit, before),
+            "prompt": max(min(before, request.prompt) - request.prefix_hit, 0),
+            "generated": max(before - max(request.prompt, request.prefix_hit), 0),
             "now": now,
             "rest": end - computed,
             "right": padded if self._pads else room,
             "future": future,
             "computed": computed,
-            "emitted": one.emitted,
+            "emitted": request.emitted,
             "tkv": None,
             "held": None if step.blocks is None else len(blocks),
         }
         if self._pads and state == "decode" and shown is not None:
             values["tkv"] = shown * self._block + computed
-        lines = self.requests.get(one.id)
+        lines = self.requests.get(request.id)
         if lines is None:
-            lines = self.requests[one.id] = defaultdict(Line)
+            lines = self.requests[request.id] = defaultdict(Line)
         for name, value in values.items():
             lines[name].note(number, value)
         if step.blocks is not None:
-            self.blocks.setdefault(one.id, Changes()).note(number, blocks)
+            self.blocks.setdefault(request.id, Changes()).note(number, blocks)
 
     def _note_happenings(self, number: int, step: Step) -> None:
         reported = self.happenings

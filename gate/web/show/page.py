@@ -20,7 +20,7 @@ from ...console import output
 from ...console.step_lines import one_line
 from ..base.page import content_security_policy, render_template
 from .following import KINDS, STATES, STOPS, WORDS
-from .recording import Run
+from .recording import RecordedRun
 from .segments import Changes, Line
 
 SCRIPTS = [
@@ -32,21 +32,21 @@ JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # how an explanatio
 MAX_LINES = 8  # of an explanation; a longer one is folded
 
 
-def page(run: Run) -> str:
+def page(run: RecordedRun) -> str:
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
     return render_template("show", values, SCRIPTS, content_security_policy())
 
 
-def packed(run: Run) -> str:
+def packed(run: RecordedRun) -> str:
     """The run as text for a page: JSON, gzip, base64. The same run gives the same text."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
 
 
-def plain(run: Run) -> dict[str, Any]:
+def plain(run: RecordedRun) -> dict[str, Any]:
     """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
     `ids`. What others have named and said is without what would turn or end a line."""
     followed = run.followed
-    asked = [one.id for one in run.scenario.requests]
+    asked = [request.id for request in run.scenario.requests]
     ids = {name: place for place, name in enumerate(_names(run, asked))}
     return {
         "steps": len(run.steps),
@@ -67,86 +67,88 @@ def plain(run: Run) -> dict[str, Any]:
         "run": _lines(followed.run),
         "of": [_lines(followed.requests.get(name, {})) for name in asked],
         "queues": {
-            name: [[step, [ids[one] for one in queue]] for step, queue in changes.kept]
+            name: [[step, [ids[request] for request in queue]] for step, queue in changes.kept]
             for name, changes in followed.queues.items()
         },
         "blocks": [_growth(followed.blocks.get(name)) for name in asked],
         "rules": [
-            {"id": rule.id, "title": rule.title, "says": rule.says, "source": rule.source}
+            {"id": rule.id, "title": rule.title, "says": rule.statement, "source": rule.source}
             | {"stakes": followed.stakes[rule.id].flat()}
             for rule in run.checked
         ],
-        "broken": [[one.rule, one.step, one_line(one.message)] for one in run.broken],
+        "broken": [
+            [failure.rule, failure.step, one_line(failure.message)] for failure in run.broken
+        ],
         "happenings": [
             [
-                one.step,
-                one.what,
-                ids.get(one.request, -1),
-                one.first,
-                one.second,
-                one_line(one.word),
+                happening.step,
+                happening.what,
+                ids.get(happening.request, -1),
+                happening.first,
+                happening.second,
+                one_line(happening.word),
             ]
-            for one in run.happenings()
+            for happening in run.happenings()
         ],
         "refused": _refused(run, ids),
-        "projected": [_joined(one, ids) for one in run.projected if one.joined],
+        "projected": [_joined(projected, ids) for projected in run.projected if projected.joined],
     }
 
 
-def opens_at(run: Run) -> int:
+def opens_at(run: RecordedRun) -> int:
     """The step at which the page opens: where a rule broke, else where a request first loses its
     place, else the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
-    return next((one.step for one in run.happenings() if one.what in LOSSES), 0)
+    return next((happening.step for happening in run.happenings() if happening.what in LOSSES), 0)
 
 
-def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:
+def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
     found = cause(run)
     return None if found is None or found[1] not in ids else [found[0], ids[found[1]]]
 
 
-def cause(run: Run) -> tuple[int, str] | None:
+def cause(run: RecordedRun) -> tuple[int, str] | None:
     """The step and the name of the request with which the explanation of what broke begins."""
     said = JOINED.match(run.why[0]) if run.why else None
     return None if said is None else (int(said[1]), said[2])
 
 
-def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
+def _names(run: RecordedRun, asked: Sequence[str]) -> Iterable[str]:
     queued = (
         name
         for changes in run.followed.queues.values()
         for _, queue in changes.kept
         for name in queue
     )
-    reported = (one.request for one in run.followed.happenings if one.request)
+    reported = (happening.request for happening in run.followed.happenings if happening.request)
     return dict.fromkeys([*asked, *queued, *reported])
 
 
-def _request(run: Run, number: int) -> dict[str, Any]:
-    one = run.scenario.requests[number]
+def _request(run: RecordedRun, number: int) -> dict[str, Any]:
+    request = run.scenario.requests[number]
     return {
-        "prompt": one.prompt_len,
-        "max_tokens": one.max_tokens,
-        "stops_after": one.tokens_to_emit,
-        "priority": one.priority,
-        "content": [[one_line(stream), length] for stream, length in one.prompt],
+        "prompt": request.prompt_len,
+        "max_tokens": request.max_tokens,
+        "stops_after": request.tokens_to_emit,
+        "priority": request.priority,
+        "content": [[one_line(stream), length] for stream, length in request.prompt],
     }
 
 
-def _refused(run: Run, ids: Mapping[str, int]) -> dict[str, Any]:
+def _refused(run: RecordedRun, ids: Mapping[str, int]) -> dict[str, Any]:
     volume, to = Line(), Changes()
-    for one in run.projected:
-        if not one.joined:
-            volume.note(one.step, one.largest)
-            to.note(one.step, one.newcomer)
+    for projected in run.projected:
+        if not projected.joined:
+            volume.note(projected.step, projected.largest)
+            to.note(projected.step, projected.newcomer)
     return {"volume": volume.flat(), "to": [[step, ids[name]] for step, name in to.kept]}
 
 
-def _joined(one: Projected, ids: Mapping[str, int]) -> list[Any]:
-    reaches = [[ids[name], reach] for name, reach in one.reaches.items()]
-    return [one.step, ids[one.newcomer], one.largest, reaches]
+def _joined(projected: Projected, ids: Mapping[str, int]) -> list[Any]:
+    reaches = [[ids[name], reach] for name, reach in projected.reaches.items()]
+    return [projected.step, ids[projected.newcomer], projected.largest, reaches]
 
 
 def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
@@ -175,7 +177,7 @@ class Field(NamedTuple):
     model: str
 
 
-def static_values(run: Run) -> dict[str, Any]:
+def static_values(run: RecordedRun) -> dict[str, Any]:
     """What the template `show.html` needs of a run."""
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
@@ -193,12 +195,12 @@ def static_values(run: Run) -> dict[str, Any]:
     }
 
 
-def side_by_side(run: Run) -> list[Field] | None:
+def side_by_side(run: RecordedRun) -> list[Field] | None:
     """The fields of the last step that the target or its model shows; None without a model."""
     if run.expected is None or not run.steps:
         return None
     target, model = run.steps[-1], run.expected
-    differs = {one.field for one in differing(target, model)}
+    differs = {difference.field for difference in differing(target, model)}
     return [
         Field(name, name in differs, _value(target, name), _value(model, name))
         for name in COMPARED

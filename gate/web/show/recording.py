@@ -19,7 +19,7 @@ from .following import Follower, Happening
 
 
 @dataclass
-class Run:
+class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with all that a page shows of it.
 
     Attributes:
@@ -75,7 +75,7 @@ def recorded(
     rules: Sequence[Rule] | None = None,
     *,
     name: str = "",
-) -> Run:
+) -> RecordedRun:
     """Run a scenario on a target (default: the reference model) to its end, or to the first broken
     rule of `rules` (default: all of its system).
 
@@ -106,7 +106,7 @@ def recorded(
     judged = load(asked.system, asked.revision or "") if rules is None else rules
     outcome = replay(target or ModelTarget(), asked, judged, watch, begun=begun)
     session, followed = sessions[0], followers[0]
-    run = Run(
+    run = RecordedRun(
         name or scenario.name or "run",
         asked,
         session.started,
@@ -117,12 +117,12 @@ def recorded(
         details=session.details,
         ended=ended(len(followed.steps), outcome.broken, finished=outcome.finished),
     )
-    if any(one.rule == LOCKSTEP for one in outcome.broken):
+    if any(failure.rule == LOCKSTEP for failure in outcome.broken):
         run.expected = session.expected
     return reported(run)
 
 
-def reported(run: Run) -> Run:
+def reported(run: RecordedRun) -> RecordedRun:
     """The run with what the models say of it: why a rule broke, what admissions went by."""
     if run.broken:
         first, version = run.broken[0], run.started.version
@@ -143,32 +143,33 @@ def _many(steps: int) -> str:
     return f"{steps:,} step{'s' * (steps != 1)}"
 
 
-def _step(one: Happening) -> int:
-    return one.step
+def _step(happening: Happening) -> int:
+    return happening.step
 
 
-def _asked(run: Run) -> list[Happening]:
+def _asked(run: RecordedRun) -> list[Happening]:
     found = []
-    for one in run.scenario.requests:
-        if one.id in run.refused:
-            why = run.refused[one.id]
-            found.append(Happening(one.arrival, "refused", one.id, word=why))
+    for request in run.scenario.requests:
+        if request.id in run.refused:
+            why = run.refused[request.id]
+            found.append(Happening(request.arrival, "refused", request.id, word=why))
             continue
-        sizes = (one.prompt_len, one.max_tokens)
-        found.append(Happening(one.arrival, "arrived", one.id, *sizes))
-        if one.abort_at is not None:
-            found.append(Happening(one.abort_at, "aborted", one.id))
+        sizes = (request.prompt_len, request.max_tokens)
+        found.append(Happening(request.arrival, "arrived", request.id, *sizes))
+        if request.abort_at is not None:
+            found.append(Happening(request.abort_at, "aborted", request.id))
     last = len(run.steps)
-    return [one for one in found if one.step <= last]
+    return [failure for failure in found if failure.step <= last]
 
 
-def _judged(run: Run) -> list[Happening]:
+def _judged(run: RecordedRun) -> list[Happening]:
     limit = run.config.get("max_batch_tkv", 0)
     joins = [
-        Happening(one.step, "joins", one.newcomer, one.largest, limit)
-        for one in run.projected
-        if one.joined
+        Happening(projected.step, "joins", projected.newcomer, projected.largest, limit)
+        for projected in run.projected
+        if projected.joined
     ]
     return joins + [
-        Happening(one.step, "broken", word=f"{one.rule}: {one.message}") for one in run.broken
+        Happening(failure.step, "broken", word=f"{failure.rule}: {failure.message}")
+        for failure in run.broken
     ]

@@ -78,7 +78,9 @@ class Line:
     def at(self, step: int) -> int | None:
         if self._last and self._last[0] <= step:
             return Segment(*self._last).at(step)
-        return next((one.at(step) for one in reversed(self._closed) if one.first <= step), None)
+        return next(
+            (segment.at(step) for segment in reversed(self._closed) if segment.first <= step), None
+        )
 
     def flat(self) -> list[int]:
         """All pieces in one list, seven numbers each."""

@@ -13,7 +13,7 @@ from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
 from .following import Follower
-from .recording import Run, ended, reported
+from .recording import RecordedRun, ended, reported
 
 
 @dataclass
@@ -65,7 +65,7 @@ def recorded_trace(
     system: str | None = None,
     revision: str | None = None,
     rules: Sequence[str] = (),
-) -> Run:
+) -> RecordedRun:
     """The first run of a trace that breaks one of `rules` (default: all), else the first run.
 
     The model of its revision is run beside it. `system` and `revision` are meant instead of those
@@ -77,8 +77,8 @@ def recorded_trace(
     """
     asked: list[_Asked] = []
     followers: dict[int, Follower] = {}
-    first: list[Run] = []
-    broken: list[Run] = []
+    first: list[RecordedRun] = []
+    broken: list[RecordedRun] = []
 
     def watched(events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
@@ -115,7 +115,7 @@ def recorded_trace(
     return reported(run)
 
 
-def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> Run:
+def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> RecordedRun:
     """What a page shows of a run of the trace; nothing was followed where it broke at once."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
@@ -123,7 +123,7 @@ def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> 
     notes = [f"{where} to line {run.line}" if run.broken else where]
     if asked.rejected:
         notes.append(f"{asked.rejected} requests were refused at the door")
-    shown = Run(
+    shown = RecordedRun(
         name,
         asked.scenario(name),
         begun.started,
@@ -134,7 +134,7 @@ def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> 
         notes=notes,
     )
     match = run.explainer and run.explainer.match_of(begun.revision)
-    if any(one.rule == LOCKSTEP for one in run.broken) and match and match.departed:
+    if any(failure.rule == LOCKSTEP for failure in run.broken) and match and match.departed:
         shown.expected = match.departed.ahead[0][1]
     return shown
 

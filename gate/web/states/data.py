@@ -156,7 +156,7 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
             [name, f"{_asked_for(node, name)}, {progress(history, name)}"] for name in node.known
         ],
         "tkv": history.last.tkv if history.last is not None else None,
-        "measures": [[*one] for one in measures(history.last, history.config)],
+        "measures": [[*measure] for measure in measures(history.last, history.config)],
     }
     if number in graph.unopened:
         state["unopened"] = True
@@ -176,8 +176,8 @@ def _asked_for(node: Node, request: str) -> str:
         return f"{least}" if least == most else f"{least} to {most} (not read yet)"
 
     return (
-        f"prompt {reported({one.prompt_len for one in items})}, "
-        f"max_tokens {reported({one.max_tokens for one in items})}"
+        f"prompt {reported({sent.prompt_len for sent in items})}, "
+        f"max_tokens {reported({sent.max_tokens for sent in items})}"
     )
 
 
@@ -187,7 +187,7 @@ def _move(graph: Graph, edge: Edge) -> dict[str, Any]:
         before = graph.vertices[edge.source].node.history
         move["answer"] = step_line(before.step, edge.step, before.last, before.config)
     if edge.broken:
-        move["broken"] = [[one.rule, one.message] for one in edge.broken]
+        move["broken"] = [[failure.rule, failure.message] for failure in edge.broken]
     return move
 
 
@@ -221,11 +221,11 @@ def _chosen(node: Node, label: Label) -> str:
 
 def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
     shown = shown_run(graph, rule)
-    broken = rule.id in {one.rule for one in graph.result.counterexamples}
+    broken = rule.id in {counterexample.rule for counterexample in graph.result.counterexamples}
     reported: dict[str, Any] = {
         "id": rule.id,
         "title": rule.title,
-        "says": rule.says,
+        "says": rule.statement,
         "source": rule.source,
         "witness": rule.witness,
         "verdict": _verdict(graph, rule, shown, broken),
@@ -277,12 +277,12 @@ def _broken_run(graph: Graph, rule: Rule) -> Shown | None:
         if outcome.broken:
             return Shown(tuple(path), scenario, True, outcome.broken[0].message)
     for (
-        one
+        counterexample
     ) in graph.result.counterexamples:  # a circle without progress: no single move breaks the rule
-        if one.rule == rule.id:
-            outcome = replay(ModelTarget(), one.scenario, [rule])
+        if counterexample.rule == rule.id:
+            outcome = replay(ModelTarget(), counterexample.scenario, [rule])
             if outcome.broken:
-                return Shown((), one.scenario, True, outcome.broken[0].message)
+                return Shown((), counterexample.scenario, True, outcome.broken[0].message)
     return None
 
 
@@ -313,4 +313,4 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 def possible(candidates: Candidates) -> list[int]:
     """The items that a request may still be and that the configuration takes at the door."""
-    return [one for one in candidates.numbers() if candidates.menu.accepted[one]]
+    return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

@@ -35,7 +35,7 @@ class NotNow(ValueError):  # noqa: N818 (an answer to who steps, not a fault)
     """A move that the run does not allow; `str()` is one line that says what it does."""
 
 
-class Setup(NamedTuple):
+class StepSetup(NamedTuple):
     """What is stepped: `config` has every key, `stderr` gives what the target wrote there."""
 
     target: Target
@@ -76,7 +76,7 @@ class ByHand:
         notice: something worth a line about the last move.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: StepSetup) -> None:
         """Start the target.
 
         Raises:
@@ -94,13 +94,13 @@ class ByHand:
     @property
     def ended(self) -> bool:
         """The target is gone, or nothing can be judged any more."""
-        broken = (one for taken in self.taken for one in taken.broken)
+        broken = (failure for taken in self.taken for failure in taken.broken)
         return self.fault is not None or ends_run(broken)
 
     @property
     def first_broken(self) -> Broken | None:
         """What a replay of this run names as broken."""
-        return next((one for taken in self.taken for one in taken.broken), None)
+        return next((failure for taken in self.taken for failure in taken.broken), None)
 
     def scenario(self) -> Scenario:
         """The run so far, to be replayed."""
@@ -247,7 +247,7 @@ class ByHand:
 
     def _take(self) -> None:
         number, stakes = len(self.taken), self._at_stake.copy()
-        arrivals = [one for one in self.clients.requests if one.arrival == number]
+        arrivals = [request for request in self.clients.requests if request.arrival == number]
         broken: list[Broken] = []
         try:
             broken = client_actions(self.session, self.scenario(), arrivals, number)
@@ -269,19 +269,24 @@ class ByHand:
         self.notice = ""
 
     def _free_name(self) -> str:
-        names = {one.id for one in self.clients.requests}
+        names = {request.id for request in self.clients.requests}
         return next(name for number in count() if (name := f"r{number}") not in names)
 
     def _changed(self, name: str, **changes: Any) -> Clients:
         requests = tuple(
-            replace(one, **changes) if one.id == name else one for one in self.clients.requests
+            replace(request, **changes) if request.id == name else request
+            for request in self.clients.requests
         )
         return self.clients._replace(requests=requests)
 
     def _asks_otherwise(self, last: Clients) -> bool:
         steps = self.clients.steps
         reported = [
-            {one.id: one.output_len for one in clients.requests if one.arrival < steps}
+            {
+                request.id: request.output_len
+                for request in clients.requests
+                if request.arrival < steps
+            }
             for clients in (last, self.clients)
         ]
         return reported[0] != reported[1]
@@ -292,13 +297,13 @@ class ByHand:
 
     def _must_be_here(self, name: str) -> Request:
         live = self.session.monitor.history.live
-        for one in self.clients.requests:
-            is_coming = one.arrival == self.clients.steps
-            if one.id == name and (is_coming or name in live):
-                return one
+        for request in self.clients.requests:
+            is_coming = request.arrival == self.clients.steps
+            if request.id == name and (is_coming or name in live):
+                return request
         here = [
-            one.id
-            for one in self.clients.requests
-            if one.id in live or one.arrival == self.clients.steps
+            request.id
+            for request in self.clients.requests
+            if request.id in live or request.arrival == self.clients.steps
         ]
         raise NotNow(f"{name!r:.40} is not here; valid: {', '.join(here) or 'none yet'}")

@@ -79,12 +79,12 @@ Move = tuple[type[msgspec.Struct], Callable[[ByHand, Any], None]]
 MOVES: dict[str, Move] = {
     "/arrive": (
         Arrive,
-        lambda run, one: run.arrive(**msgspec.structs.asdict(one)),
+        lambda run, move: run.arrive(**msgspec.structs.asdict(move)),
     ),
-    "/end": (End, lambda run, one: run.end(one.id)),
-    "/abort": (Abort, lambda run, one: run.abort(one.id, one.inside)),
-    "/step": (Steps, lambda run, one: run.step(one.count)),
-    "/load": (Load, lambda run, one: run.load(_scenario(one.scenario))),
+    "/end": (End, lambda run, move: run.end(move.id)),
+    "/abort": (Abort, lambda run, move: run.abort(move.id, move.inside)),
+    "/step": (Steps, lambda run, move: run.step(move.count)),
+    "/load": (Load, lambda run, move: run.load(_scenario(move.scenario))),
     "/undo": (Nothing, lambda run, _: run.undo()),
     "/restart": (Nothing, lambda run, _: run.restart()),
 }

@@ -60,10 +60,10 @@ def view(run: ByHand, options: str) -> dict[str, Any]:
         "title": f"{session.started.name} {session.started.version}, step by step",
         "config": config_line(setup.system, setup.revision, setup.config),
         "next": run.clients.steps,
-        "requests": [_request(run, one) for one in run.clients.requests],
+        "requests": [_request(run, request) for request in run.clients.requests],
         "queues": [[name, members] for name, members in queues(history).items()],
         "tkv": None if history.last is None else history.last.tkv,
-        "measures": [[*one] for one in _measures(run)],
+        "measures": [[*measure] for measure in _measures(run)],
         "chart": _chart(run),
         "block_size": setup.config["block_size"],
         "last": _last(run),
@@ -100,28 +100,31 @@ def _measures(run: ByHand) -> list[Measure]:
     """What the last step took of each limit; and the last decode step, of the one on its volume."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)
-    decodes = [one for one in run.taken if one.step is not None and one.step.kind == "decode"]
+    decodes = [
+        taken for taken in run.taken if taken.step is not None and taken.step.kind == "decode"
+    ]
     if decodes and decodes[-1] is not run.taken[-1]:
-        for one in measures(decodes[-1].step, config):
-            if one.name == VOLUME:
-                reported.insert(0, one._replace(name=f"{VOLUME} in step {decodes[-1].number}"))
+        for measure in measures(decodes[-1].step, config):
+            if measure.name == VOLUME:
+                reported.insert(0, measure._replace(name=f"{VOLUME} in step {decodes[-1].number}"))
     return reported
 
 
 def _chart(run: ByHand) -> dict[str, Any]:
     shown = run.taken[-SHOWN_STEPS:]
     of_steps = [
-        {one.name: one for one in measures(taken.step, run.setup.config)} for taken in shown
+        {measure.name: measure for measure in measures(taken.step, run.setup.config)}
+        for taken in shown
     ]
-    latest = {name: one for of_step in of_steps for name, one in of_step.items()}
+    latest = {name: measure for of_step in of_steps for name, measure in of_step.items()}
     lines = [
         {
             "name": name,
-            "limit": one.limit,
-            "unit": one.unit,
+            "limit": measure.limit,
+            "unit": measure.unit,
             "values": [step[name].value if name in step else None for step in of_steps],
         }
-        for name, one in latest.items()
+        for name, measure in latest.items()
     ]
     broken = [taken.number for taken in shown if taken.broken]
     return {"first": shown[0].number if shown else 0, "lines": lines, "broken": broken}
@@ -187,8 +190,13 @@ def _last(run: ByHand) -> dict[str, Any] | None:
     return {
         "line": _words(run, taken),
         "broken": [
-            [one.rule, titles[one.rule].title, titles[one.rule].says, one_line(one.message)]
-            for one in taken.broken
+            [
+                failure.rule,
+                titles[failure.rule].title,
+                titles[failure.rule].statement,
+                one_line(failure.message),
+            ]
+            for failure in taken.broken
         ],
         "after": first is not None and bool(taken.broken) and taken.broken[0] is not first,
         "exercised": [
@@ -198,7 +206,7 @@ def _last(run: ByHand) -> dict[str, Any] | None:
 
 
 def _line(run: ByHand, taken: Taken) -> dict[str, Any]:
-    return {"line": _words(run, taken), "broken": [one.rule for one in taken.broken]}
+    return {"line": _words(run, taken), "broken": [failure.rule for failure in taken.broken]}
 
 
 def _words(run: ByHand, taken: Taken) -> str:

@@ -21,7 +21,9 @@ PAGE = "documented"
 def queue(history: VllmRun) -> list[VllmRequestHistory]:
     """The page's order: by arrival, prefills in front if they are prioritised."""
     first = history.config["prioritize_prefill"]
-    return sorted(history.live.values(), key=lambda one: (first and one.emitted > 0, one.arrival))
+    return sorted(
+        history.live.values(), key=lambda request: (first and request.emitted > 0, request.arrival)
+    )
 
 
 def budget_left(history: VllmRun, step: Step) -> int:
@@ -30,25 +32,25 @@ def budget_left(history: VllmRun, step: Step) -> int:
     return budget - sum(step.scheduled.values())
 
 
-def left_for(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Tokens of the budget that were left when it was this request's turn, by the page."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
-    ahead = order[: order.index(one)]
+    ahead = order[: order.index(request)]
     return budget - sum(step.scheduled.get(other.id, 0) for other in ahead)
 
 
-def wanted(history: VllmRun, one: VllmRequestHistory) -> int:
+def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
     """Tokens that a request wants in one step, by the page, if nothing is cached of it."""
-    tokens = 1 if one.emitted else one.prompt - one.computed
+    tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
 
 
-def must_not_be_cut(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
+def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Chunking is off, and the budget that was left for a request would have cut its prompt."""
     if history.config["enable_chunked_prefill"]:
         return False
-    return wanted(history, one) > left_for(history, step, one)
+    return wanted(history, request) > left_for(history, step, request)
 
 
 def taken_slots(history: VllmRun, step: Step) -> int:
@@ -66,25 +68,25 @@ def seat_left(history: VllmRun, step: Step) -> bool:
 @once
 def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Requests that were not running and were not scheduled, by arrival."""
-    running = {one.id for one in ran_before(history)}
+    running = {request.id for request in ran_before(history)}
     return [
-        one
-        for one in history.live.values()
-        if one.id not in running and one.id not in step.scheduled
+        request
+        for request in history.live.values()
+        if request.id not in running and request.id not in step.scheduled
     ]
 
 
-def whole(history: VllmRun, one: VllmRequestHistory, last: int = 0) -> int:
+def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
     """Blocks that a request may need until its last token, which is never computed; with `last` 1
     that token may have room as well."""
-    return blocks_for(history, one.prompt + one.max_tokens - 1 + last)
+    return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 
 def promised(history: VllmRun, step: Step, last: int = 0) -> int:
     """Blocks that requests that run after the step may still take."""
     running = [history.live[name] for name in step.running or () if name in history.live]
     held = step.blocks or {}
-    return sum(whole(history, one, last) - len(held.get(one.id, ())) for one in running)
+    return sum(whole(history, request, last) - len(held.get(request.id, ())) for request in running)
 
 
 def batch_too_large(history: VllmRun, step: Step) -> str | None:
@@ -102,10 +104,14 @@ def batch_is_full(history: VllmRun, step: Step) -> bool:
 
 def decode_takes_more(history: VllmRun, step: Step) -> str | None:
     """A request that decodes computes one token (LSS-R13)."""
-    for one in history.decode_members(step):
+    for request in history.decode_members(step):
         # A request that was preempted and admitted again in one step has all of it to compute.
-        if one.emitted and one.id not in (step.preempted or ()) and step.scheduled[one.id] != 1:
-            return f"{one.id} decodes and computes {step.scheduled[one.id]} tokens"
+        if (
+            request.emitted
+            and request.id not in (step.preempted or ())
+            and step.scheduled[request.id] != 1
+        ):
+            return f"{request.id} decodes and computes {step.scheduled[request.id]} tokens"
     return None
 
 
@@ -122,9 +128,11 @@ def start_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
-    """A request starts with a prefix hit, or is cut."""
+    """A starting request has a prefix hit or is cut."""
     new = admitted(history, step)
-    return budget.newcomer_is_cut(history, step) or any(history.hit_now(step, one) for one in new)
+    return budget.newcomer_is_cut(history, step) or any(
+        history.hit_now(step, request) for request in new
+    )
 
 
 def rest_wrong(history: VllmRun, step: Step) -> str | None:
@@ -133,35 +141,41 @@ def rest_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_goes_on(history: VllmRun, step: Step) -> bool:
-    return any(one.started for one in history.prefill_members(step))
+    return any(request.started for request in history.prefill_members(step))
 
 
 def _cut_although_off(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     if history.config["enable_chunked_prefill"]:
         return None
-    for one in who:
-        tokens = step.scheduled.get(one.id)
-        missing = None if tokens is None else behind(history, step, one)
+    for request in who:
+        tokens = step.scheduled.get(request.id)
+        missing = None if tokens is None else behind(history, step, request)
         if tokens is None or missing is None:
             continue
         uncut = min(missing, history.config["long_prefill_token_threshold"] or missing)
         if tokens < uncut:
-            return f"{one.id} computes {tokens} of {uncut} tokens, although prompts are not chunked"
+            return (
+                f"{request.id} computes {tokens} of {uncut} tokens, although prompts are not "
+                "chunked"
+            )
     return None
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """One of these computes another number of tokens than the least of the three, or none."""
-    left, limit = history.config["max_num_batched_tokens"], threshold(history)
-    asked = {one.id for one in who}
-    for one in scheduled(history, step):
-        missing, tokens = behind(history, step, one), step.scheduled[one.id]
-        if missing is not None and one.id in asked and tokens != (min(missing, limit, left) or 1):
+    remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
+    names = {request.id for request in who}
+    for request in scheduled(history, step):
+        missing, tokens = behind(history, step, request), step.scheduled[request.id]
+        if (
+            missing is not None
+            and request.id in names
+            and tokens != (min(missing, limit, remaining) or 1)
+        ):
             return (
-                f"{one.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
-                f"request, {left} left of the budget"
+                f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
+                f"request, {remaining} left of the budget"
             )
-        left -= tokens
+        remaining -= tokens
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a request finds of the pool when it starts.
+"""The pool at the start of a request: free blocks and prefix hits.
 
 Source: target protocol, fine points, for the page, which only says that memory has limits;
 kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
@@ -20,23 +20,23 @@ def starts_late(history: VllmRun, step: Step) -> str | None:
     """With caching off every request is computed from its first token (LSS-R03)."""
     if caches(history.config):
         return None
-    for one in admitted(history, step):
-        computed = (step.computed or {}).get(one.id, step.scheduled[one.id])
-        if computed > step.scheduled[one.id]:
+    for request in admitted(history, step):
+        computed = (step.computed or {}).get(request.id, step.scheduled[request.id])
+        if computed > step.scheduled[request.id]:
             return (
-                f"{one.id} starts with {step.scheduled[one.id]} tokens and has {computed} "
+                f"{request.id} starts with {step.scheduled[request.id]} tokens and has {computed} "
                 "computed, although nothing is cached"
             )
     return None
 
 
 def said_before(history: VllmRun, step: Step) -> bool:
-    """Caching is off, and a request starts that says what another one said before."""
+    """With caching off, a request starts with tokens that another request has already computed."""
     return not caches(history.config) and any(
-        in_common(one, other) >= history.config["block_size"]
-        for one in admitted(history, step)
-        for other in history.kin(one)
-        if other is not one and other.max_computed
+        in_common(request, other) >= history.config["block_size"]
+        for request in admitted(history, step)
+        for other in history.kin(request)
+        if other is not request and other.max_computed
     )
 
 
@@ -44,21 +44,21 @@ def hit_missed(history: VllmRun, step: Step) -> str | None:
     """With caching on a request starts from the full blocks that it shares with one that runs
     (LSS-R02)."""
     return hit_too_short(
-        history, step, admitted(history, step), lambda one: hit_at_least(history, step, one)
+        history, step, admitted(history, step), lambda request: hit_at_least(history, step, request)
     )
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
     """A request starts that shares a full block with one that runs, and with no other."""
-    return any(hit_at_least(history, step, one) for one in admitted(history, step))
+    return any(hit_at_least(history, step, request) for request in admitted(history, step))
 
 
-def hit_at_least(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Tokens that a request that starts must find in the cache, all in blocks that others hold."""
     if not caches(history.config):
         return 0
     block = history.config["block_size"]
-    return surely_shared(one, kept(history, step), history.kin(one), block, of_prompts=True)
+    return surely_shared(request, kept(history, step), history.kin(request), block, of_prompts=True)
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
@@ -70,7 +70,7 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
     if missing <= step.free_blocks:
         return None
     return (
-        f"{new[-1].id} starts; requests that run may still take {missing} blocks, "
+        f"{new[-1].id} starts; running requests may still take {missing} blocks, "
         f"{step.free_blocks} are free"
     )
 
@@ -81,8 +81,12 @@ def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
     waiting, free = waited(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False
-    one = waiting[0]
-    return blocks_for(history, one.prompt) <= free < whole(history, one) + promised(history, step)
+    request = waiting[0]
+    return (
+        blocks_for(history, request.prompt)
+        <= free
+        < whole(history, request) + promised(history, step)
+    )
 
 
 def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
@@ -90,19 +94,19 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
     free = step.free_blocks
     if free is None:
         return None
-    for one in reversed(admitted(history, step)):
-        hit = history.hit_now(step, one)
-        known = blocks_for(history, one.num_tokens)
+    for request in reversed(admitted(history, step)):
+        hit = history.hit_now(step, request)
+        known = blocks_for(history, request.num_tokens)
         if hit is None:
             # Aborted inside the step, so it is not known: at most everything was taken.
             free += known
             continue
-        start = hit + step.scheduled[one.id]
+        start = hit + step.scheduled[request.id]
         taken = blocks_for(history, start)
         if known - taken > free:
             return (
-                f"{one.id} admitted with {start} of {one.num_tokens} tokens: the others need "
-                f"{known - taken} blocks, {free} were free"
+                f"{request.id} admitted with {start} of {request.num_tokens} tokens: the others "
+                f"need {known - taken} blocks, {free} were free"
             )
         # What those admitted after it took, at most, was free before.
         free += taken
@@ -110,7 +114,7 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
 
 
 def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
-    """A request waits of which a first block would fit, and not all that it knows."""
+    """Some blocks are free, but too few for all known tokens of a waiting request."""
     waiting, free = waited(history, step), step.free_blocks
     return bool(waiting and free) and blocks_for(history, waiting[0].num_tokens) > (free or 0)
 

@@ -22,7 +22,7 @@ def not_by_arrival(history: VllmRun, step: Step) -> str | None:
 def both_phases(history: VllmRun, step: Step) -> bool:
     """A request that prefills and a later one that decodes are unfinished, or the other way
     round."""
-    phases = {one.emitted > 0 for one in history.live.values()}
+    phases = {request.emitted > 0 for request in history.live.values()}
     return len(phases) == 2 and not history.config["prioritize_prefill"]
 
 
@@ -33,23 +33,28 @@ def prefill_not_first(history: VllmRun, step: Step) -> str | None:
 
 def prefill_overtakes(history: VllmRun, step: Step) -> bool:
     """Prefills are prioritised, and one that came after a decode is in the batch with it."""
-    decodes = [one.arrival for one in history.decode_members(step)]
-    prefills = [one.arrival for one in history.prefill_members(step)]
+    decodes = [request.arrival for request in history.decode_members(step)]
+    prefills = [request.arrival for request in history.prefill_members(step)]
     overtakes = bool(decodes) and bool(prefills) and min(decodes) < max(prefills)
     return overtakes and history.config["prioritize_prefill"]
 
 
 def _out_of_order(history: VllmRun, step: Step) -> str | None:
-    """The batch is not in the order of the queue, or passes over one that has started."""
-    there = queue(history)
-    expected = [one.id for one in there if one.id in step.scheduled]
+    line = queue(history)
+    expected = [request.id for request in line if request.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
     if order != expected:
         return f"scheduled in the order {', '.join(order)}; expected {', '.join(expected)}"
-    last = max((place for place, one in enumerate(there) if one.id in step.scheduled), default=0)
-    for one in there[:last]:
-        if one.started and one.id not in step.scheduled and not must_not_be_cut(history, step, one):
-            return f"{one.id} has started and gets nothing, {there[last].id} behind it does"
+    last = max(
+        (place for place, request in enumerate(line) if request.id in step.scheduled), default=0
+    )
+    for request in line[:last]:
+        if (
+            request.started
+            and request.id not in step.scheduled
+            and not must_not_be_cut(history, step, request)
+        ):
+            return f"{request.id} has started and gets nothing, {line[last].id} behind it does"
     return None
 
 
@@ -60,19 +65,19 @@ def decode_left_out(history: VllmRun, step: Step) -> str | None:
         return None
     if history.revision == PAGE and not seat_left(history, step):
         return None
-    missing = [one for one in _decoding(history, step) if one.id not in step.scheduled]
+    missing = [request for request in _decoding(history, step) if request.id not in step.scheduled]
     if not missing:
         return None
     return f"{names(missing)} decodes and is left out beside a chunk, with budget left"
 
 
 def decodes_beside(history: VllmRun, step: Step) -> bool:
-    """A request decodes in a step in which another one prefills."""
+    """One request is decoding in a step that prefills another."""
     return bool(_decoding(history, step)) and bool(history.prefill_members(step))
 
 
 def _decoding(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    return [one for one in kept(history, step) if one.emitted and one.prefilled]
+    return [request for request in kept(history, step) if request.emitted and request.prefilled]
 
 
 def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
@@ -88,16 +93,16 @@ def no_cap(history: VllmRun, step: Step) -> bool:
 
 def kept_out(history: VllmRun, step: Step) -> str | None:
     """A request that gets nothing does not keep later ones out (LSS-R09)."""
-    there = queue(history)
-    passed = [place for place, one in enumerate(there) if one.id not in step.scheduled]
-    behind = [one for one in left_out(history, step) if there.index(one) > min(passed)]
-    return _told(behind, f"{there[min(passed)].id} gets nothing") if behind else None
+    line = queue(history)
+    passed = [place for place, request in enumerate(line) if request.id not in step.scheduled]
+    behind = [request for request in left_out(history, step) if line.index(request) > min(passed)]
+    return _told(behind, f"{line[min(passed)].id} gets nothing") if behind else None
 
 
 def passed_over(history: VllmRun, step: Step) -> bool:
-    """A request gets nothing, and a later one is in the batch."""
-    there = [one.id in step.scheduled for one in queue(history)]
-    return False in there and True in there[there.index(False) :]
+    """A request is not in the batch, but a later one is."""
+    line = [request.id in step.scheduled for request in queue(history)]
+    return False in line and True in line[line.index(False) :]
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
@@ -122,50 +127,50 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
         if not seat_left(history, step):
             return []
         started = [
-            one
-            for one in queue(history)
-            if one.started
-            and one.id not in step.scheduled
-            and not must_not_be_cut(history, step, one)
+            request
+            for request in queue(history)
+            if request.started
+            and request.id not in step.scheduled
+            and not must_not_be_cut(history, step, request)
         ]
         return started + _could_start(history, step)
-    running = [one for one in kept(history, step) if one.id not in step.scheduled]
+    running = [request for request in kept(history, step) if request.id not in step.scheduled]
     first = waited(history, step)[:1] if seat_left(history, step) else []
-    return running + [one for one in first if _may_be_admitted(history, step, one)]
+    return running + [request for request in first if _may_be_admitted(history, step, request)]
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """By the page: those with room until their last token, past which no request waits for
-    blocks."""
+    """Return the requests with room until their last token; by the page, none that waits for blocks
+    is passed."""
     could = []
-    for one in waited(history, step):
-        if must_not_be_cut(history, step, one):
+    for request in waited(history, step):
+        if must_not_be_cut(history, step, request):
             continue
         if history.config["num_blocks"] is not None:
             if step.free_blocks is None or not free_unchanged(history, step):
                 break
-            missing = whole(history, one, 1) - _shared_blocks(history, step, one)
+            missing = whole(history, request, 1) - _shared_blocks(history, step, request)
             if missing > step.free_blocks - promised(history, step, 1):
                 break
-        could.append(one)
+        could.append(request)
     return could
 
 
-def _may_be_admitted(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
-    limit = history.config["long_prefill_token_threshold"] or one.num_tokens
-    uncut = min(one.num_tokens, limit) <= budget_left(history, step)
+def _may_be_admitted(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    limit = history.config["long_prefill_token_threshold"] or request.num_tokens
+    uncut = min(request.num_tokens, limit) <= budget_left(history, step)
     if not history.config["enable_chunked_prefill"] and not uncut:
         return False
     if history.config["num_blocks"] is None:
         return True
     if step.free_blocks is None or not free_unchanged(history, step):
         return False
-    missing = blocks_for(history, one.num_tokens) - _shared_blocks(history, step, one)
+    missing = blocks_for(history, request.num_tokens) - _shared_blocks(history, step, request)
     return missing <= step.free_blocks
 
 
-def _shared_blocks(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
-    return hit_at_least(history, step, one) // int(history.config["block_size"])
+def _shared_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+    return hit_at_least(history, step, request) // int(history.config["block_size"])
 
 
 PREDICATES = {

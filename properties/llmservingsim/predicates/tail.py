@@ -26,12 +26,12 @@ def not_as_vllm(history: VllmRun, step: Step) -> str | None:
 
 
 def old_and_new(history: VllmRun, step: Step) -> bool:
-    """A step preempts, or admits a request beside one that runs."""
+    """A step preempts a request, or admits one while another runs."""
     return bool(step.preempted) or bool(admitted(history, step) and kept(history, step))
 
 
 def _out_of_order(history: VllmRun, step: Step) -> str | None:
-    old = [one.id for one in ran_before(history) if one.id in step.scheduled]
+    old = [request.id for request in ran_before(history) if request.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
     if order[: len(old)] == old:
         return None
@@ -41,19 +41,19 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
 def _not_the_tail(history: VllmRun, step: Step) -> str | None:
     gone, before = preempted(history, step), ran_before(history)
     tail = before[len(before) - len(gone) :]
-    if {one.id for one in tail} == {one.id for one in gone}:
+    if {request.id for request in tail} == {request.id for request in gone}:
         return None
-    return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+    return f"{names(gone)} preempted; the last {len(gone)} of {names(before)} are {names(tail)}"
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:
     """A request that waits is listed and admitted by arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
-    by_arrival = sorted(listed, key=lambda one: one.arrival)
+    by_arrival = sorted(listed, key=lambda request: request.arrival)
     if listed != by_arrival:
         return f"{names(listed)} wait in this order, they came in the order {names(by_arrival)}"
     new, waiting = admitted(history, step), waited(history, step)
-    arrivals = [one.arrival for one in new]
+    arrivals = [request.arrival for request in new]
     if arrivals != sorted(arrivals):
         return f"{names(new)} are admitted in this order, which is not that of their arrival"
     if new and waiting and waiting[0].arrival < arrivals[-1]:
@@ -62,7 +62,7 @@ def not_by_arrival(history: VllmRun, step: Step) -> str | None:
 
 
 def line_moves(history: VllmRun, step: Step) -> bool:
-    """Two requests wait, or one is admitted while another one waits."""
+    """Two requests wait, or one is admitted while another waits."""
     waiting = len(step.waiting or ())
     return waiting > 1 or (waiting > 0 and bool(admitted(history, step)))
 

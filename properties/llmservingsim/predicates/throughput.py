@@ -1,4 +1,4 @@
-"""What a step reports of its work: prompt tokens, and generated ones.
+"""The throughput that a step reports: prompt tokens and generated tokens.
 
 Source: continuous-batching page, "What the scheduler hands back" and "Gotchas".
 """
@@ -35,30 +35,34 @@ def generated_miscounted(history: VllmRun, step: Step) -> str | None:
 
 
 def first_beside_another(history: VllmRun, step: Step) -> bool:
-    """A request generates its first token beside one that has generated some."""
+    """One request generates its first token while another has already generated some."""
     emitted = [history.live[name].emitted for name in step.emitted or {} if name in history.live]
     return 0 in emitted and any(emitted)
 
 
 def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
-    """Requests whose prompt is computed in the step, and the tokens of it that count."""
-    found = []
+    """Return the requests whose prompt is computed in the step, with the tokens that count."""
+    counts = []
     for name, tokens in step.scheduled.items():
-        one = history.live.get(name)
-        if one is None or one.emitted or name in history.aborts_inside:
+        request = history.live.get(name)
+        if request is None or request.emitted or name in history.aborts_inside:
             continue
         # A request that emits has its whole prompt computed; one that finishes shows no hit.
-        counted = one.prompt - (one.computed - one.prefix_hit)
-        found.append((name, counted if name in (step.emitted or {}) else tokens))
-    return found
+        counted = request.prompt - (request.computed - request.prefix_hit)
+        counts.append((name, counted if name in (step.emitted or {}) else tokens))
+    return counts
 
 
 def _counted_first(history: VllmRun, step: Step) -> int:
     """What is counted where cached tokens count with the first chunk of a prompt."""
-    names = [name for name, _ in _prompts(history, step)]
-    starting = [history.live[name] for name in names if not history.live[name].started]
-    hits = sum(history.hit_now(step, one) or 0 for one in starting)
-    return hits + sum(step.scheduled[name] for name in names)
+    found = 0
+    for name, counted in _prompts(history, step):
+        request = history.live[name]
+        if request.started or name not in (step.emitted or {}):
+            hit = 0 if request.started else history.hit_now(step, request) or 0
+            counted = step.scheduled[name] + hit
+        found += counted
+    return found
 
 
 PREDICATES = {

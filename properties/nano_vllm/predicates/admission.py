@@ -25,11 +25,11 @@ from .decision import (
 def phases_mixed(history: RunHistory, step: Step) -> str | None:
     """A step prefills or decodes, never both (NAN-R11)."""
     new = prefilled(history, step)
-    old = [one for one in ran_before(history) if one.id in step.scheduled]
+    old = [request for request in ran_before(history) if request.id in step.scheduled]
     if new and old:
         return f"{names(new)} prefilled and {names(old)} decoded in one step"
     if step.kind == "mixed":
-        return "the step calls itself mixed"
+        return "the kind of the step is mixed"
     return None
 
 
@@ -39,7 +39,7 @@ def both_phases_wanted(history: RunHistory, step: Step) -> bool:
 
 def budget_exceeded(history: RunHistory, step: Step) -> str | None:
     """The tokens of a prefill step are within the budget (NAN-R08)."""
-    tokens = sum(step.scheduled[one.id] for one in prefilled(history, step))
+    tokens = sum(step.scheduled[request.id] for request in prefilled(history, step))
     budget = history.config["max_num_batched_tokens"]
     if tokens <= budget:
         return None
@@ -47,15 +47,15 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
 
 
 def budget_binds(history: RunHistory, step: Step) -> bool:
-    """Requests that wait have more tokens than the budget."""
-    wanted = sum(one.num_tokens for one in waited_before(history))
+    """The waiting sequences have more tokens than the budget."""
+    wanted = sum(request.num_tokens for request in waited_before(history))
     return bool(wanted > history.config["max_num_batched_tokens"])
 
 
 def too_many_run(history: RunHistory, step: Step) -> str | None:
     """At most max_num_seqs sequences run (NAN-R40)."""
     slots = history.config["max_num_seqs"]
-    done = [one for one in prefilled(history, step) if completes(history, step, one)]
+    done = [request for request in prefilled(history, step) if completes(history, step, request)]
     run = max(len(kept(history, step)) + len(done), len(step.running or ()))
     if run <= slots:
         return None
@@ -63,7 +63,7 @@ def too_many_run(history: RunHistory, step: Step) -> str | None:
 
 
 def every_slot_taken(history: RunHistory, step: Step) -> bool:
-    """A request waits while max_num_seqs run."""
+    """A sequence waits while max_num_seqs run."""
     run = len(kept(history, step)) + len(prefilled(history, step))
     return run >= history.config["max_num_seqs"] and len(history.live) > run
 
@@ -72,23 +72,23 @@ def cut_wrongly(history: RunHistory, step: Step) -> str | None:
     """A prefill computes all that is left of a sequence; where chunks are known, the first one of
     a step may be cut to the budget (NAN-R12)."""
     budget = history.config["max_num_batched_tokens"]
-    for place, one in enumerate(prefilled(history, step)):
-        missing, tokens = behind(history, step, one), step.scheduled[one.id]
+    for place, request in enumerate(prefilled(history, step)):
+        missing, tokens = behind(history, step, request), step.scheduled[request.id]
         if missing is None or tokens == missing:
             continue
         if history.revision == WHOLE_PROMPTS:
-            return f"{one.id} computes {tokens} tokens in a step, {missing} are left"
+            return f"{request.id} computes {tokens} tokens in a step, {missing} are left"
         if place or tokens != budget or tokens > missing:
             return (
-                f"{one.id}, number {place + 1} of the step, computes {tokens} tokens, {missing} "
-                f"are left and max_num_batched_tokens is {budget}"
+                f"{request.id}, number {place + 1} of the step, computes {tokens} tokens, "
+                f"{missing} are left and max_num_batched_tokens is {budget}"
             )
     return None
 
 
 def long_prompt(history: RunHistory, step: Step) -> bool:
     block = history.config["block_size"]
-    return any(one.num_tokens > block for one in prefilled(history, step))
+    return any(request.num_tokens > block for request in prefilled(history, step))
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
@@ -97,12 +97,16 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     new = prefilled(history, step)
     if new == order[: len(new)]:
         return None
-    first = next(one for one in order if one not in new or new.index(one) != order.index(one))
-    return f"{names(new)} admitted; in the queue {names(order)} {first.id} is in front"
+    first = next(
+        request
+        for request in order
+        if request not in new or new.index(request) != order.index(request)
+    )
+    return f"{names(new)} admitted, but {first.id} is in front in the queue {names(order)}"
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:
-    """The first in line is not admitted, and a request is behind it."""
+    """At least two sequences still wait after the step's admissions."""
     return len(waited_before(history)) - len(prefilled(history, step)) > 1
 
 
@@ -113,47 +117,51 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None
-    one, free = order[len(new)], free_before(history)
-    if not _passes(history, step, one, new, free):
+    request, free = order[len(new)], free_before(history)
+    if not _passes(history, step, request, new, free):
         return None
     return (
-        f"{one.id} waits although a slot and the budget are left for its {one.num_tokens} tokens, "
-        f"and {_needed(history, one)} blocks are free"
+        f"{request.id} waits although a slot and the budget are left for its "
+        f"{request.num_tokens} tokens, and {_needed(history, request)} blocks are free"
     )
 
 
 def _passes(
     history: RunHistory,
     step: Step,
-    one: RequestHistory,
+    request: RequestHistory,
     new: list[RequestHistory],
     free: int | None,
 ) -> bool:
-    """Nothing can have kept it from being admitted behind requests that are `new`."""
-    if free is None or one.computed or any(behind(history, step, other) is None for other in new):
+    """Return whether the request could have been admitted behind the `new` ones."""
+    if (
+        free is None
+        or request.computed
+        or any(behind(history, step, other) is None for other in new)
+    ):
         return False
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled[n.id] for n in new)
+    budget = history.config["max_num_batched_tokens"] - sum(step.scheduled[n.id] for n in new)
     taken = sum(blocks_for(history, other.num_tokens) for other in new if not other.computed)
     if history.revision == WHOLE_PROMPTS:
         slots = history.config["max_num_seqs"] - len(ran_before(history)) - len(new)
-        fits = one.num_tokens <= left
+        fits = request.num_tokens <= budget
     else:
         slots = history.config["max_num_seqs"] - len(new)
-        fits = one.num_tokens <= left or not new
-    return slots > 0 and fits and _needed(history, one) <= free - taken
+        fits = request.num_tokens <= budget or not new
+    return slots > 0 and fits and _needed(history, request) <= free - taken
 
 
-def _needed(history: RunHistory, one: RequestHistory) -> int:
-    """Free blocks that a newcomer needs, at most: where chunks are known what it shares costs
-    nothing, else the gate counts all (NAN-R09)."""
-    needed = blocks_for(history, one.num_tokens)
+def _needed(history: RunHistory, request: RequestHistory) -> int:
+    """Return an upper bound of the free blocks that a newcomer needs. If chunks are known, shared
+    blocks cost nothing; otherwise the gate counts all (NAN-R09)."""
+    needed = blocks_for(history, request.num_tokens)
     if history.revision == WHOLE_PROMPTS:
         return needed
-    return needed - hit_at_least(history, one) // int(history.config["block_size"])
+    return needed - hit_at_least(history, request) // int(history.config["block_size"])
 
 
 def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
-    """A request is admitted, or waits, while another sequence runs."""
+    """One sequence waits for admission while another runs."""
     return bool(waited_before(history)) and bool(ran_before(history))
 
 
@@ -164,11 +172,14 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
     if free is None or history.aborts_inside or step.blocks is None:
         return None
     held = _held_before(history)
-    for one in prefilled(history, step):
-        needed = blocks_for(history, one.num_tokens)
+    for request in prefilled(history, step):
+        needed = blocks_for(history, request.num_tokens)
         if needed > free:
-            return f"{one.id} admitted: its {one.num_tokens} tokens need {needed} blocks of {free}"
-        table = set(step.blocks.get(one.id, ()))
+            return (
+                f"{request.id} admitted: its {request.num_tokens} tokens need {needed} blocks of "
+                f"{free}"
+            )
+        table = set(step.blocks.get(request.id, ()))
         if not table:
             return None  # it has finished, so it is not known what it shared
         free -= len(table - held)
@@ -177,8 +188,8 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
 
 
 def pool_too_small_for_now(history: RunHistory, step: Step) -> bool:
-    """A sequence waits that needs more blocks than are free."""
-    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
+    """A waiting sequence needs more blocks than are free."""
+    waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = free_before(history)
     return bool(waiting) and free is not None and blocks_for(history, waiting[0].num_tokens) > free
 

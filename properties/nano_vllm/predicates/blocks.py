@@ -31,7 +31,7 @@ def slot_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def something_written(history: RunHistory, step: Step) -> bool:
-    """A sequence is scheduled and goes on."""
+    """A scheduled sequence still holds blocks after the step."""
     return any(name in (step.blocks or {}) for name in step.scheduled)
 
 
@@ -57,64 +57,67 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
 
 
 def something_shared(history: RunHistory, step: Step) -> bool:
-    """Two sequences hold the same block."""
+    """Two sequences share a block."""
     held = [number for table in (step.blocks or {}).values() for number in table]
     return len(set(held)) < len(held)
 
 
 def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
     """A prefix hit is made of whole blocks (NAN-R32)."""
-    for one in prefilled(history, step):
-        hit = (step.prefix_hit or {}).get(one.id, 0)
+    for request in prefilled(history, step):
+        hit = (step.prefix_hit or {}).get(request.id, 0)
         if hit % history.config["block_size"]:
-            return f"{one.id} finds {hit} tokens in the cache, no whole blocks"
+            return f"{request.id} finds {hit} tokens in the cache, no whole blocks"
     return None
 
 
 def part_of_a_prompt_is_known(history: RunHistory, step: Step) -> bool:
     """A sequence starts with a hit, and not all of it is one."""
-    return any((step.prefix_hit or {}).get(one.id) for one in prefilled(history, step))
+    return any((step.prefix_hit or {}).get(request.id) for request in prefilled(history, step))
 
 
 def last_block_hit(history: RunHistory, step: Step) -> str | None:
     """The last block of a sequence is never a hit (NAN-R35)."""
     block = history.config["block_size"]
-    for one in prefilled(history, step):
-        hit = history.hit_now(step, one)
-        if one.started or hit is None:
+    for request in prefilled(history, step):
+        hit = history.hit_now(step, request)
+        if request.started or hit is None:
             continue
-        most = (blocks_for(history, one.num_tokens) - 1) * block
+        most = (blocks_for(history, request.num_tokens) - 1) * block
         if hit > most:
-            return f"{one.id} finds {hit} of {one.num_tokens} tokens in the cache, at most {most}"
+            return (
+                f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache, at most "
+                f"{most}"
+            )
     return None
 
 
 def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
-    """A sequence of whole blocks starts all of whose tokens were computed before."""
+    """A sequence of whole blocks starts, and all its tokens were computed before."""
     return any(
-        not one.started
-        and one.num_tokens % history.config["block_size"] == 0
-        and history.max_hit(step, one) >= one.num_tokens
-        for one in prefilled(history, step)
+        not request.started
+        and request.num_tokens % history.config["block_size"] == 0
+        and history.max_hit(step, request) >= request.num_tokens
+        for request in prefilled(history, step)
     )
 
 
 def hit_missed(history: RunHistory, step: Step) -> str | None:
     """A sequence starts from the full blocks that it shares with one that runs (NAN-R34)."""
     return hit_too_short(
-        history, step, prefilled(history, step), lambda one: hit_at_least(history, one)
+        history, step, prefilled(history, step), lambda request: hit_at_least(history, request)
     )
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:
     """A sequence starts that shares a full block with one that runs, and with no other."""
-    return any(hit_at_least(history, one) for one in prefilled(history, step))
+    return any(hit_at_least(history, request) for request in prefilled(history, step))
 
 
-def hit_at_least(history: RunHistory, one: RequestHistory) -> int:
+def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
     """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
     block = history.config["block_size"]
-    return surely_shared(one, ran_before(history), history.kin(one), block)
+    return surely_shared(request, ran_before(history), history.kin(request), block)
 
 
 PREDICATES = {

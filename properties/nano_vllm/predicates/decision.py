@@ -1,4 +1,4 @@
-"""What nano-vLLM's scheduler decided in a step, as far as its client can tell."""
+"""The decision of nano-vLLM's scheduler in a step, as far as its client can tell."""
 
 from collections.abc import Iterable
 
@@ -23,10 +23,12 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
     have arrived since."""
     queued = (history.last.waiting or ()) if history.last is not None else ()
     known = [history.live[name] for name in queued if name in history.live]
-    running = {one.id for one in ran_before(history)}
-    queued_ids = {one.id for one in known}
+    running = {request.id for request in ran_before(history)}
+    queued_ids = {request.id for request in known}
     return known + [
-        one for one in history.live.values() if one.id not in running and one.id not in queued_ids
+        request
+        for request in history.live.values()
+        if request.id not in running and request.id not in queued_ids
     ]
 
 
@@ -34,20 +36,20 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
 def preempted(history: RunHistory, step: Step) -> list[RequestHistory]:
     """Requests that lost their blocks in this step, in the order in which they ran."""
     gone = set(step.preempted or ())
-    return [one for one in ran_before(history) if one.id in gone]
+    return [request for request in ran_before(history) if request.id in gone]
 
 
 @once
 def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
     """Requests that ran and were not preempted, in the order of the queue."""
     gone = set(step.preempted or ())
-    return [one for one in ran_before(history) if one.id not in gone]
+    return [request for request in ran_before(history) if request.id not in gone]
 
 
 @once
 def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
     """Scheduled sequences that had waited, in scheduling order."""
-    running = {one.id for one in ran_before(history)}
+    running = {request.id for request in ran_before(history)}
     return [
         history.live[name]
         for name in step.scheduled
@@ -55,15 +57,15 @@ def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
     ]
 
 
-def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
+def behind(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
     """Known tokens of a scheduled sequence that were not computed, nor cached, before this step.
     None where it is not known."""
-    hit = 0 if one.started else history.hit_now(step, one)
-    return None if hit is None else one.num_tokens - one.computed - hit
+    hit = 0 if request.started else history.hit_now(step, request)
+    return None if hit is None else request.num_tokens - request.computed - hit
 
 
-def completes(history: RunHistory, step: Step, one: RequestHistory) -> bool:
-    return step.scheduled[one.id] == behind(history, step, one)
+def completes(history: RunHistory, step: Step, request: RequestHistory) -> bool:
+    return step.scheduled[request.id] == behind(history, step, request)
 
 
 def free_before(history: RunHistory) -> int | None:
@@ -74,4 +76,4 @@ def free_before(history: RunHistory) -> int | None:
 
 
 def names(requests: Iterable[RequestHistory]) -> str:
-    return ", ".join(one.id for one in requests)
+    return ", ".join(request.id for request in requests)

@@ -1,4 +1,4 @@
-"""What a decode step does, which sequence gives its blocks up for it, and when a token comes out.
+"""Decode steps: which sequence gives up its blocks, and when a token comes out.
 
 Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preemption".
 """
@@ -21,19 +21,19 @@ from .decision import (
 
 def several_tokens(history: RunHistory, step: Step) -> str | None:
     """A running sequence computes more or fewer than one token in a decode step (NAN-R14)."""
-    for one in ran_before(history):
-        if step.scheduled.get(one.id, 1) != 1:
-            return f"{one.id} runs and computes {step.scheduled[one.id]} tokens"
+    for request in ran_before(history):
+        if step.scheduled.get(request.id, 1) != 1:
+            return f"{request.id} runs and computes {step.scheduled[request.id]} tokens"
     return None
 
 
 def someone_decodes(history: RunHistory, step: Step) -> bool:
-    return any(one.id in step.scheduled for one in ran_before(history))
+    return any(request.id in step.scheduled for request in ran_before(history))
 
 
 def passed_by(history: RunHistory, step: Step) -> str | None:
     """In a decode step every running sequence gets a token or is preempted (NAN-R04)."""
-    skipped = [one for one in kept(history, step) if one.id not in step.scheduled]
+    skipped = [request for request in kept(history, step) if request.id not in step.scheduled]
     if prefilled(history, step) or not skipped:
         return None
     return f"{names(skipped)} runs, and gets no token in a step that decodes"
@@ -50,18 +50,18 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
         return None
     tail = before[len(before) - len(gone) :]
     if tail != gone:
-        return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+        return f"{names(gone)} preempted; the last {len(gone)} of {names(before)} are {names(tail)}"
     free = free_when_decided(history)
     if free is None:
         return None
     free += released_by(history, gone[1:])
-    served = [one for one in kept(history, step) if one.id in step.scheduled]
-    needed = sum(_may_take(history, one.computed) for one in (*served, gone[0]))
+    served = [request for request in kept(history, step) if request.id in step.scheduled]
+    needed = sum(_may_take(history, request.computed) for request in (*served, gone[0]))
     if needed > free:
         return None
     return (
-        f"{names(gone)} preempted, although without {gone[0].id} {free} blocks were free and "
-        f"requests that run need at most {needed}"
+        f"{names(gone)} preempted, although {free} blocks were free without {gone[0].id} and "
+        f"running requests needed at most {needed}"
     )
 
 
@@ -81,15 +81,15 @@ def preempts_among_several(history: RunHistory, step: Step) -> bool:
 
 def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
     """A preempted sequence waits, holds no block, and has nothing computed (NAN-R21)."""
-    for one in preempted(history, step):
-        if one.id in history.aborts_inside:
+    for request in preempted(history, step):
+        if request.id in history.aborts_inside:
             continue
-        if one.id not in (step.waiting or ()):
-            return f"{one.id} was preempted and does not wait"
-        if held := (step.blocks or {}).get(one.id):
-            return f"{one.id} was preempted and holds {len(held)} blocks"
-        if computed := (step.computed or {}).get(one.id):
-            return f"{one.id} was preempted and counts {computed} computed tokens"
+        if request.id not in (step.waiting or ()):
+            return f"{request.id} was preempted and does not wait"
+        if held := (step.blocks or {}).get(request.id):
+            return f"{request.id} was preempted and holds {len(held)} blocks"
+        if computed := (step.computed or {}).get(request.id):
+            return f"{request.id} was preempted and counts {computed} computed tokens"
     return None
 
 
@@ -100,19 +100,23 @@ def someone_is_preempted(history: RunHistory, step: Step) -> bool:
 def emission_wrong(history: RunHistory, step: Step) -> str | None:
     """A token comes out exactly where all known tokens are computed (NAN-R13)."""
     for name in step.scheduled:
-        one = history.live.get(name)
-        if one is None or name in history.aborts_inside or behind(history, step, one) is None:
+        request = history.live.get(name)
+        if (
+            request is None
+            or name in history.aborts_inside
+            or behind(history, step, request) is None
+        ):
             continue
         emits = bool((step.emitted or {}).get(name))
-        if completes(history, step, one) != emits:
-            missing = behind(history, step, one)
+        if completes(history, step, request) != emits:
+            missing = behind(history, step, request)
             says = "a token" if emits else "no token"
             return f"{name} emits {says}; it computed {step.scheduled[name]} of {missing} tokens"
     return None
 
 
 def prompt_in_work(history: RunHistory, step: Step) -> bool:
-    """A prompt is computed in part, or to its end."""
+    """A step prefills a sequence."""
     return bool(prefilled(history, step))
 
 
@@ -120,19 +124,19 @@ def not_all_again(history: RunHistory, step: Step) -> str | None:
     """A request that was preempted computes prompt and generated tokens again, apart from its hit
     (NAN-R23)."""
     budget = history.config["max_num_batched_tokens"]
-    for one in prefilled(history, step):
-        missing, tokens = behind(history, step, one), step.scheduled[one.id]
-        if one.preemptions and missing is not None and tokens not in (missing, budget):
+    for request in prefilled(history, step):
+        missing, tokens = behind(history, step, request), step.scheduled[request.id]
+        if request.preemptions and missing is not None and tokens not in (missing, budget):
             return (
-                f"{one.id} was preempted with {one.regenerated} tokens generated and computes "
-                f"{tokens} of {missing}"
+                f"{request.id} was preempted with {request.regenerated} tokens generated and "
+                f"computes {tokens} of {missing}"
             )
     return None
 
 
 def comes_back(history: RunHistory, step: Step) -> bool:
     """A preempted sequence is admitted again, with tokens generated."""
-    return any(one.preemptions and one.regenerated for one in prefilled(history, step))
+    return any(request.preemptions and request.regenerated for request in prefilled(history, step))
 
 
 def table_wrong(history: RunHistory, step: Step) -> str | None:
@@ -141,7 +145,7 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
         computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
         needed = blocks_for(history, computed)
         if held != needed and held != _with_the_next(history, computed):
-            return f"{name} holds {held} blocks; its {computed} computed tokens are {needed}"
+            return f"{name} holds {held} blocks; its {computed} computed tokens need {needed}"
     return None
 
 
@@ -153,10 +157,10 @@ def _with_the_next(history: RunHistory, computed: int) -> int:
 
 
 def border_crossed(history: RunHistory, step: Step) -> bool:
-    """A sequence that has run before needs one more block."""
+    """A running sequence needs one more block."""
     return any(
-        one.id in step.scheduled and crosses_border(history, one.computed)
-        for one in kept(history, step)
+        request.id in step.scheduled and crosses_border(history, request.computed)
+        for request in kept(history, step)
     )
 
 

@@ -19,7 +19,11 @@ from .decision import (
 
 def victim_not_in_front(history: RunHistory, step: Step) -> str | None:
     """Preempted sequences wait in front of all others, in the order in which they ran (NAN-R22)."""
-    gone = [one.id for one in preempted(history, step) if one.id not in history.aborts_inside]
+    gone = [
+        request.id
+        for request in preempted(history, step)
+        if request.id not in history.aborts_inside
+    ]
     waiting = list(step.waiting or ())
     if waiting[: len(gone)] == gone:
         return None
@@ -32,12 +36,12 @@ def preempts_while_others_wait(history: RunHistory, step: Step) -> bool:
 
 def newcomer_not_at_the_back(history: RunHistory, step: Step) -> str | None:
     """A request that waits keeps its place behind requests that came before (NAN-R06)."""
-    expected = [one.id for one in waited_before(history)]
+    expected = [request.id for request in waited_before(history)]
     seen = [name for name in step.waiting or () if name in set(expected)]
     expected = [name for name in expected if name in set(seen)]
     if seen == expected:
         return None
-    return f"the queue is {', '.join(seen)}; they came as {', '.join(expected)}"
+    return f"the queue is {', '.join(seen)}; they arrived as {', '.join(expected)}"
 
 
 def someone_arrives(history: RunHistory, step: Step) -> bool:
@@ -48,12 +52,12 @@ def someone_arrives(history: RunHistory, step: Step) -> bool:
 def running_out_of_order(history: RunHistory, step: Step) -> str | None:
     """Requests that run keep their order, newcomers join at the end, and the step goes in this
     order (NAN-R15)."""
-    new = [one for one in prefilled(history, step) if completes(history, step, one)]
+    new = [request for request in prefilled(history, step) if completes(history, step, request)]
     gone = {*(step.finished or {}), *history.aborts_inside}
-    expected = [one.id for one in kept(history, step) + new if one.id not in gone]
+    expected = [request.id for request in kept(history, step) + new if request.id not in gone]
     if list(step.running or ()) != expected:
         return f"{', '.join(step.running or ())} run; expected {', '.join(expected)}"
-    order = [one.id for one in ran_before(history) if one.id in step.scheduled]
+    order = [request.id for request in ran_before(history) if request.id in step.scheduled]
     decoded = [name for name in step.scheduled if name in set(order)]
     if decoded != order:
         return f"scheduled in the order {', '.join(decoded)}; expected {', '.join(order)}"
@@ -76,7 +80,7 @@ def waiting_holds_blocks(history: RunHistory, step: Step) -> str | None:
 
 
 def someone_waits_and_blocks_are_held(history: RunHistory, step: Step) -> bool:
-    """A request waits while blocks are held."""
+    """A sequence waits while others hold blocks."""
     return bool(step.waiting) and bool(step.blocks)
 
 

@@ -21,7 +21,7 @@ def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
 
 
 def nothing_runs(history: RunHistory, step: Step) -> bool:
-    """A request waits and no other is unfinished."""
+    """A request waits, and no request is running."""
     unstarted = history.unstarted()
     return bool(unstarted) and len(unstarted) == len(history.live)
 
@@ -29,14 +29,14 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
     """At the last chunk, what every request may still generate ends within max_model_len
     (SPY-R41)."""
-    for one in joining(history, step):
+    for request in joining(history, step):
         length = history.config["max_model_len"]
-        ends = ends_after_joining(history, one)
+        ends = ends_after_joining(history, request)
         beyond = {name: end for name, end in ends.items() if end > length}
         if beyond:
             name = max(beyond, key=lambda other: beyond[other])
             return (
-                f"{one.id} joins with {one.prompt} tokens: realigned, {name} may end at "
+                f"{request.id} joins with {request.prompt} tokens: realigned, {name} may end at "
                 f"{beyond[name]} > max_model_len {length}"
             )
     return None
@@ -55,9 +55,11 @@ def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
     if not emitted:
         return []
     return [
-        one
-        for one in history.prefill_members(step)
-        if emitted.get(one.id) and one.id not in history.aborts_inside and one.max_tokens > 1
+        request
+        for request in history.prefill_members(step)
+        if emitted.get(request.id)
+        and request.id not in history.aborts_inside
+        and request.max_tokens > 1
     ]
 
 
@@ -65,28 +67,29 @@ def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[st
     """Padded position that each member of the batch may reach, if no request joins or leaves."""
     block = history.config["block_size"]
     all_requests = [
-        (one.id, one.computed, one.max_tokens - one.emitted) for one in history.decoding()
+        (request.id, request.computed, request.max_tokens - request.emitted)
+        for request in history.decoding()
     ]
     all_requests.append((newcomer.id, newcomer.prompt, newcomer.max_tokens - 1))
     width = max([tokens for _, tokens, _ in all_requests]) // block * block
-    return {name: width + tokens % block + left for name, tokens, left in all_requests}
+    return {name: width + tokens % block + remaining for name, tokens, remaining in all_requests}
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:
     """The head of the queue or the ongoing prefill would end beyond max_model_len in the batch."""
     wanted = (history.ongoing() or history.unstarted())[:1]
     return any(
-        max(ends_after_joining(history, one).values()) > history.config["max_model_len"]
-        for one in wanted
-        if history.decoding() and one.max_tokens > 1
+        max(ends_after_joining(history, request).values()) > history.config["max_model_len"]
+        for request in wanted
+        if history.decoding() and request.max_tokens > 1
     )
 
 
 def shortened(history: RunHistory, step: Step) -> bool:
     """A prompt of several chunks needs only its last, beside a decoding request."""
     return bool(history.decoding()) and any(
-        not one.started and one.prompt > history.config["chunk_size"]
-        for one in joining(history, step)
+        not request.started and request.prompt > history.config["chunk_size"]
+        for request in joining(history, step)
     )
 
 
@@ -96,10 +99,10 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
     The projection is free within bounds: a refusal is wrong if even one block more than release
     2.1.2 allows for realignment leaves the volume within the limit.
     """
-    one = refused(history, step)
-    if one is None:
+    request = refused(history, step)
+    if request is None:
         return None
-    return f"{one.id} could run its next chunk, and even the most careful projection fits"
+    return f"{request.id} could run its next chunk, and even the most careful projection fits"
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
@@ -132,43 +135,44 @@ def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return True
-    started = [one for one in history.live.values() if one.started]
+    started = [request for request in history.live.values() if request.started]
     shared = 0
     if history.config["prefix_caching"]:
         shared = surely_shared(newcomer, started, history.kin(newcomer), block) // block
     last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
-    tokens = [one.prompt + one.max_tokens - last for one in (*started, newcomer)]
+    tokens = [request.prompt + request.max_tokens - last for request in (*started, newcomer)]
     more = int(history.revision == "documented")
     needed = sum(ceil(each / block) + more for each in tokens)
     return bool(needed - shared <= size)
 
 
-def surely_unfinished(history: RunHistory, one: RequestHistory) -> bool:
+def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
     """More chunks follow after the next, whatever the prefix cache has: no more than other requests
     have in common with the prompt."""
-    left = one.prompt - one.computed
-    if not one.started and history.config["prefix_caching"]:
-        others = (other for other in history.kin(one) if other is not one and other.max_computed)
-        left -= max((in_common(one, other) for other in others), default=0)
+    left = request.prompt - request.computed
+    if not request.started and history.config["prefix_caching"]:
+        others = (other for other in history.kin(request) if other is not request)
+        shared = (in_common(request, other) for other in others if other.max_computed)
+        left -= max(shared, default=0)
     return left > int(history.config["chunk_size"])
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
     """Length and volume hold by the widest reading of the batch's tkv and two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
-    tokens = [one.computed for one in history.decoding()]
+    tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block
     base = max(longest, newcomer.prompt)
     top = base // block * block
-    left = [one.max_tokens - one.emitted for one in history.decoding()]
-    ends = [top + count % block + rest for count, rest in zip(tokens, left, strict=True)]
+    remaining = [request.max_tokens - request.emitted for request in history.decoding()]
+    ends = [top + count % block + rest for count, rest in zip(tokens, remaining, strict=True)]
     ends.append(top + newcomer.prompt % block + newcomer.max_tokens - 1)
     keeps_length = history.revision not in REVISIONS_THAT_PAUSE
     if keeps_length and max(ends) > history.config["max_model_len"]:
         return False
     spare = 2 * block
     new = ceil((top + newcomer.prompt % block + newcomer.max_tokens - 1) / block) * block + spare
-    projected = sorted(ceil((base + rest) / block) * block + spare for rest in left)
+    projected = sorted(ceil((base + rest) / block) * block + spare for rest in remaining)
     rows = len(projected) + 1
     for position, reached in enumerate(projected):
         if (rows - position) * min(new, reached) > limit:
@@ -195,9 +199,9 @@ def promised_too_much(history: RunHistory, step: Step) -> str | None:
     block = history.config["block_size"]
     held = {number for blocks in (step.blocks or {}).values() for number in blocks}
     needed = sum(
-        max(ceil((one.prompt + one.max_tokens - 1) / block) - len(blocks), 0)
+        max(ceil((request.prompt + request.max_tokens - 1) / block) - len(blocks), 0)
         for name, blocks in (step.blocks or {}).items()
-        if (one := history.requests.get(name)) is not None
+        if (request := history.requests.get(name)) is not None
     )
     if len(held) + needed <= size:
         return None
@@ -209,7 +213,9 @@ def pool_binds(history: RunHistory, step: Step) -> bool:
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return False
-    needed = [ceil((one.prompt + one.max_tokens - 1) / block) for one in history.live.values()]
+    needed = [
+        ceil((request.prompt + request.max_tokens - 1) / block) for request in history.live.values()
+    ]
     return bool(sum(needed) > size)
 
 
@@ -219,18 +225,18 @@ def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
         return None
     block, needed = history.config["block_size"], 0
     for name, blocks in (step.blocks or {}).items():
-        one = history.requests.get(name)
-        if one is not None:
-            missing = ceil((one.prompt + one.max_tokens) / block) - len(blocks)
+        request = history.requests.get(name)
+        if request is not None:
+            missing = ceil((request.prompt + request.max_tokens) / block) - len(blocks)
             if missing > 0:
                 needed += missing
     if step.reserved_blocks <= needed:
         return None
-    return f"blocks promised: {step.reserved_blocks}; the admitted need {needed} more at most"
+    return f"{step.reserved_blocks} blocks promised; admitted requests need at most {needed} more"
 
 
 def promised_request_leaves(history: RunHistory, step: Step) -> bool:
-    """A request that was promised blocks is aborted, or ends before its time."""
+    """A request with promised blocks is aborted or stops before max_tokens."""
     leaving = [name for name, why in (step.finished or {}).items() if why in ("aborted", "eos")]
     return any(history.requests[name].started for name in leaving if name in history.requests)
 

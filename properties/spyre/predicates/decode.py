@@ -1,4 +1,4 @@
-"""What a decode step looks like: every request, one token, a rectangle of blocks, within the limit.
+"""The form of a decode step: every request, one token, a rectangle of blocks, within the limit.
 
 Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 """
@@ -18,15 +18,15 @@ def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
     if not members or history.prefill_members(step):
         return None
     tokens = step.emitted or {}
-    for one in members:
-        expected = 0 if one.id in history.aborts_inside else 1
-        emitted = tokens.get(one.id, 0)
-        if step.scheduled[one.id] != 1 or emitted != expected:
+    for request in members:
+        expected = 0 if request.id in history.aborts_inside else 1
+        emitted = tokens.get(request.id, 0)
+        if step.scheduled[request.id] != 1 or emitted != expected:
             return (
-                f"{one.id} computes {step.scheduled[one.id]} and emits {emitted} tokens "
+                f"{request.id} computes {step.scheduled[request.id]} and emits {emitted} tokens "
                 f"in a decode step, expected 1 and {expected}"
             )
-    left_out = [one.id for one in history.decoding() if one.id not in step.scheduled]
+    left_out = [request.id for request in history.decoding() if request.id not in step.scheduled]
     if left_out and history.revision in REVISIONS_THAT_PAUSE:
         # A request that leaves inside the step may have been paused by it: it is in no list any
         # more.
@@ -48,8 +48,9 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
         return None
     block, pads = history.config["block_size"], step.left_pad_blocks or {}
     widths = {
-        one.id: pads.get(one.id, 0) + ceil((one.computed + step.scheduled[one.id]) / block)
-        for one in members
+        request.id: pads.get(request.id, 0)
+        + ceil((request.computed + step.scheduled[request.id]) / block)
+        for request in members
     }
     if len(set(widths.values())) > 1:
         return f"blocks with padding differ: {_numbers(widths)}"
@@ -59,13 +60,13 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
 def lengths_differ(history: RunHistory, step: Step) -> bool:
     """Decoded requests need different numbers of blocks by themselves."""
     block = history.config["block_size"]
-    return len({one.computed // block for one in history.decode_members(step)}) > 1
+    return len({request.computed // block for request in history.decode_members(step)}) > 1
 
 
 def padding_not_minimal(history: RunHistory, step: Step) -> str | None:
     """The longest decoded request has no left padding (SPY-R24)."""
     shown = step.left_pad_blocks or {}
-    pads = {one.id: shown.get(one.id, 0) for one in history.decode_members(step)}
+    pads = {request.id: shown.get(request.id, 0) for request in history.decode_members(step)}
     if pads and 0 not in pads.values():
         return f"every request is padded, {min(pads.values())} blocks too many: {_numbers(pads)}"
     return None
@@ -85,8 +86,8 @@ def wrong_tkv(history: RunHistory, step: Step) -> str | None:
         return None
     block, pads = history.config["block_size"], step.left_pad_blocks or {}
     tkvs = {
-        one.id: pads.get(one.id, 0) * block + one.computed + step.scheduled[one.id]
-        for one in history.decode_members(step)
+        request.id: pads.get(request.id, 0) * block + request.computed + step.scheduled[request.id]
+        for request in history.decode_members(step)
     }
     if tkvs and step.tkv != max(tkvs.values()):
         return f"tkv is reported as {step.tkv}, padding plus tokens give {_numbers(tkvs)}"
@@ -106,7 +107,7 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
     """The oldest max_num_seqs unfinished requests, decoded together, would exceed the limit."""
     block, slots = history.config["block_size"], history.config["max_num_seqs"]
     oldest = list(history.live.values())[:slots]
-    lengths = [max(one.computed, one.prompt) + 1 for one in oldest]
+    lengths = [max(request.computed, request.prompt) + 1 for request in oldest]
     tkv = max_tkv(lengths, block)
     return bool(len(oldest) * tkv > history.config["max_batch_tkv"])
 
@@ -119,18 +120,18 @@ def wrong_blocks(history: RunHistory, step: Step) -> str | None:
     """
     block = history.config["block_size"]
     for name, held in (step.blocks or {}).items():
-        one = history.live.get(name)
-        if one is None:
+        request = history.live.get(name)
+        if request is None:
             continue
-        hit = 0 if one.started else history.hit_now(step, one) or 0
-        tokens = one.computed + step.scheduled.get(name, 0) + hit
+        hit = 0 if request.started else history.hit_now(step, request) or 0
+        tokens = request.computed + step.scheduled.get(name, 0) + hit
         ahead = False
         if history.revision in REVISIONS_THAT_PAUSE:
-            cached = one.prefix_hit if one.started else hit
-            most = ceil(min(tokens + cached, max(one.prompt, tokens)) / block)
+            cached = request.prefix_hit if request.started else hit
+            most = ceil(min(tokens + cached, max(request.prompt, tokens)) / block)
             ahead = len(held) > most
         elif history.revision in ("sound", "documented"):
-            ahead = len(held) > ceil((max(tokens, one.prompt) + 1) / block)
+            ahead = len(held) > ceil((max(tokens, request.prompt) + 1) / block)
         if len(held) * block < tokens or ahead:
             return f"{name} has computed {tokens} tokens and holds {len(held)} blocks of {block}"
     return None
@@ -139,7 +140,7 @@ def wrong_blocks(history: RunHistory, step: Step) -> str | None:
 def block_filled(history: RunHistory, step: Step) -> bool:
     """A decoded request begins a new block."""
     block = history.config["block_size"]
-    return any(one.computed % block == 0 for one in history.decode_members(step))
+    return any(request.computed % block == 0 for request in history.decode_members(step))
 
 
 def _numbers(values: dict[str, int]) -> str:

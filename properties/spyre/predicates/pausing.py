@@ -32,16 +32,16 @@ def wrong_pause(history: SpyreRun, step: Step) -> str | None:
     if not all_requests or history.prefill_members(step):
         return None
     if volume(history, all_requests) > history.config["max_batch_tkv"]:
-        kept = {one.id for one in admitted(history)}
+        kept = {request.id for request in admitted(history)}
     else:
-        kept = {one.id for one in all_requests}
-    decoded = {one.id for one in history.decode_members(step)}
+        kept = {request.id for request in all_requests}
+    decoded = {request.id for request in history.decode_members(step)}
     if kept == decoded:
         return None
     missing, surplus = sorted(kept - decoded), sorted(decoded - kept)
-    said = [f"{', '.join(missing)} should decode" if missing else ""]
-    said.append(f"{', '.join(surplus)} should be paused" if surplus else "")
-    return " and ".join(sentence for sentence in said if sentence)
+    parts = [f"{', '.join(missing)} should decode" if missing else ""]
+    parts.append(f"{', '.join(surplus)} should be paused" if surplus else "")
+    return " and ".join(sentence for sentence in parts if sentence)
 
 
 def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
@@ -50,19 +50,19 @@ def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
     sign = -1 if history.config["long_output_priority"] else 1
     order = sorted(
         [*waiting_to_decode(history), *in_running_order(history)],
-        key=lambda one: (-one.paused_steps, sign * one.emitted),
+        key=lambda request: (-request.paused_steps, sign * request.emitted),
     )
     kept: list[SpyreRequestHistory] = []
-    for one in order:
-        if volume(history, [*kept, one]) <= history.config["max_batch_tkv"]:
-            kept.append(one)
+    for request in order:
+        if volume(history, [*kept, request]) <= history.config["max_batch_tkv"]:
+            kept.append(request)
     return kept
 
 
 def volume(history: SpyreRun, batch: list[SpyreRequestHistory]) -> int:
     """Requests x tkv of the next decode step of this batch."""
     block = int(history.config["block_size"])
-    lengths = [one.computed + 1 for one in batch]
+    lengths = [request.computed + 1 for request in batch]
     width = ceil(max(lengths) / block)
     tkvs = [(width - ceil(length / block)) * block + length for length in lengths]
     return len(batch) * max(tkvs)
@@ -75,21 +75,24 @@ def someone_sits_out(history: SpyreRun, step: Step) -> bool:
 
 
 def starved(history: SpyreRun, step: Step) -> str | None:
-    """A paused request decodes again within as many steps as max_num_seqs (SPY-P01).
+    """A paused request decodes again within max_num_seqs steps (SPY-P01).
 
     The request that is paused longest is asked first, so at most every other member comes before
     it.
     """
     slots = history.config["max_num_seqs"]
-    for one in waiting_to_decode(history):
-        if one.paused_steps >= slots and one.id not in step.scheduled:
-            return f"{one.id} is paused for {one.paused_steps + 1} steps, max_num_seqs is {slots}"
+    for request in waiting_to_decode(history):
+        if request.paused_steps >= slots and request.id not in step.scheduled:
+            return (
+                f"{request.id} is paused for {request.paused_steps + 1} steps, max_num_seqs is "
+                f"{slots}"
+            )
     return None
 
 
 def stays_paused(history: SpyreRun, step: Step) -> bool:
     """A request that was paused before this step does not decode in it either."""
-    return any(one.id not in step.scheduled for one in waiting_to_decode(history))
+    return any(request.id not in step.scheduled for request in waiting_to_decode(history))
 
 
 def waiting_to_decode(history: SpyreRun) -> list[SpyreRequestHistory]:
@@ -102,7 +105,7 @@ def waiting_to_decode(history: SpyreRun) -> list[SpyreRequestHistory]:
 def in_running_order(history: SpyreRun) -> list[SpyreRequestHistory]:
     """Requests that decode, in the order in which the target lists them."""
     order = {name: place for place, name in enumerate(_running(history))}
-    return sorted(history.decoding(), key=lambda one: order.get(one.id, len(order)))
+    return sorted(history.decoding(), key=lambda request: order.get(request.id, len(order)))
 
 
 def _running(history: SpyreRun) -> tuple[str, ...]:

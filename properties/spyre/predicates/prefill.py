@@ -1,4 +1,4 @@
-"""What a prefill step computes: one right-aligned chunk, and a token from the last.
+"""The work of a prefill step: one right-aligned chunk, and a token from the last.
 
 Source: Spyre scheduling page, "Prefill padding", "Chunked Prefill" and "Skipping full chunks".
 """
@@ -15,21 +15,21 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
     """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) of them, less
     those that are cached as a whole (SPY-R04)."""
     chunk = history.config["chunk_size"]
-    for one in history.prefill_members(step):
-        tokens = step.scheduled[one.id]
+    for request in history.prefill_members(step):
+        tokens = step.scheduled[request.id]
         if tokens > chunk:
-            return f"{one.id} prefills {tokens} tokens in a step, chunk_size is {chunk}"
-        before = computed_before(history, step, one)
+            return f"{request.id} prefills {tokens} tokens in a step, chunk_size is {chunk}"
+        before = computed_before(history, step, request)
         if before is None:
             continue
-        hit = one.prefix_hit if one.started else before
-        cached = (hit + left_padding(history, one)) // chunk if hit else 0
-        steps, needed = one.prefill_steps + 1, ceil(one.prompt / chunk) - cached
-        done = before + tokens >= one.prompt
+        hit = request.prefix_hit if request.started else before
+        cached = (hit + left_padding(history, request)) // chunk if hit else 0
+        steps, needed = request.prefill_steps + 1, ceil(request.prompt / chunk) - cached
+        done = before + tokens >= request.prompt
         if hit and may_run_cached(history):
             needed, done = needed + cached, False
         if steps > needed or (done and steps != needed):
-            return f"{one.id} ({one.prompt} tokens) is in prefill step {steps} of {needed}"
+            return f"{request.id} ({request.prompt} tokens) is in prefill step {steps} of {needed}"
     return None
 
 
@@ -39,34 +39,36 @@ def may_run_cached(history: RunHistory) -> bool:
     return history.revision == "documented"
 
 
-def computed_before(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
+def computed_before(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
     """Tokens of a prompt that need no computing in this step; None where it cannot be known."""
-    hit = history.hit_now(step, one)
-    return None if hit is None else one.computed + hit
+    hit = history.hit_now(step, request)
+    return None if hit is None else request.computed + hit
 
 
 def several_chunks(history: RunHistory, step: Step) -> bool:
     """A prompt longer than a chunk is prefilled."""
-    return any(one.prompt > history.config["chunk_size"] for one in history.prefill_members(step))
+    return any(
+        request.prompt > history.config["chunk_size"] for request in history.prefill_members(step)
+    )
 
 
 def wrong_chunk(history: RunHistory, step: Step) -> str | None:
     """First chunk minus left padding, then whole chunks, then the rest (SPY-R19)."""
     chunk = history.config["chunk_size"]
-    for one in history.prefill_members(step):
-        before = computed_before(history, step, one)
+    for request in history.prefill_members(step):
+        before = computed_before(history, step, request)
         if before is None:
             continue
-        cached = one.prefix_hit or (0 if one.started else before)
-        if cached and not step.scheduled[one.id] and may_run_cached(history):
+        cached = request.prefix_hit or (0 if request.started else before)
+        if cached and not step.scheduled[request.id] and may_run_cached(history):
             continue
-        padding = left_padding(history, one)
+        padding = left_padding(history, request)
         end = ((before + padding) // chunk + 1) * chunk - padding
-        expected = min(end, one.prompt) - before
-        if step.scheduled[one.id] != expected:
+        expected = min(end, request.prompt) - before
+        if step.scheduled[request.id] != expected:
             return (
-                f"{one.id} prefills {step.scheduled[one.id]} tokens after {before} of "
-                f"{one.prompt}; the chunk holds {expected} (left padding {padding} tokens)"
+                f"{request.id} prefills {step.scheduled[request.id]} tokens after {before} of "
+                f"{request.prompt}; the chunk holds {expected} (left padding {padding} tokens)"
             )
     return None
 
@@ -79,11 +81,11 @@ def padded_and_several_chunks(history: RunHistory, step: Step) -> bool:
 def wrong_left_padding(history: RunHistory, step: Step) -> str | None:
     """Left padding is ceil(p/C)*C - ceil(p/B)*B tokens (SPY-R16)."""
     block = history.config["block_size"]
-    for one in history.prefill_members(step):
-        seen, expected = _pad(step, one) * block, left_padding(history, one)
+    for request in history.prefill_members(step):
+        seen, expected = _pad(step, request) * block, left_padding(history, request)
         if seen != expected:
             return (
-                f"{one.id} ({one.prompt} tokens) has {seen} tokens of left padding, "
+                f"{request.id} ({request.prompt} tokens) has {seen} tokens of left padding, "
                 f"expected {expected}"
             )
     return None
@@ -92,45 +94,44 @@ def wrong_left_padding(history: RunHistory, step: Step) -> str | None:
 def not_right_aligned(history: RunHistory, step: Step) -> str | None:
     """Padding plus the prompt's blocks end at a chunk border (SPY-R14)."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
-    for one in history.prefill_members(step):
-        end = (_pad(step, one) + ceil(one.prompt / block)) * block
+    for request in history.prefill_members(step):
+        end = (_pad(step, request) + ceil(request.prompt / block)) * block
         if end % chunk:
             return (
-                f"the last block of {one.id} ends at padded position {end}, "
+                f"the last block of {request.id} ends at padded position {end}, "
                 f"{chunk - end % chunk} tokens before the end of its chunk of {chunk}"
             )
     return None
 
 
 def _padded(history: RunHistory, step: Step) -> bool:
-    """A prompt whose blocks do not fill its chunks is prefilled."""
-    return any(left_padding(history, one) > 0 for one in history.prefill_members(step))
+    return any(left_padding(history, request) > 0 for request in history.prefill_members(step))
 
 
 def wrong_first_token(history: RunHistory, step: Step) -> str | None:
     """The last chunk emits exactly one token, the others none (SPY-R20)."""
-    for one in history.prefill_members(step):
-        before = computed_before(history, step, one)
+    for request in history.prefill_members(step):
+        before = computed_before(history, step, request)
         if before is None:
             continue
-        last = before + step.scheduled[one.id] >= one.prompt
-        expected = int(last and one.id not in history.aborts_inside)
-        emitted = (step.emitted or {}).get(one.id, 0)
+        last = before + step.scheduled[request.id] >= request.prompt
+        expected = int(last and request.id not in history.aborts_inside)
+        emitted = (step.emitted or {}).get(request.id, 0)
         if emitted != expected:
             which = "last" if last else "unfinished"
-            return f"the {which} chunk of {one.id} emits {emitted} tokens, expected {expected}"
+            return f"the {which} chunk of {request.id} emits {emitted} tokens, expected {expected}"
     return None
 
 
-def left_padding(history: RunHistory, one: RequestHistory) -> int:
+def left_padding(history: RunHistory, request: RequestHistory) -> int:
     """Tokens before the prompt that make it end with its last chunk."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
-    padding: int = ceil(one.prompt / chunk) * chunk - ceil(one.prompt / block) * block
+    padding: int = ceil(request.prompt / chunk) * chunk - ceil(request.prompt / block) * block
     return padding
 
 
-def _pad(step: Step, one: RequestHistory) -> int:
-    return (step.left_pad_blocks or {}).get(one.id, 0)
+def _pad(step: Step, request: RequestHistory) -> int:
+    return (step.left_pad_blocks or {}).get(request.id, 0)
 
 
 PREDICATES = {

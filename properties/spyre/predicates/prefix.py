@@ -1,4 +1,4 @@
-"""What the prefix cache saves, and what is computed all the same.
+"""The savings of the prefix cache, and what is computed despite a hit.
 
 Source: Spyre scheduling page, "Prefix caching". Hits are known where the target shows them; the
 number of a request's `hit` blocks is written `hit` below.
@@ -18,19 +18,21 @@ def padding_not_block_0(history: RunHistory, step: Step) -> str | None:
     for name, blocks in (step.blocks or {}).items():
         if 0 in blocks:
             return f"{name} holds block 0, the padding block"
-    for one in history.prefill_members(step):
-        written = (step.slot_blocks or {}).get(one.id, ())
-        for own, number in _positions(history, step, one, written):
+    for request in history.prefill_members(step):
+        written = (step.slot_blocks or {}).get(request.id, ())
+        for own, number in _positions(history, step, request, written):
             if own < 0 and number != 0:
-                return f"padding of {one.id} writes to block {number}, not to block 0"
+                return f"padding of {request.id} writes to block {number}, not to block 0"
     return None
 
 
 def first_chunk_padded(history: RunHistory, step: Step) -> bool:
     return any(
         own < 0
-        for one in history.prefill_members(step)
-        for own, _ in _positions(history, step, one, (step.slot_blocks or {}).get(one.id, ()))
+        for request in history.prefill_members(step)
+        for own, _ in _positions(
+            history, step, request, (step.slot_blocks or {}).get(request.id, ())
+        )
     )
 
 
@@ -38,19 +40,19 @@ def everything_cached(history: RunHistory, step: Step) -> str | None:
     """The last chunk of a prompt runs (SPY-R55). By the page a hit may include all of it: what runs
     emits the first token. Releases never let a hit include the last token."""
     runs = (step.emitted or {}) if may_run_cached(history) else ()
-    for one in starting(history, step):
-        hit = history.hit_now(step, one)
-        if hit is not None and hit >= one.prompt and one.id not in runs:
-            return f"{one.id} finds its whole prompt of {one.prompt} tokens in the cache"
+    for request in starting(history, step):
+        hit = history.hit_now(step, request)
+        if hit is not None and hit >= request.prompt and request.id not in runs:
+            return f"{request.id} finds its whole prompt of {request.prompt} tokens in the cache"
     return None
 
 
 def whole_prompt_known(history: RunHistory, step: Step) -> bool:
     """A prompt of whole blocks starts that a request has computed to its end."""
     return any(
-        one.prompt % history.config["block_size"] == 0
-        and known_elsewhere(history, one) >= one.prompt
-        for one in starting(history, step)
+        request.prompt % history.config["block_size"] == 0
+        and known_elsewhere(history, request) >= request.prompt
+        for request in starting(history, step)
     )
 
 
@@ -59,9 +61,9 @@ def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
 
     `scheduled` does not count cached tokens, so such a chunk would show none.
     """
-    for one in history.prefill_members(step):
-        if step.scheduled[one.id] == 0:
-            return f"{one.id} runs a chunk all of whose tokens are cached"
+    for request in history.prefill_members(step):
+        if step.scheduled[request.id] == 0:
+            return f"{request.id} runs a chunk all of whose tokens are cached"
     return None
 
 
@@ -69,9 +71,9 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
     """A request starts with a hit that fills a chunk."""
     chunk = history.config["chunk_size"]
     return any(
-        (history.hit_now(step, one) or 0) + left_padding(history, one) >= chunk
-        for one in starting(history, step)
-        if one.prompt > chunk and history.hit_now(step, one)
+        (history.hit_now(step, request) or 0) + left_padding(history, request) >= chunk
+        for request in starting(history, step)
+        if request.prompt > chunk and history.hit_now(step, request)
     )
 
 
@@ -79,63 +81,70 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
     """Cached blocks that are computed again are written to block 0, the others to their own
     (SPY-R56)."""
     places = history.config["chunk_size"] // history.config["block_size"]
-    for one in history.prefill_members(step):
-        hit = one.prefix_hit if one.started else history.hit_now(step, one)
-        if hit is None or (hit and not step.scheduled[one.id] and may_run_cached(history)):
+    for request in history.prefill_members(step):
+        hit = request.prefix_hit if request.started else history.hit_now(step, request)
+        if hit is None or (hit and not step.scheduled[request.id] and may_run_cached(history)):
             continue
-        held = (step.blocks or {}).get(one.id, ())
-        written = (step.slot_blocks or {}).get(one.id, ())
-        if len(written) != places and one.id not in history.aborts_inside:
-            return f"{one.id} shows what is written at {len(written)} of {places} places of a chunk"
-        for own, number in _positions(history, step, one, written):
+        held = (step.blocks or {}).get(request.id, ())
+        written = (step.slot_blocks or {}).get(request.id, ())
+        if len(written) != places and request.id not in history.aborts_inside:
+            return (
+                f"{request.id} shows the written blocks for {len(written)} of the {places} places "
+                "of a chunk"
+            )
+        for own, number in _positions(history, step, request, written):
             cached = own * history.config["block_size"] < hit
             if own >= 0 and cached and number != 0:
-                return f"block {own} of {one.id} is cached, and written to again (as {number})"
+                return f"block {own} of {request.id} is cached, and written to again (as {number})"
             its_own = held[own] if 0 <= own < len(held) else number
             if own >= 0 and not cached and (number == 0 or number != its_own):
-                return f"block {own} of {one.id} is {its_own}, what is written is {number}"
+                return f"block {own} of {request.id} is {its_own}, but block {number} is written"
     return None
 
 
 def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
     return any(
-        own >= 0 and own * history.config["block_size"] < (history.hit_now(step, one) or 0)
-        for one in starting(history, step)
-        for own, _ in _positions(history, step, one, (step.slot_blocks or {}).get(one.id, ()))
+        own >= 0 and own * history.config["block_size"] < (history.hit_now(step, request) or 0)
+        for request in starting(history, step)
+        for own, _ in _positions(
+            history, step, request, (step.slot_blocks or {}).get(request.id, ())
+        )
     )
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
     """Of a prompt that a running request has computed, only the last block is duplicated
     (SPY-R57)."""
-    for one in starting(history, step):
-        hit = history.hit_now(step, one)
-        due = shareable(history, one, of_prompts=True)
+    for request in starting(history, step):
+        hit = history.hit_now(step, request)
+        due = shareable(history, request, of_prompts=True)
         if hit is not None and hit < due:
-            return f"{one.id} finds {hit} tokens in the cache, a running request has {due}"
+            return f"{request.id} finds {hit} tokens in the cache, a running request has {due}"
     return None
 
 
 def prompt_is_shared(history: RunHistory, step: Step) -> bool:
     """A request starts whose first block a running request has computed from its prompt."""
-    return any(shareable(history, one, of_prompts=True) > 0 for one in starting(history, step))
+    return any(
+        shareable(history, request, of_prompts=True) > 0 for request in starting(history, step)
+    )
 
 
 def output_not_shared(history: RunHistory, step: Step) -> str | None:
     """What a running request has generated can be a hit, too (SPY-R60)."""
-    for one in starting(history, step):
-        hit = history.hit_now(step, one)
-        due = shareable(history, one, of_prompts=False)
+    for request in starting(history, step):
+        hit = history.hit_now(step, request)
+        due = shareable(history, request, of_prompts=False)
         if hit is not None and hit < due:
-            return f"{one.id} finds {hit} tokens in the cache, {due} with what was generated"
+            return f"{request.id} finds {hit} tokens in the cache, {due} with what was generated"
     return None
 
 
 def output_is_shared(history: RunHistory, step: Step) -> bool:
     """A request starts whose prompt goes on with full blocks that a running one generated."""
     return any(
-        shareable(history, one, of_prompts=False) > shareable(history, one, of_prompts=True)
-        for one in starting(history, step)
+        shareable(history, request, of_prompts=False) > shareable(history, request, of_prompts=True)
+        for request in starting(history, step)
     )
 
 
@@ -143,7 +152,7 @@ def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
     """Requests whose first chunk runs in this step, with prefix caching on."""
     if not history.config["prefix_caching"]:
         return []
-    return [one for one in history.prefill_members(step) if not one.started]
+    return [request for request in history.prefill_members(step) if not request.started]
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
@@ -172,16 +181,16 @@ def known_elsewhere(
 
 
 def _positions(
-    history: RunHistory, step: Step, one: RequestHistory, written: tuple[int, ...]
+    history: RunHistory, step: Step, request: RequestHistory, written: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """For each block position of the chunk: the request's own block there (negative in the
-    padding), and the number of the block written."""
-    hit = 0 if one.started else history.hit_now(step, one)
+    """Yield, for each block position of the chunk, the request's own block (negative in the
+    padding) and the block written."""
+    hit = 0 if request.started else history.hit_now(step, request)
     if hit is None or not written:
         return []
     block, chunk = history.config["block_size"], history.config["chunk_size"]
-    padding = left_padding(history, one)
-    first = (one.computed + hit + padding) // chunk * (chunk // block) - padding // block
+    padding = left_padding(history, request)
+    first = (request.computed + hit + padding) // chunk * (chunk // block) - padding // block
     return [(first + place, number) for place, number in enumerate(written)]
 
 

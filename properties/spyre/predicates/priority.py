@@ -1,4 +1,4 @@
-"""What runs: one prefill at a time, first come first served, interleaved, never idle.
+"""The order of execution: one prefill at a time, first come first served, interleaved, never idle.
 
 Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
 """
@@ -15,10 +15,10 @@ def two_prefills(history: RunHistory, step: Step) -> str | None:
     # A request that is partial after the step was so before it, or is prefilled in it.
     if len(history.ongoing()) + len(history.prefill_members(step)) > 1:
         partial = [
-            one.id
-            for one in history.unstarted() + history.ongoing()
-            if 0 < tokens_after(history, step, one) < one.prompt
-            and one.id not in history.aborts_inside
+            request.id
+            for request in history.unstarted() + history.ongoing()
+            if 0 < tokens_after(history, step, request) < request.prompt
+            and request.id not in history.aborts_inside
         ]
         if len(partial) > 1:
             return f"{', '.join(partial)} are all between their first and last chunk"
@@ -27,11 +27,11 @@ def two_prefills(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def tokens_after(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def tokens_after(history: RunHistory, step: Step, request: RequestHistory) -> int:
     """Tokens of a request that are computed after the step, or were found in the cache."""
-    if one.id not in step.scheduled:
-        return one.computed
-    return one.computed + (history.hit_now(step, one) or 0) + step.scheduled[one.id]
+    if request.id not in step.scheduled:
+        return request.computed
+    return request.computed + (history.hit_now(step, request) or 0) + step.scheduled[request.id]
 
 
 def prefill_slot_wanted(history: RunHistory, step: Step) -> bool:
@@ -61,8 +61,8 @@ def ongoing_overtaken(history: RunHistory, step: Step) -> str | None:
     ongoing = history.ongoing()
     if not ongoing:
         return None
-    names = [one.id for one in ongoing]
-    others = [one.id for one in history.prefill_members(step) if one.id not in names]
+    names = [request.id for request in ongoing]
+    others = [request.id for request in history.prefill_members(step) if request.id not in names]
     if others:
         return f"{others[0]} prefills while {names[0]} is between its chunks"
     return None
@@ -103,8 +103,11 @@ def asked_again(history: RunHistory, step: Step) -> str | None:
         return None
     if history.prefill_members(step):
         return None
-    one = ongoing[0]
-    return f"{one.id} has {one.computed} of {one.prompt} tokens computed, and no chunk of it runs"
+    request = ongoing[0]
+    return (
+        f"{request.id} has {request.computed} of {request.prompt} tokens computed, and no chunk "
+        "of it runs"
+    )
 
 
 def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
@@ -121,7 +124,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     """
     if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
         return None
-    starting = [one.id for one in history.prefill_members(step) if not one.started]
+    starting = [request.id for request in history.prefill_members(step) if not request.started]
     # No request is unstarted where a target lists a request as paused that has never run.
     if not starting or not history.unstarted():
         return None
@@ -133,14 +136,14 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 def queue_order_matters(history: RunHistory, step: Step) -> bool:
     """A request starts its prefill while another has not started."""
-    starting = any(not one.started for one in history.prefill_members(step))
+    starting = any(not request.started for request in history.prefill_members(step))
     strict = history.revision not in REVISIONS_THAT_PAUSE or history.config["pausing"]
     return starting and strict and len(history.unstarted()) > 1
 
 
 def over_capacity(history: RunHistory, step: Step) -> str | None:
     """A request starts only while fewer than max_num_seqs are running (SPY-R36)."""
-    starting = [one for one in history.prefill_members(step) if not one.started]
+    starting = [request for request in history.prefill_members(step) if not request.started]
     if not starting:
         return None
     slots, running = history.config["max_num_seqs"], len(history.running())

@@ -19,7 +19,7 @@ class Member(NamedTuple):
     tokens."""
 
     length: int
-    left: int
+    remaining: int
 
 
 class Overrun(NamedTuple):
@@ -39,12 +39,12 @@ def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
     """A request joins only if no decode step with it can exceed max_batch_tkv (SPY-R47)."""
     if pauses(history):
         return None
-    for one in joining(history, step):
-        over = overrun_with(history, one)
+    for request in joining(history, step):
+        over = overrun_with(history, request)
         if over is not None:
             limit = history.config["max_batch_tkv"]
             return (
-                f"{one.id} joins although the batch can exceed the limit: if no request ends "
+                f"{request.id} joins although the batch can exceed the limit: if no request ends "
                 f"early, in decode step {over.step} from here {over.requests} requests x tkv "
                 f"{over.tkv} = {over.requests * over.tkv} > {limit}"
             )
@@ -56,7 +56,7 @@ def volume_binds(history: RunHistory, step: Step) -> bool:
     if pauses(history) or not history.decoding():
         return False
     wanted = (history.ongoing() or history.unstarted())[:1]
-    return any(overrun_with(history, one) is not None for one in wanted)
+    return any(overrun_with(history, request) is not None for request in wanted)
 
 
 def pauses(history: RunHistory) -> bool:
@@ -67,7 +67,10 @@ def pauses(history: RunHistory) -> bool:
 
 def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | None:
     """The first stretch of decode steps of the newcomer that can exceed the limit, or None."""
-    batch = [Member(one.computed, one.max_tokens - one.emitted) for one in history.decoding()]
+    batch = [
+        Member(request.computed, request.max_tokens - request.emitted)
+        for request in history.decoding()
+    ]
     joined = Member(newcomer.prompt, newcomer.max_tokens - 1)
     return overrun(batch, joined, history.config["block_size"], history.config["max_batch_tkv"])
 
@@ -81,13 +84,15 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """
     alive = [*batch, newcomer]
     before = 0
-    for end in sorted({one.left for one in alive if 0 < one.left <= newcomer.left}):
-        alive = [one for one in alive if one.left >= end]
-        longest = max(one.length for one in alive) + end
+    for end in sorted(
+        {member.remaining for member in alive if 0 < member.remaining <= newcomer.remaining}
+    ):
+        alive = [member for member in alive if member.remaining >= end]
+        longest = max(member.length for member in alive) + end
         if len(alive) * (longest + block - 1) > limit:
-            filled = end - min((one.length + end) % block for one in alive)
+            filled = end - min((member.length + end) % block for member in alive)
             for step in (filled, end):
-                reached = max_tkv([one.length + step for one in alive], block)
+                reached = max_tkv([member.length + step for member in alive], block)
                 if step > before and len(alive) * reached > limit:
                     return Overrun(step, len(alive), reached)
         before = end

@@ -1,1 +1,1 @@
-"""What a client of vLLM observes beyond the kernel, a file for each feature."""
+"""What a client of vLLM observes beyond the kernel; one file for each feature."""

@@ -27,7 +27,7 @@ class Input(NamedTuple):
 
 
 def encodes(config: Config) -> bool:
-    """Parts of prompts may come from an encoder."""
+    """Return whether parts of prompts may come from an encoder."""
     return bool(config.get("max_num_encoder_input_tokens"))
 
 
@@ -44,24 +44,24 @@ def inputs_of(request: Request) -> tuple[Input, ...]:
 
 
 def longest(config: Config) -> int:
-    """Tokens of the longest input that an encoder can compute."""
+    """Return the tokens of the longest input that the encoder can compute."""
     return min(int(config["max_num_encoder_input_tokens"]), int(config["encoder_cache_size"]))
 
 
 def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
-    """One of them can never be computed."""
+    """Return whether one of the inputs can never be computed."""
     if not inputs or not encodes(config):
         return bool(inputs)
-    return max(one.tokens for one in inputs) > longest(config)
+    return max(image.tokens for image in inputs) > longest(config)
 
 
 def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[str, int]:
-    """The outputs that the worker has when a step has dropped some and computed `new` inputs, with
-    their tokens."""
+    """Return the worker's outputs after a step that has dropped some and computed `new` inputs,
+    with their tokens."""
     dropped = set(step.encoder_dropped or ())
     kept = {name: tokens for name, tokens in outputs.items() if name not in dropped}
-    return kept | {one.name: one.tokens for one in new}
+    return kept | {image.name: image.tokens for image in new}
 
 
 def at(inputs: tuple[Input, ...], token: int) -> Input | None:
-    return next((one for one in inputs if one.start <= token < one.end), None)
+    return next((image for image in inputs if image.start <= token < image.end), None)

@@ -1,4 +1,4 @@
-"""What vLLM's runs have beyond the kernel: steps in flight, drafts, loads, encoder outputs.
+"""The additions of vLLM's runs to the kernel: steps in flight, drafts, loads, encoder outputs.
 
 Each feature has a file of its own, and is consulted only where the configuration has it.
 """
@@ -65,7 +65,7 @@ class VllmFeatures(Features):
                 return loads.begins_with(config, request)
         aborted = account.id in history.aborts_inside
         pads = bool(speculation.drafts(config))  # some releases pad a request that joins
-        return prefix_hits.found(config, step, account, aborted, pads=pads)
+        return prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
 
     def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
         """Return how many tokens were ever computed, or have been loaded."""
@@ -101,7 +101,7 @@ class VllmFeatures(Features):
 
     def idle_steps(self, history: RunHistory) -> int:
         """Return the steps that a full queue of decisions, or the connector, may take."""
-        waits = loads.deferrals(of(one) for one in history.live.values())
+        waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 
     def held_after_end(self, config: Config) -> bool:
@@ -116,7 +116,7 @@ class VllmFeatures(Features):
         """
         if not loads.are_made(history.config):
             return False
-        failed = any(loads.has_failed(of(one)) for one in history.live.values())
+        failed = any(loads.has_failed(of(request)) for request in history.live.values())
         return bool(history.aborts_to_report) or failed
 
     def is_sent(self, account: RequestHistory) -> bool:
@@ -150,9 +150,11 @@ class VllmFeatures(Features):
     ) -> dict[str, int]:
         """Return a token of each request that gives one, and its right drafts."""
         return {
-            name: min(1 + speculation.right_of(of(one), coming.proposed), max(one.tokens_left, 1))
+            name: min(
+                1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)
+            )
             for name, coming in completes.items()
-            if (one := history.live.get(name)) is not None and name not in history.aborts_inside
+            if (request := history.live.get(name)) is not None and name not in history.aborts_inside
         }
 
     def emitted(
@@ -167,7 +169,7 @@ class VllmFeatures(Features):
 
     def ended(self, account: RequestHistory) -> None:
         """Book that the blocks of a request may still be loaded or sent."""
-        loads.left(of(account))
+        loads.note_end(of(account))
 
 
 FEATURES = VllmFeatures()

@@ -1,4 +1,4 @@
-"""Decisions on their way: what a client knows of tokens that are computed and not emitted yet.
+"""Decisions in flight: what a client knows of tokens that are computed and not emitted yet.
 
 Source: target protocol, "The step observation"; release 0.28.0, the engine core's queue of batches.
 """
@@ -15,14 +15,14 @@ Config = Mapping[str, Any]
 
 
 def depth(config: Config) -> int:
-    """Decisions on their way at once, at most: 1 if each completes before the next."""
+    """Return how many decisions can be in flight at once: 1 if each completes before the next."""
     stages = int(config.get("pipeline_parallel_size", 1))
     return max(stages, 2) if speculation.decides_ahead(config) else stages
 
 
 def completes(history: VllmRun, step: Step) -> Collection[str]:
-    """The requests of the decision that completes in this step: its own, or the oldest in flight,
-    where the worker `reports`."""
+    """Return the requests of the decision that completes in this step: its own, or the oldest in
+    flight, if the worker `reports`."""
     if depth(history.config) == 1:
         return step.scheduled
     flights = state_of(history).flights
@@ -33,7 +33,7 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
 
 def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     """Book the decision of a step as in flight, and its tokens with it. Return, by request, what
-    comes of the decision that completes. Decided ahead, drafts are proposed anew each time."""
+    comes of the decision that completes. Decided ahead, drafts are proposed again each time."""
     config, requests, state = history.config, history.requests, state_of(history)
     flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
     if depth(config) == 1:
@@ -55,12 +55,12 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     return _with_a_token(complete)
 
 
-def _coming(config: Config, one: VllmRequestHistory | None) -> Coming | None:
-    """What comes of a request that has just computed all that is known of it; None of another."""
-    if one is None or one.computed < one.num_tokens:
+def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
+    """Return what a request emits once all its known tokens are computed; None for others."""
+    if request is None or request.computed < request.num_tokens:
         return None
-    drafts = speculation.drafts_computed(one, 0) if speculation.drafts(config) else 0
-    return Coming(drafts, min(drafts, one.drafted))
+    drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0
+    return Coming(drafts, min(drafts, request.drafted))
 
 
 def _with_a_token(flight: Flight) -> dict[str, Coming]:
@@ -68,8 +68,8 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 
 
 def reports(history: VllmRun, step: Step) -> bool:
-    """The worker reports in this step: as many decisions as can be are in flight, or nothing was to
-    be computed; or early, which it does in `early_completions` steps in a row."""
+    """Return whether the worker reports in this step: the pipeline is full, nothing was to be
+    computed, or, in `early_completions` steps in a row, early."""
     if step.completes is not None:  # a record says it
         return step.completes
     fast = state_of(history).early < int(history.config.get("early_completions", 0))
@@ -82,35 +82,34 @@ def _is_waited_for(history: VllmRun, step: Step) -> bool:
 
 
 def due(history: VllmRun, step: Step) -> Flight:
-    """A decision that was taken before and completes in this step; one of nothing where there is
-    none."""
+    """Return the earlier decision that completes in this step; an empty one if there is none."""
     flights = state_of(history).flights
     return flights[0] if flights and reports(history, step) else {}
 
 
-def passed_over(config: Config, one: VllmRequestHistory) -> bool:
-    """A running request has nothing to compute until a token comes that is on its way: its last
-    one, or any where the next is not decided ahead; or what is on its way takes all positions, if
-    every draft is right."""
-    if not one.tokens_in_flight:
+def passed_over(config: Config, request: VllmRequestHistory) -> bool:
+    """Return whether a running request has nothing to compute until a token in flight arrives: its
+    last one; any, if the next step is not decided ahead; or one whose right drafts would fill all
+    positions."""
+    if not request.tokens_in_flight:
         return False
     if (
         not speculation.decides_ahead(config)
-        or one.emitted + one.tokens_in_flight >= one.max_tokens
+        or request.emitted + request.tokens_in_flight >= request.max_tokens
     ):
         return True
-    return one.num_tokens + speculation.drafts_to_compute(config, one) <= one.computed
+    return request.num_tokens + speculation.drafts_to_compute(config, request) <= request.computed
 
 
-def computed_still(history: VllmRun, one: VllmRequestHistory) -> bool:
-    """A request that does not run is part of a decision in flight."""
-    return any(one.id in flight for flight in state_of(history).flights)
+def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a request that does not run is part of a decision in flight."""
+    return any(request.id in flight for flight in state_of(history).flights)
 
 
-def deliver(one: VllmRequestHistory, tokens: int, coming: Coming) -> None:
-    """Book that tokens came which were promised, unless it was preempted meanwhile: then they are
-    to be computed again with all others."""
-    one.tokens_in_flight = max(one.tokens_in_flight - min(tokens, 1), 0)
-    one.drafts_in_flight = max(one.drafts_in_flight - coming.drafts, 0)
-    if not one.started:
-        one.regenerated += tokens
+def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
+    """Book that tokens in flight arrived. If the request was preempted meanwhile, it must compute
+    them again with all others."""
+    request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
+    request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
+    if not request.started:
+        request.regenerated += tokens

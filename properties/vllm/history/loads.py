@@ -1,4 +1,4 @@
-"""Parked requests: whose blocks a connector loads, while others run.
+"""Parked requests: a connector loads their blocks while others run.
 
 Source: target protocol, "The step observation".
 """
@@ -13,137 +13,144 @@ from .run import VllmRun
 
 
 def are_made(config: Mapping[str, Any]) -> bool:
-    """Requests may be parked while a connector loads what it has of them."""
+    """Return whether requests may be parked while a connector loads what it has of them."""
     return bool(config.get("kv_connector", False))
 
 
 def meet_decisions(config: Mapping[str, Any]) -> bool:
-    """A load may fill blocks while a decision is on its way that writes them."""
+    """Return whether a load may fill blocks while a decision in flight writes them."""
     return are_made(config) and in_flight.depth(config) > 1
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Note which requests are parked since this step; each is once at most. Where the worker
-    reports, all loads are a step nearer to their end."""
+    """Note which requests are parked since this step, each at most once. If the worker reports, all
+    loads are one step nearer to their end."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
-        one = requests.get(name)
-        if one is not None and one.parked_since is None:
-            one.parked_since, one.load_left = history.step, one.load_steps + 1
-            one.tokens_loading = one.slots = offered(config, one)
+        request = requests.get(name)
+        if request is not None and request.parked_since is None:
+            request.parked_since, request.load_left = history.step, request.load_steps + 1
+            request.tokens_loading = request.slots = offered(config, request)
     if in_flight.reports(history, step):
-        for one in requests.values():
-            one.load_left = max(one.load_left - 1, 0)
+        for account in requests.values():
+            account.load_left = max(account.load_left - 1, 0)
     if meet_decisions(config):
         for name, blocks in (step.blocks or {}).items():
             if name in requests:
                 requests[name].blocks = tuple(blocks)
 
 
-def offered(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
-    """Tokens at the start of a request that a connector has: whole blocks, or all."""
-    if not one.external:
+def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
+    """Return the leading tokens of a request that a connector has: whole blocks, or all."""
+    if not request.external:
         return 0
-    if one.external >= one.num_tokens:
-        return one.num_tokens
+    if request.external >= request.num_tokens:
+        return request.num_tokens
     block = int(config["block_size"])
-    return one.external // block * block
+    return request.external // block * block
 
 
 def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str]:
     return [n for n in step.parked or () if n in live and live[n].parked_since is None]
 
 
-def begins_now(one: VllmRequestHistory, step: Step) -> bool:
-    """The load of a request begins in this step. A load that begins, ends and fails in one step
-    shows by the error only: after the step the request is not parked."""
-    failed = (step.finished or {}).get(one.id) == "error"
-    return one.parked_since is None and (failed or one.id in (step.parked or ()))
+def begins_now(request: VllmRequestHistory, step: Step) -> bool:
+    """Return whether the load of a request begins in this step. A load that begins, ends and fails
+    in one step shows only as an error: after the step the request is not parked."""
+    failed = (step.finished or {}).get(request.id) == "error"
+    return request.parked_since is None and (failed or request.id in (step.parked or ()))
 
 
-def is_new(config: Mapping[str, Any], one: VllmRequestHistory) -> bool:
-    """A connector has some tokens of a request that was never parked."""
-    return are_made(config) and one.parked_since is None and offered(config, one) > 0
+def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
+    """Return whether a connector has tokens of a request that was never parked."""
+    return are_made(config) and request.parked_since is None and offered(config, request) > 0
 
 
-def begins_with(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
-    """Tokens of a request that need no computing when its load has landed: never its last one;
-    where it fails, those of whole blocks before, at least."""
-    return min(brought(config, one), one.num_tokens - 1)
+def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
+    """Return the tokens that need no computing once the load has landed: never the last one; after
+    a failure, at least those of whole blocks before it."""
+    return min(brought(config, request), request.num_tokens - 1)
 
 
-def brought(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
-    """Tokens that a load brings: where it fails, those of whole blocks before, at least."""
-    right = one.tokens_loading or offered(config, one)
-    if one.load_fails_at is not None:
+def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
+    """Return the tokens that a load brings; after a failure, at least those of whole blocks before
+    it."""
+    right = request.tokens_loading or offered(config, request)
+    if request.load_fails_at is not None:
         block = int(config["block_size"])
-        right = min(right, one.load_fails_at // block * block)
+        right = min(right, request.load_fails_at // block * block)
     return right
 
 
-def begin(one: VllmRequestHistory, step: Step, block: int) -> None:
-    """Book that a request begins, whose load has landed. After one that has failed it is not known
-    which blocks it kept: those that it shows."""
-    one.tokens_loading = 0
-    if one.load_fails_at is not None:
-        one.slots = len((step.blocks or {}).get(one.id, ())) * block
+def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
+    """Book that a request begins whose load has landed. After a failed load the kept blocks are
+    unknown until they are shown."""
+    request.tokens_loading = 0
+    if request.load_fails_at is not None:
+        request.slots = len((step.blocks or {}).get(request.id, ())) * block
 
 
-def loading(one: VllmRequestHistory) -> bool:
-    return one.parked_since is not None and one.load_left > 0
+def loading(request: VllmRequestHistory) -> bool:
+    return request.parked_since is not None and request.load_left > 0
 
 
-def may_fail(one: VllmRequestHistory) -> bool:
-    """A request does not run whose load fails: it keeps all its blocks, or loses them all."""
-    return not one.started and one.load_fails_at is not None
+def may_fail(request: VllmRequestHistory) -> bool:
+    """Return whether a failed load may keep a request from running; it then keeps all its blocks,
+    or none."""
+    return not request.started and request.load_fails_at is not None
 
 
-def has_failed(one: VllmRequestHistory) -> bool:
-    """The load of a request that has not begun is over, and has failed."""
-    return bool(one.tokens_loading) and one.load_fails_at is not None and not loading(one)
+def has_failed(request: VllmRequestHistory) -> bool:
+    """Return whether the load of a request that has not begun is over, and has failed."""
+    return (
+        bool(request.tokens_loading) and request.load_fails_at is not None and not loading(request)
+    )
 
 
-def ends_on_failure(config: Mapping[str, Any], one: VllmRequestHistory) -> bool:
-    """The load that the connector has for a request fails, and the policy ends the request by it,
-    whether or not the load has begun or ended (V1-R28)."""
-    if one.load_fails_at is None or one.load_fails_at >= (
-        one.tokens_loading or offered(config, one)
+def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
+    """Return whether the connector's load fails and the policy then ends the request, whether or
+    not the load has begun or ended (V1-R28)."""
+    if request.load_fails_at is None or request.load_fails_at >= (
+        request.tokens_loading or offered(config, request)
     ):
         return False
     return are_made(config) and config.get("kv_load_failure_policy") == "fail"
 
 
-def place_unknown(one: VllmRequestHistory) -> bool:
-    """A request may stand before those that came earlier, and be passed over: the connector may put
-    it off, or its load has failed, perhaps from its first block on."""
-    never_began = not one.started and not one.preemptions
-    may_be_put_off = one.deferrals > 0 and never_began and one.parked_since is None
-    return may_be_put_off or has_failed(one)
+def place_unknown(request: VllmRequestHistory) -> bool:
+    """Return whether a request may stand before earlier ones and be passed over: the connector may
+    defer it, or its load has failed, perhaps from its first block on."""
+    never_began = not request.started and not request.preemptions
+    may_be_put_off = request.deferrals > 0 and never_began and request.parked_since is None
+    return may_be_put_off or has_failed(request)
 
 
-def left(one: VllmRequestHistory) -> None:
+def note_end(request: VllmRequestHistory) -> None:
     """Book that a request has ended, and its blocks are sent from the next step on. If it was
     aborted, it is not known whether it had been parked in that very step."""
-    if one.ended == "aborted" and one.load_steps and one.parked_since is None:
-        one.load_left = one.load_steps + 1
-    if is_sent(one):
-        one.load_left = (one.send_steps or 0) + 1
+    if request.ended == "aborted" and request.load_steps and request.parked_since is None:
+        request.load_left = request.load_steps + 1
+    if is_sent(request):
+        request.load_left = (request.send_steps or 0) + 1
 
 
-def is_sent(one: VllmRequestHistory) -> bool:
-    """The blocks of a request that has ended are sent, or were."""
-    return one.ended in ("length", "eos") and one.send_steps is not None
+def is_sent(request: VllmRequestHistory) -> bool:
+    """Return whether the blocks of an ended request are sent, or were."""
+    return request.ended in ("length", "eos") and request.send_steps is not None
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
-    """Steps in which nothing may happen because a connector has no answer yet, at most."""
-    return sum(one.deferrals for one in requests)
+    """Return the most steps in which nothing may happen because a connector has no answer yet."""
+    return sum(request.deferrals for request in requests)
 
 
 def under_way(
     config: Mapping[str, Any], requests: Iterable[VllmRequestHistory], step: Step
 ) -> bool:
-    """A load writes blocks, or may do so, or has just ended a request by its failure."""
+    """Return whether a load writes blocks, may do so, or has just ended a request by its
+    failure."""
     if not are_made(config):
         return False
-    return any(one.load_left for one in requests) or "error" in (step.finished or {}).values()
+    return (
+        any(request.load_left for request in requests) or "error" in (step.finished or {}).values()
+    )

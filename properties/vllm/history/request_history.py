@@ -1,4 +1,4 @@
-"""What a client of vLLM has observed of one request: also its drafts, loads and encoder inputs."""
+"""The observations of one vLLM request, including its drafts, loads and encoder inputs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -61,17 +61,18 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def held_tokens(self) -> int:
-        """Tokens that it has blocks for: those computed, and those given to drafts."""
+        """Return the tokens for which it has blocks: computed ones, and drafts."""
         return max(self.computed, self.slots)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens known so far: prompt, generated tokens, and those in flight with their drafts."""
+        """Return the tokens known so far: prompt, output, and those in flight with their drafts."""
         return self.prompt + self.emitted + self.tokens_in_flight + self.drafts_in_flight
 
     @property
     def may_change_after_end(self) -> bool:
-        """A load, or a decision in flight, may still write its blocks, or they are being sent."""
+        """Return whether a load or a decision in flight may still write its blocks, or they are
+        being sent."""
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:

@@ -32,7 +32,7 @@ Flight = dict[str, Coming | None]
 
 
 class VllmState(NamedTuple):
-    """What a run follows beyond its requests.
+    """The state of a run beyond its requests.
 
     Attributes:
         flights: decisions in flight, the oldest first.

@@ -1,4 +1,4 @@
-"""What speculative decoding does to what a client knows of a request.
+"""Speculative decoding: how drafts change what a client knows of a request.
 
 After each token a drafter proposes more; the next step computes them with the last token, emits
 those that are right and one more, and what was computed of the others does not count.
@@ -14,12 +14,12 @@ Config = Mapping[str, Any]
 
 
 def drafts(config: Config) -> int:
-    """Tokens that the drafter proposes after each token."""
+    """Return the tokens that the drafter proposes after each token."""
     return int(config.get("num_speculative_tokens", 0))
 
 
 def lookahead(config: Config) -> int:
-    """Tokens beyond those computed that a request holds blocks for."""
+    """Return the tokens beyond the computed ones for which a request holds blocks."""
     return int(config.get("num_lookahead_tokens", 0))
 
 
@@ -30,68 +30,69 @@ def most_ahead(config: Config) -> int:
 
 
 def decides_ahead(config: Config) -> bool:
-    """A request is scheduled again while its last token is on its way. Drafts are then proposed
-    with every decision, and not after every token."""
+    """Return whether a request is scheduled again while its last token is in flight. Drafts are
+    then proposed with every decision, not after every token."""
     return bool(config.get("async_scheduling", False))
 
 
-def drafts_to_compute(config: Config, one: VllmRequestHistory) -> int:
-    """Drafts of a request that positions are left for; less than none where those on their way
+def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
+    """Drafts of a request that positions are left for; less than none where those in flight
     would be beyond the last position."""
-    if not one.drafted:
+    if not request.drafted:
         return 0
     return max(
-        min(one.drafted, int(config["max_model_len"]) - 1 - one.num_tokens), -one.drafts_in_flight
+        min(request.drafted, int(config["max_model_len"]) - 1 - request.num_tokens),
+        -request.drafts_in_flight,
     )
 
 
-def drafts_computed(one: VllmRequestHistory, tokens: int) -> int:
-    """How many of the `tokens` that a running request computes are drafts."""
-    return max(one.computed + tokens - one.num_tokens, 0)
+def drafts_computed(request: VllmRequestHistory, tokens: int) -> int:
+    """Return how many of the `tokens` that a running request computes are drafts."""
+    return max(request.computed + tokens - request.num_tokens, 0)
 
 
-def right(one: VllmRequestHistory, tokens: int) -> int:
-    """How many of the drafts among these tokens are what the model says."""
-    return right_of(one, min(drafts_computed(one, tokens), one.drafted))
+def right(request: VllmRequestHistory, tokens: int) -> int:
+    """Return how many of the drafts among these tokens are right."""
+    return right_of(request, min(drafts_computed(request, tokens), request.drafted))
 
 
-def right_of(one: VllmRequestHistory, drafts: int) -> int:
-    """How many of so many drafts are what the model says, when it verifies next."""
-    if not drafts or not one.accepted:
+def right_of(request: VllmRequestHistory, drafts: int) -> int:
+    """Return how many of `drafts` are right when the request verifies next."""
+    if not drafts or not request.accepted:
         return 0
-    return min(drafts, one.accepted[one.verified % len(one.accepted)])
+    return min(drafts, request.accepted[request.verified % len(request.accepted)])
 
 
-def drafts_right(config: Config, one: VllmRequestHistory, step: Step, tokens: int) -> int:
+def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
     """How many drafts of a request are right that computes so many tokens in the step: all that it
     emits but the last one; as the scenario says, where the target does not show it. All that are
     decided ahead: only later it is known."""
     if drafts(config) and decides_ahead(config):
-        return drafts_computed(one, tokens)
-    if not one.drafted:
+        return drafts_computed(request, tokens)
+    if not request.drafted:
         return 0
     if step.emitted is None:
-        return right(one, tokens)
-    return max(min(step.emitted.get(one.id, 0) - 1, drafts_computed(one, tokens)), 0)
+        return right(request, tokens)
+    return max(min(step.emitted.get(request.id, 0) - 1, drafts_computed(request, tokens)), 0)
 
 
 def slots(config: Config, covered: int) -> int:
-    """Tokens that a request holds blocks for when its first `covered` are computed."""
+    """Return the tokens for which a request holds blocks when its first `covered` are computed."""
     ahead = lookahead(config)
     return min(covered + ahead, int(config["max_model_len"])) if ahead else covered
 
 
-def compute(config: Config, one: VllmRequestHistory, first: bool) -> None:
-    """Book that tokens were computed, which `computed` has already; with its `first` ones a request
-    need not get the lookahead."""
-    covered = one.computed if first else slots(config, one.computed)
-    one.slots = max(one.slots, covered)
+def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
+    """Book that tokens were computed, which `computed` already includes. With its `first` ones a
+    request need not get the lookahead."""
+    covered = request.computed if first else slots(config, request.computed)
+    request.slots = max(request.slots, covered)
 
 
-def verify(config: Config, one: VllmRequestHistory, verified: int) -> None:
-    """Book that so many drafts were verified, after what it emitted is booked: all that is known
-    but its last token is computed, and the drafter proposes more, unless it has before."""
-    one.verified += verified > 0
-    one.computed = min(one.computed, one.num_tokens - 1)
+def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:
+    """Book that `verified` drafts were verified, after what the request emitted is booked: all
+    known tokens but the last are computed, and the drafter proposes more, unless it has before."""
+    request.verified += verified > 0
+    request.computed = min(request.computed, request.num_tokens - 1)
     if not decides_ahead(config):
-        one.drafted = drafts(config)
+        request.drafted = drafts(config)

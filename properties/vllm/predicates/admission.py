@@ -1,4 +1,5 @@
-"""What keeps a waiting request out although blocks are free: the watermark, the whole sequence.
+"""Reasons to keep a waiting request out although blocks are free: the watermark, the whole
+sequence.
 
 Source: chunked-prefill chapter, "Admission control".
 """
@@ -25,23 +26,23 @@ def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestH
         return
     held = {*held_before(history)}
     size = history.config["block_size"]
-    for one in kept(history, step):
-        taken, table = taken_by(history, step, one, size), step.blocks.get(one.id)
+    for request in kept(history, step):
+        taken, table = taken_by(history, step, request, size), step.blocks.get(request.id)
         if table is None and taken:
             return
         # What it has taken in this step may be a hit of one that is admitted after it.
         free -= taken
         held |= set(table or ())
-    for one in new:
-        hit, table = history.hit_now(step, one), step.blocks.get(one.id)
+    for request in new:
+        hit, table = history.hit_now(step, request), step.blocks.get(request.id)
         if hit is None or table is None:
             return
-        found = table[: hit // size]
-        computed = hit + step.scheduled[one.id]
-        covered = one.num_tokens if history.config["reserve_full_isl"] else computed
-        unheld = sum(block not in held for block in found)
-        loaded = blocks_before(history, one)
-        yield one, blocks_for(history, covered) - max(len(found), loaded) + unheld, free
+        cached = table[: hit // size]
+        computed = hit + step.scheduled[request.id]
+        covered = request.num_tokens if history.config["reserve_full_isl"] else computed
+        unheld = sum(block not in held for block in cached)
+        loaded = blocks_before(history, request)
+        yield request, blocks_for(history, covered) - max(len(cached), loaded) + unheld, free
         free -= len(set(table) - held)
         held |= set(table)
 
@@ -53,18 +54,20 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
     guarded = new if kept(history, step) else new[1:]
     # Later in the step blocks only come back.
     if guarded and step.free_blocks is not None and step.free_blocks < reserve:
-        left = f"{step.free_blocks} blocks left free"
-        return f"{guarded[-1].id} admitted, {left}, watermark is {reserve}"
-    for one, needed, free in admission_rooms(history, step):
-        if one in guarded and needed <= free < needed + reserve:
-            return f"{one.id} admitted: it needs {needed} of {free} blocks, watermark is {reserve}"
+        remaining = f"{step.free_blocks} blocks left free"
+        return f"{guarded[-1].id} admitted, {remaining}, watermark is {reserve}"
+    for request, needed, free in admission_rooms(history, step):
+        if request in guarded and needed <= free < needed + reserve:
+            return (
+                f"{request.id} admitted: it needs {needed} of {free} blocks, watermark is {reserve}"
+            )
     return None
 
 
 def reserve_matters(history: VllmRun, step: Step) -> bool:
     """A request waits while a request runs, and some blocks are free, but no more than the
     watermark and what it needs."""
-    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
+    waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     reserve, free = watermark_blocks(history.config), step.free_blocks
     if not waiting or not reserve or not free or not kept(history, step):
         return False
@@ -78,31 +81,34 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
         return None
     newly = loads.newly_parked(history.live, step)
     free = step.free_blocks + sum(len((step.blocks or {}).get(name, ())) for name in newly)
-    for one in reversed(admitted(history, step)):
-        hit = history.hit_now(step, one)
+    for request in reversed(admitted(history, step)):
+        hit = history.hit_now(step, request)
         if hit is None:
             # Aborted inside the step, so it is not known: at most everything was taken.
-            free += blocks_for(history, one.num_tokens)
+            free += blocks_for(history, request.num_tokens)
             continue
-        start = speculation.slots(history.config, hit + step.scheduled[one.id])
-        loaded = blocks_before(history, one)
-        rest = blocks_for(history, one.num_tokens) - max(blocks_for(history, start), loaded)
+        start = speculation.slots(history.config, hit + step.scheduled[request.id])
+        loaded = blocks_before(history, request)
+        rest = blocks_for(history, request.num_tokens) - max(blocks_for(history, start), loaded)
         if rest > free:
             return (
-                f"{one.id} admitted with {start} of {one.num_tokens} tokens: the others need "
-                f"{rest} blocks, {free} were free"
+                f"{request.id} admitted with {start} of {request.num_tokens} tokens: the others "
+                f"need {rest} blocks, {free} were free"
             )
         # What those admitted after it took, at most, was free before.
         free += blocks_for(history, start)
-    for one, needed, left in admission_rooms(history, step):
-        if needed > left:
-            return f"{one.id} admitted: its {one.num_tokens} tokens need {needed} blocks of {left}"
+    for request, needed, room in admission_rooms(history, step):
+        if needed > room:
+            return (
+                f"{request.id} admitted: its {request.num_tokens} tokens need {needed} blocks of "
+                f"{room}"
+            )
     return None
 
 
 def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
-    """A request waits of which a first block would fit, and not all that it knows."""
-    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
+    """Some blocks are free, but too few for all known tokens of a waiting request."""
+    waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = step.free_blocks
     if not waiting or not free or not history.config["reserve_full_isl"]:
         return False

@@ -1,4 +1,4 @@
-"""What requests hold, what they share, and what they find in the prefix cache.
+"""The blocks that requests hold and share, and those they find in the prefix cache.
 
 Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
 not the budget, runs out"; release 0.28.0 for the last token and the null block.
@@ -37,9 +37,9 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
         held = len((step.blocks or {}).get(name, ()))
         covered = max(computed, given(history, step, name))
         most = max(covered, speculation.slots(history.config, computed))
-        one = history.live.get(name)
-        if one is not None and loads.may_fail(one):
-            covered, most = computed, max(most, loads.offered(history.config, one))
+        request = history.live.get(name)
+        if request is not None and loads.may_fail(request):
+            covered, most = computed, max(most, loads.offered(history.config, request))
         if not blocks_for(history, covered) <= held <= blocks_for(history, most):
             needed = blocks_for(history, covered)
             drafts = f" ({covered} with drafts)" if covered > computed else ""
@@ -51,9 +51,9 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
 
 def block_border_crossed(history: VllmRun, step: Step) -> bool:
     return any(
-        blocks_for(history, one.computed + step.scheduled.get(one.id, 0))
-        > blocks_for(history, one.computed)
-        for one in kept(history, step)
+        blocks_for(history, request.computed + step.scheduled.get(request.id, 0))
+        > blocks_for(history, request.computed)
+        for request in kept(history, step)
     )
 
 
@@ -82,7 +82,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def something_shared(history: VllmRun, step: Step) -> bool:
-    """Two requests hold the same block."""
+    """Two requests share a block."""
     held = [number for numbers in (step.blocks or {}).values() for number in numbers]
     return len(set(held)) < len(held)
 
@@ -90,46 +90,51 @@ def something_shared(history: VllmRun, step: Step) -> bool:
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
     """A hit has whole blocks and never the last known token: it must be computed (V1CP-R28)."""
     block = history.config["block_size"]
-    for one in admitted(history, step):
-        hit = history.hit_now(step, one)
-        if hit is None or one.tokens_loading:
+    for request in admitted(history, step):
+        hit = history.hit_now(step, request)
+        if hit is None or request.tokens_loading:
             continue
-        if hit >= one.num_tokens:
-            return f"{one.id} finds {hit} of {one.num_tokens} tokens in the cache: all of them"
-        if hit % block and one.id in (step.prefix_hit or {}):
-            return f"{one.id} finds {hit} tokens in the cache, no whole blocks of {block}"
+        if hit >= request.num_tokens:
+            return (
+                f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache: all of them"
+            )
+        if hit % block and request.id in (step.prefix_hit or {}):
+            return f"{request.id} finds {hit} tokens in the cache, no whole blocks of {block}"
     return None
 
 
 def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
-    """A request of whole blocks starts all of whose tokens were computed before."""
+    """A request of whole blocks starts, and all its tokens were computed before."""
     return caches(history.config) and any(
-        one.num_tokens % history.config["block_size"] == 0
-        and _known_elsewhere(history, one) >= one.num_tokens
-        for one in admitted(history, step)
+        request.num_tokens % history.config["block_size"] == 0
+        and _known_elsewhere(history, request) >= request.num_tokens
+        for request in admitted(history, step)
     )
 
 
 def hit_missed(history: VllmRun, step: Step) -> str | None:
     """A request starts from the full blocks that it shares with one that runs (V1-R08)."""
     return hit_too_short(
-        history, step, admitted(history, step), lambda one: _shared_with_running(history, step, one)
+        history,
+        step,
+        admitted(history, step),
+        lambda request: _shared_with_running(history, step, request),
     )
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
-    """A request starts that shares a full block with one that runs."""
-    return any(_shared_with_running(history, step, one) for one in admitted(history, step))
+    """A starting request shares a full block with a running one."""
+    return any(_shared_with_running(history, step, request) for request in admitted(history, step))
 
 
-def _shared_with_running(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Prompt tokens in full blocks at the start, the last one apart, that a running request holds;
     0 of a request that was loaded. A block may be published when its decision completes."""
-    if not caches(history.config) or one.tokens_loading:
+    if not caches(history.config) or request.tokens_loading:
         return 0
     there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
     block = history.config["block_size"]
-    return surely_shared(one, there, history.kin(one), block, of_prompts=True)
+    return surely_shared(request, there, history.kin(request), block, of_prompts=True)
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
@@ -138,14 +143,14 @@ def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     config = history.config
     if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
         return []
-    return [one for one in admitted(history, step) if not one.inputs]
+    return [request for request in admitted(history, step) if not request.inputs]
 
 
-def _known_elsewhere(history: VllmRun, one: VllmRequestHistory) -> int:
+def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
     return max(
         (
-            min(in_common(one, other), other.max_computed)
-            for other in history.kin(one)
+            min(in_common(request, other), other.max_computed)
+            for other in history.kin(request)
             if other.max_computed
         ),
         default=0,

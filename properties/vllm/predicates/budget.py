@@ -34,8 +34,8 @@ def budget_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def budget_binds(history: VllmRun, step: Step) -> bool:
-    """Requests that run and wait want more tokens than the budget has."""
-    wanted = sum(one.num_tokens - one.computed for one in history.live.values())
+    """The running and waiting requests need more tokens than the budget."""
+    wanted = sum(request.num_tokens - request.computed for request in history.live.values())
     return bool(wanted > history.config["max_num_batched_tokens"])
 
 
@@ -43,19 +43,19 @@ def beyond_known(history: VllmRun, step: Step) -> str | None:
     """A request that is scheduled computes at least one token, and none that is not known, but for
     its padding (V1-R02)."""
     for name, tokens in step.scheduled.items():
-        one = history.live.get(name)
-        missing = None if one is None else behind(history, step, one)
-        if one is None or missing is None or 1 <= tokens <= missing:
+        request = history.live.get(name)
+        missing = None if request is None else behind(history, step, request)
+        if request is None or missing is None or 1 <= tokens <= missing:
             continue
-        more = padding(history, step, one) or last_draft(history, one)
+        more = padding(history, step, request) or last_draft(history, request)
         if not more or tokens != missing + more:
             return f"{name} computes {tokens} tokens, {missing} are known and not computed"
     return None
 
 
 def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
-    """One that is one token behind and one that is further behind run together."""
-    missing = [behind(history, step, one) for one in scheduled(history, step)]
+    """A step schedules one request that is one token behind and another that is further behind."""
+    missing = [behind(history, step, request) for request in scheduled(history, step)]
     return 1 in missing and any(tokens is not None and tokens > 1 for tokens in missing)
 
 
@@ -72,13 +72,13 @@ def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def threshold_binds(history: VllmRun, step: Step) -> bool:
-    """A request is further behind than the threshold, which is less than the budget."""
+    """A request has more missing tokens than the threshold, which is below the budget."""
     limit = threshold(history)
     if limit == history.config["max_num_batched_tokens"]:
         return False
     return any(
-        (missing := behind(history, step, one)) is not None and missing > limit
-        for one in scheduled(history, step)
+        (missing := behind(history, step, request)) is not None and missing > limit
+        for request in scheduled(history, step)
     )
 
 
@@ -88,7 +88,7 @@ def running_clamp(history: VllmRun, step: Step) -> str | None:
 
 
 def running_is_cut(history: VllmRun, step: Step) -> bool:
-    """A running request is further behind than it may compute in this step."""
+    """A running request has more missing tokens than it may compute in the step."""
     return _is_cut(history, step, kept(history, step))
 
 
@@ -98,7 +98,7 @@ def waiting_clamp(history: VllmRun, step: Step) -> str | None:
 
 
 def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
-    """A newly admitted request is further behind than it may compute in this step."""
+    """A newly admitted request has more missing tokens than it may compute in the step."""
     return _is_cut(history, step, admitted(history, step))
 
 
@@ -109,13 +109,13 @@ def chunked_although_off(history: VllmRun, step: Step) -> str | None:
     """
     if history.config["enable_chunked_prefill"]:
         return None
-    for one in admitted(history, step):
-        missing = behind(history, step, one)
-        if missing is None or stops_at_input(history, step, one):
+    for request in admitted(history, step):
+        missing = behind(history, step, request)
+        if missing is None or stops_at_input(history, step, request):
             continue
-        if step.scheduled[one.id] < min(missing, threshold(history)):
+        if step.scheduled[request.id] < min(missing, threshold(history)):
             return (
-                f"{one.id} starts with {step.scheduled[one.id]} of {missing} tokens, "
+                f"{request.id} starts with {step.scheduled[request.id]} of {missing} tokens, "
                 "although prompts are not chunked"
             )
     return None
@@ -125,9 +125,11 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
     """Chunking off: a request waits whose prompt is more than the budget has left."""
     if history.config["enable_chunked_prefill"]:
         return False
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     return any(
-        one.num_tokens > left > 0 for one in history.unstarted() if one.id not in step.scheduled
+        request.num_tokens > remaining > 0
+        for request in history.unstarted()
+        if request.id not in step.scheduled
     )
 
 
@@ -137,18 +139,20 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
     emitted = step.emitted or {}
     if in_flight.depth(history.config) > 1:
         return _delivered_wrongly(history, step)
-    for one in scheduled(history, step):
-        missing = behind(history, step, one)
-        if missing is None or one.id in history.aborts_inside:
+    for request in scheduled(history, step):
+        missing = behind(history, step, request)
+        if missing is None or request.id in history.aborts_inside:
             continue
-        own = missing - speculation.drafts_to_compute(history.config, one)
-        caught_up = step.scheduled[one.id] == missing
+        own = missing - speculation.drafts_to_compute(history.config, request)
+        caught_up = step.scheduled[request.id] == missing
         if speculation.drafts(history.config):
-            caught_up = step.scheduled[one.id] >= own
-        if caught_up != bool(emitted.get(one.id)):
-            known = f"computed + scheduled = {one.num_tokens - own + step.scheduled[one.id]}"
-            says = "a token" if emitted.get(one.id) else "no token"
-            return f"{one.id} emits {says} with {known} of {one.num_tokens} known tokens"
+            caught_up = step.scheduled[request.id] >= own
+        if caught_up != bool(emitted.get(request.id)):
+            known = (
+                f"computed + scheduled = {request.num_tokens - own + step.scheduled[request.id]}"
+            )
+            says = "a token" if emitted.get(request.id) else "no token"
+            return f"{request.id} emits {says} with {known} of {request.num_tokens} known tokens"
     return None
 
 
@@ -175,15 +179,15 @@ def _may_be_dropped(history: VllmRun, step: Step, one: VllmRequestHistory) -> bo
 
 
 def some_catch_up(history: VllmRun, step: Step) -> bool:
-    """A prompt is computed in part, or to its end."""
+    """A step computes tokens of a prompt."""
     return bool(history.prefill_members(step))
 
 
-def stops_at_input(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
+def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """A scheduled request computes all up to an encoder input that the worker has no output of."""
-    reached = computes(history, step, one)
-    found = encoder.at(one.inputs, reached)
-    return found is not None and found.start == reached and not has_output(history, step, found)
+    reached = computes(history, step, request)
+    image = encoder.at(request.inputs, reached)
+    return image is not None and image.start == reached and not has_output(history, step, image)
 
 
 def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
@@ -196,24 +200,25 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
     order does not tell what was left for each request."""
     if history.config["policy"] == "priority" and preempted(history, step):
         return _share_lost(history, step, who)
-    wanted = {one.id for one in who}
-    left, limit = history.config["max_num_batched_tokens"], threshold(history)
-    for one in scheduled(history, step):
-        missing, tokens = behind(history, step, one), step.scheduled[one.id]
-        least = missing if missing is None else min(missing, limit, left)
-        stops = least is not None and tokens < least and stops_at_input(history, step, one)
-        more = padding(history, step, one)
-        if more and tokens == 1 + more <= left:  # it is padded only where it is one token behind
+    wanted = {request.id for request in who}
+    remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
+    for request in scheduled(history, step):
+        missing, tokens = behind(history, step, request), step.scheduled[request.id]
+        least = missing if missing is None else min(missing, limit, remaining)
+        stops = least is not None and tokens < least and stops_at_input(history, step, request)
+        more = padding(history, step, request)
+        # It is padded only where it is a token behind.
+        if more and tokens == 1 + more <= remaining:
             least = tokens
-        last = last_draft(history, one)
-        if missing is not None and last and tokens == min(missing + last, limit, left):
+        last = last_draft(history, request)
+        if missing is not None and last and tokens == min(missing + last, limit, remaining):
             least = tokens
-        if missing is not None and one.id in wanted and tokens != least and not stops:
+        if missing is not None and request.id in wanted and tokens != least and not stops:
             return (
-                f"{one.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "
-                f"request, {left} left of the budget: min is {min(missing, limit, left)}"
+                f"{request.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "
+                f"request, {remaining} left of the budget: min is {min(missing, limit, remaining)}"
             )
-        left -= tokens
+        remaining -= tokens
     return None
 
 
@@ -247,7 +252,11 @@ def last_draft(history: VllmRun, one: VllmRequestHistory) -> int:
 
 
 def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool:
-    missing = {one.id: behind(history, step, one) for one in who if one.id in step.scheduled}
+    missing = {
+        request.id: behind(history, step, request)
+        for request in who
+        if request.id in step.scheduled
+    }
     return any(tokens is not None and step.scheduled[n] < tokens for n, tokens in missing.items())
 
 

@@ -19,12 +19,12 @@ from .decision import admitted, behind, computes, encoder_takes, kept, preempted
 def output_missing(history: VllmRun, step: Step) -> str | None:
     """A token of an encoder input is computed only where the worker has its output, kept from an
     earlier step or computed in this one (V1-R29)."""
-    there = outputs_after(history, step)
-    for one, found in _reached(history, step):
-        if found.name not in there:
+    outputs = outputs_after(history, step)
+    for request, image in _reached(history, step):
+        if image.name not in outputs:
             return (
-                f"{one.id} computes tokens {found.start} to {found.end - 1} of its prompt, or some "
-                f"of them, and the worker has no output for encoder input {found.name}"
+                f"{request.id} computes tokens {image.start} to {image.end - 1} of its prompt, "
+                f"or some of them, and the worker has no output for encoder input {image.name}"
             )
     return None
 
@@ -36,7 +36,7 @@ def some_input_is_reached(history: VllmRun, step: Step) -> bool:
 
 def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
     """An encoder computes at most max_num_encoder_input_tokens in a step (V1-R30)."""
-    tokens = sum(found.tokens for _, found in encoded(history, step))
+    tokens = sum(image.tokens for _, image in encoded(history, step))
     budget = history.config.get("max_num_encoder_input_tokens", 0)
     if tokens <= budget:
         return None
@@ -44,10 +44,10 @@ def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def encoder_budget_binds(history: VllmRun, step: Step) -> bool:
-    """A request stops at an encoder input for which the budget is too small in this step."""
-    spent = sum(found.tokens for _, found in encoded(history, step))
-    left = history.config.get("max_num_encoder_input_tokens", 0) - spent
-    return any(found.tokens > left for _, found in _stops(history, step))
+    """A request stops at an encoder input that exceeds the remaining encoder budget."""
+    spent = sum(image.tokens for _, image in encoded(history, step))
+    remaining = history.config.get("max_num_encoder_input_tokens", 0) - spent
+    return any(image.tokens > remaining for _, image in _stops(history, step))
 
 
 def outputs_too_many(history: VllmRun, step: Step) -> str | None:
@@ -70,25 +70,27 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
     while its output is kept (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
     kept = sum(state_of(history).outputs.values())
-    needed = [(one.id, found) for one, found in _reached(history, step)]
-    for one, found in encoded(history, step):
+    needed = [(request.id, image) for request, image in _reached(history, step)]
+    for request, image in encoded(history, step):
         # An output that is dropped and computed again in one step is not shown as dropped.
         full = kept > history.config.get("encoder_cache_size", 0)
-        there = found.name in state_of(history).outputs and found.name not in dropped
-        if found.name in seen or (there and not full):
-            return f"encoder input {found.name} is computed for {one.id}, and its output is there"
-        not_known = one.id in step.scheduled and behind(history, step, one) is None
-        if (one.id, found) not in needed and not not_known:
-            return f"encoder input {found.name} is computed, and {one.id} does not come to it"
-        seen.add(found.name)
-        kept += found.tokens
+        cached = image.name in state_of(history).outputs and image.name not in dropped
+        if image.name in seen or (cached and not full):
+            return (
+                f"encoder input {image.name} is computed for {request.id}, and its output is there"
+            )
+        not_known = request.id in step.scheduled and behind(history, step, request) is None
+        if (request.id, image) not in needed and not not_known:
+            return f"encoder input {image.name} is computed, but {request.id} does not reach it"
+        seen.add(image.name)
+        kept += image.tokens
     return None
 
 
 def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
-    """A request comes to an encoder input that was computed in an earlier step."""
-    new = [(one.id, found) for one, found in encoded(history, step)]
-    return any((one.id, found) not in new for one, found in _reached(history, step))
+    """A request reaches an encoder input that was computed in an earlier step."""
+    new = [(request.id, image) for request, image in encoded(history, step)]
+    return any((request.id, image) not in new for request, image in _reached(history, step))
 
 
 def stops_needlessly(history: VllmRun, step: Step) -> str | None:
@@ -96,11 +98,11 @@ def stops_needlessly(history: VllmRun, step: Step) -> str | None:
     small for it in this step (V1-R33)."""
     if history.config["policy"] == "priority" and preempted(history, step):
         return None  # a victim may have given back its share, and its outputs
-    for one, found in _stops(history, step):
-        if encoder_takes(history, step, found):
+    for request, image in _stops(history, step):
+        if encoder_takes(history, step, image):
             return (
-                f"{one.id} stops at encoder input {found.name} of {found.tokens} tokens, and the "
-                "encoder has budget and room for it"
+                f"{request.id} stops at encoder input {image.name} of {image.tokens} tokens, and "
+                "the encoder has budget and room for it"
             )
     return None
 
@@ -112,11 +114,11 @@ def some_request_stops(history: VllmRun, step: Step) -> bool:
 def dropped_while_read(history: VllmRun, step: Step) -> str | None:
     """No output is dropped while a running request is in the middle of its input (V1-R34)."""
     dropped = set(step.encoder_dropped or ())
-    for one, found in _in_the_middle(history, step):
-        if found.name in dropped:
+    for request, image in _in_the_middle(history, step):
+        if image.name in dropped:
             return (
-                f"the output of encoder input {found.name} is dropped, and {one.id} has computed "
-                f"{one.computed - found.start} of its {found.tokens} tokens"
+                f"the output of encoder input {image.name} is dropped, and {request.id} has "
+                f"computed {request.computed - image.start} of its {image.tokens} tokens"
             )
     return None
 
@@ -127,42 +129,42 @@ def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
 
 
 def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Running requests that have computed some tokens of an encoder input, and not all."""
-    for one in kept(history, step):
-        found = at(one.inputs, one.computed)
-        if found is not None and found.start < one.computed:
-            yield one, found
+    """Yield running requests that have computed a part of an encoder input."""
+    for request in kept(history, step):
+        image = at(request.inputs, request.computed)
+        if image is not None and image.start < request.computed:
+            yield request, image
 
 
 def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    for one in scheduled(history, step):
-        if not one.inputs or behind(history, step, one) is None:
+    for request in scheduled(history, step):
+        if not request.inputs or behind(history, step, request) is None:
             continue
-        end = computes(history, step, one)
-        start = end - step.scheduled[one.id]
-        for found in one.inputs:
-            if found.start < end and found.end > start:
-                yield one, found
+        end = computes(history, step, request)
+        start = end - step.scheduled[request.id]
+        for image in request.inputs:
+            if image.start < end and image.end > start:
+                yield request, image
 
 
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Requests that run, or are admitted, with the encoder input at which they stop, though they
-    may go on."""
-    there = outputs_after(history, step)
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    for one in kept(history, step) + admitted(history, step):
-        tokens = step.scheduled.get(one.id, 0)
-        if not one.inputs or left <= 0 or tokens >= threshold(history):
+    """Yield requests that run or are admitted, with the encoder input at which they stop although
+    they could continue."""
+    outputs = outputs_after(history, step)
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    for request in kept(history, step) + admitted(history, step):
+        tokens = step.scheduled.get(request.id, 0)
+        if not request.inputs or remaining <= 0 or tokens >= threshold(history):
             continue
-        if tokens and behind(history, step, one) is None:
+        if tokens and behind(history, step, request) is None:
             continue
-        reached = computes(history, step, one) if tokens else one.computed
-        found = at(one.inputs, reached)
-        if found is None or found.name in there:
+        reached = computes(history, step, request) if tokens else request.computed
+        image = at(request.inputs, reached)
+        if image is None or image.name in outputs:
             continue
         round_ended = not tokens and loads.meet_decisions(history.config)
-        if not round_ended and (found.start == reached or not tokens):
-            yield one, found
+        if not round_ended and (image.start == reached or not tokens):
+            yield request, image
 
 
 PREDICATES = {

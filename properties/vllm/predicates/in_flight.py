@@ -1,4 +1,4 @@
-"""Decisions on their way: which request is passed over, which is not admitted, and what comes.
+"""Decisions in flight: which request is passed over, which is not admitted, and what comes.
 
 Source: release 0.28.0: the scheduler's comments on tokens that are in flight, AsyncScheduler;
 chunked-prefill chapter, code of the running clamp (num_output_placeholders).
@@ -27,43 +27,45 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
     """A running request has blocks for what it computes and for the drafter's lookahead
     (V1CP-R30)."""
     ahead = speculation.lookahead(history.config)
-    for one in _look_ahead(history, step):
-        held, slots = (step.blocks or {}).get(one.id), given(history, step, one.id)
+    for request in _look_ahead(history, step):
+        held, slots = (step.blocks or {}).get(request.id), given(history, step, request.id)
         if held is not None and len(held) < blocks_for(history, slots):
             return (
-                f"{one.id} holds {len(held)} blocks; what it computes and {ahead} tokens of "
+                f"{request.id} holds {len(held)} blocks; what it computes and {ahead} tokens of "
                 f"lookahead need {blocks_for(history, slots)}"
             )
     return None
 
 
 def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
-    """The lookahead of a running request needs a block that what it computes does not need."""
+    """The lookahead of a running request needs an extra block."""
     return any(
-        blocks_for(history, computes(history, step, one))
-        < blocks_for(history, given(history, step, one.id))
-        for one in _look_ahead(history, step)
+        blocks_for(history, computes(history, step, request))
+        < blocks_for(history, given(history, step, request.id))
+        for request in _look_ahead(history, step)
     )
 
 
 def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     if not speculation.lookahead(history.config):
         return []
-    return [one for one in scheduled(history, step) if one.started]
+    return [request for request in scheduled(history, step) if request.started]
 
 
 def verified_wrongly(history: VllmRun, step: Step) -> str | None:
     """A request emits the drafts that are right, up to the first that is wrong, and one token more;
     none beyond its last (V1CP-R35)."""
-    for one, drafts in _verified(history, step):
-        tokens = (step.emitted or {}).get(one.id)
-        if not tokens or one.id in history.aborts_inside or not one.accepted:
+    for request, drafts in _verified(history, step):
+        tokens = (step.emitted or {}).get(request.id)
+        if not tokens or request.id in history.aborts_inside or not request.accepted:
             continue  # a recorded run does not say how many of its drafts are right
-        right = speculation.right_of(one, drafts)
-        due = 1 + right if one.output_len is None else min(1 + right, max(one.tokens_left, 1))
+        right = speculation.right_of(request, drafts)
+        due = (
+            1 + right if request.output_len is None else min(1 + right, max(request.tokens_left, 1))
+        )
         if tokens != due:
             return (
-                f"{one.id} emits {tokens} tokens; {right} of its {drafts} drafts are right: "
+                f"{request.id} emits {tokens} tokens; {right} of its {drafts} drafts are right: "
                 f"{due} are due"
             )
     return None
@@ -71,15 +73,22 @@ def verified_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def some_right_some_wrong(history: VllmRun, step: Step) -> bool:
     return any(
-        0 < speculation.right_of(one, drafts) < drafts for one, drafts in _verified(history, step)
+        0 < speculation.right_of(request, drafts) < drafts
+        for request, drafts in _verified(history, step)
     )
 
 
 def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
     if in_flight.depth(history.config) == 1:
         return [
-            (one, min(speculation.drafts_computed(one, step.scheduled[one.id]), one.drafted))
-            for one in scheduled(history, step)
+            (
+                request,
+                min(
+                    speculation.drafts_computed(request, step.scheduled[request.id]),
+                    request.drafted,
+                ),
+            )
+            for request in scheduled(history, step)
         ]
     due = in_flight.due(history, step)
     return [
@@ -93,54 +102,55 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
     """A running request that has nothing to compute until a token comes is passed over, and the
     round goes on behind it (V1-R06)."""
     passed = None
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    for one in ran_before(history):
-        if one.id in (step.preempted or ()):
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    for request in ran_before(history):
+        if request.id in (step.preempted or ()):
             continue
-        if in_flight.passed_over(history.config, one):
-            if one.id in step.scheduled:
+        if in_flight.passed_over(history.config, request):
+            if request.id in step.scheduled:
                 coming = (
-                    f"{one.emitted} of {one.max_tokens} tokens, {one.tokens_in_flight} on their way"
+                    f"{request.emitted} of {request.max_tokens} tokens, "
+                    f"{request.tokens_in_flight} in flight"
                 )
-                return f"{one.id} is scheduled with {coming}"
-            passed = one
-        elif round_may_end(history, one):
+                return f"{request.id} is scheduled with {coming}"
+            passed = request
+        elif round_may_end(history, request):
             return None
-        elif input_missing(history, step, one, one.computed):
+        elif input_missing(history, step, request, request.computed):
             continue  # it stops there, and the round goes on (V1-R33)
-        elif passed and one.id not in step.scheduled and left > 0 and not step.preempted:
-            return f"{one.id}, behind {passed.id}, which has nothing to compute, has no turn"
+        elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
+            return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
     return None
 
 
 def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
-    """A running request has nothing to compute, and another one is scheduled."""
-    some = any(in_flight.passed_over(history.config, one) for one in kept(history, step))
+    """A running request has nothing to compute, and another is scheduled."""
+    some = any(in_flight.passed_over(history.config, request) for request in kept(history, step))
     return some and bool(step.scheduled)
 
 
 def admitted_too_early(history: VllmRun, step: Step) -> str | None:
-    """A preempted request is not admitted while a decision is on its way that computes it
+    """A preempted request is not admitted while a decision is in flight that computes it
     (V1-R10)."""
-    for one in admitted(history, step):
-        if in_flight.computed_still(history, one):
-            return f"{one.id} is admitted again while a step that computes it is on its way"
+    for request in admitted(history, step):
+        if in_flight.computed_still(history, request):
+            return f"{request.id} is admitted again while a step in flight still computes it"
     return None
 
 
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
-    """A preempted request waits that is computed still, and requests may be admitted."""
+    """A step in flight still computes a preempted request, and other requests may be admitted."""
     waiting = waited_before(history)
-    aside = any(in_flight.computed_still(history, one) for one in waiting)
+    aside = any(in_flight.computed_still(history, request) for request in waiting)
     return aside and not step.preempted
 
 
 def out_of_turn(history: VllmRun, step: Step) -> str | None:
     """The tokens of a request come once, and in their order (V1-R19)."""
     for name, place in (step.emitted_at or {}).items():
-        one = history.live.get(name)
-        if one is not None and place != one.emitted:
-            return f"{name} emits token {place} of its output when {one.emitted} have come"
+        request = history.live.get(name)
+        if request is not None and place != request.emitted:
+            return f"{name} emits token {place} of its output after {request.emitted} arrived"
     for name, tokens in (step.emitted or {}).items():
         if tokens and step.emitted_at is not None and name not in step.emitted_at:
             return f"{name} emits {tokens} tokens, and emitted_at does not say which"

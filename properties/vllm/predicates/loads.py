@@ -28,20 +28,20 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
     """A parked request is not scheduled, and keeps its blocks, until its load has landed. If it was
     aborted, they are free then, and not before (V1-R20)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
-    for one in history.requests.values():
-        if not loads.loading(one) or loads.is_sent(one):
+    for request in history.requests.values():
+        if not loads.loading(request) or loads.is_sent(request):
             continue
-        if one.id in step.scheduled:
-            return f"{one.id} is scheduled, its load takes {one.load_left} more steps"
-        gone = one.id not in history.live or one.id in history.aborts_inside
-        gone = gone or loads.ends_on_failure(history.config, one)  # judged by V1-R28
-        if gone and one.load_left == 1:
+        if request.id in step.scheduled:
+            return f"{request.id} is scheduled, its load takes {request.load_left} more steps"
+        gone = request.id not in history.live or request.id in history.aborts_inside
+        gone = gone or loads.ends_on_failure(history.config, request)  # judged by V1-R28
+        if gone and request.load_left == 1:
             continue
-        if before.get(one.id) and now.get(one.id) != before[one.id]:
-            held = len(now.get(one.id, ()))
+        if before.get(request.id) and now.get(request.id) != before[request.id]:
+            held = len(now.get(request.id, ()))
             return (
-                f"{one.id} held {len(before[one.id])} blocks that are loaded for {one.load_left} "
-                f"more steps, now {held}, or others"
+                f"{request.id} held {len(before[request.id])} blocks that are loaded for "
+                f"{request.load_left} more steps, and now holds {held} or other blocks"
             )
     for name in now:
         ended = history.requests.get(name)
@@ -49,18 +49,18 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
             continue
         if loads.is_sent(ended):
             continue
-        if history.step > (ended.over or 0) + decisions_still_to_come(history):
-            return f"{name} was aborted, its load has landed, and it holds blocks still"
+        if history.step > (ended.ended_at or 0) + decisions_still_to_come(history):
+            return f"{name} was aborted, its load has landed, but it still holds blocks"
     return None
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Steps in which all decisions that are on their way complete, at most: as many begin first."""
+    """Steps in which all decisions in flight complete, at most: as many begin first."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
 def one_is_loading(history: VllmRun, step: Step) -> bool:
-    return any(loads.loading(one) for one in history.requests.values())
+    return any(loads.loading(request) for request in history.requests.values())
 
 
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
@@ -71,10 +71,10 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
         return None
     parked = [history.live[name] for name in step.parked or () if name in history.live]
     prefills = [history.live[name] for name in step.prefilling or () if name in history.live]
-    needs = {one.id: left(history, step, one) for one in prefills}
-    needs |= {one.id: first_step(history, step, one) for one in parked}
+    needs = {request.id: missing_blocks(history, step, request) for request in prefills}
+    needs |= {request.id: first_step(history, step, request) for request in parked}
     last = newly[-1]  # of several that begin in one step it has to leave room for the others
-    if left(history, step, history.live[last]):
+    if missing_blocks(history, step, history.live[last]):
         del needs[last]  # what is not loaded of it may be computed later, chunk by chunk
     needed, free = sum(needs.values()), step.free_blocks or 0
     if needed <= free:
@@ -84,18 +84,18 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
 
 
 def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
-    """A load begins while another parked request, or a prefill, still needs blocks."""
+    """A load begins while another parked request or a prefill still needs blocks."""
     newly = loads.newly_parked(history.live, step)
     others = {*(step.parked or ()), *(step.prefilling or ())}.difference(newly)
     known = [history.live[name] for name in others if name in history.live]
-    return bool(newly) and any(first_step(history, step, one) for one in known)
+    return bool(newly) and any(first_step(history, step, request) for request in known)
 
 
 def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     """The first request whose load has landed is admitted while budget, a slot and the blocks of
     all its tokens are left, and nothing was preempted: no request goes before it (V1-R22)."""
-    one = first_landed(history, step)
-    if one is None or one.id in step.scheduled or not nothing_else_changes(history, step):
+    request = first_landed(history, step)
+    if request is None or request.id in step.scheduled or not nothing_else_changes(history, step):
         return None
     running = step.running or ()
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
@@ -104,15 +104,20 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     drafts = speculation.drafts(history.config) if may_pad(history) else 0
     if budget <= drafts:
         return None
-    if not history.config["enable_chunked_prefill"] or waits_for_encoder(history, step, one.inputs):
+    if not history.config["enable_chunked_prefill"] or waits_for_encoder(
+        history, step, request.inputs
+    ):
         return None
-    needed = max(first_step(history, step, one), lacks(history, step, one, one.num_tokens + drafts))
+    needed = max(
+        first_step(history, step, request),
+        lacks(history, step, request, request.num_tokens + drafts),
+    )
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
     if needed + reserve > free:
         return None
     return (
-        f"{one.id}, whose load has landed, waits although {budget} tokens of the budget and a "
+        f"{request.id}, whose load has landed, waits although {budget} tokens of the budget and a "
         f"slot are left, and it needs {needed} blocks of {free} free ones"
     )
 
@@ -122,27 +127,27 @@ def one_has_landed(history: VllmRun, step: Step) -> bool:
 
 
 def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
-    """No load fills a block that a decision on its way writes: no order is kept between the two
+    """No load fills a block that a decision in flight writes: no order is kept between the two
     (V1-R23)."""
     if not loads.meet_decisions(history.config):
         return None
     for name in loads.newly_parked(history.live, step):
-        one, its = history.live[name], (step.blocks or {}).get(name, ())
+        request, its = history.live[name], (step.blocks or {}).get(name, ())
         for writer in gone_and_computed(history, step):
             block = last_written(history, writer)
             if block not in its or block in (step.blocks or {}).get(writer.id, ()):
                 continue
             end = (its.index(block) + 1) * history.config["block_size"]
-            if in_common(one, writer) < end:
+            if in_common(request, writer) < end:
                 return (
-                    f"{name} begins to load into block {block}, which a decision on its way writes "
+                    f"{name} begins to load into block {block}, which a step in flight writes "
                     f"for {writer.id}"
                 )
     return None
 
 
 def one_begins_beside_a_writer(history: VllmRun, step: Step) -> bool:
-    """A load begins while a request that has left is computed still."""
+    """A load begins while a step in flight still computes a request that has left."""
     if not loads.meet_decisions(history.config) or not loads.newly_parked(history.live, step):
         return False
     return bool(gone_and_computed(history, step))
@@ -151,16 +156,16 @@ def one_begins_beside_a_writer(history: VllmRun, step: Step) -> bool:
 def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     running = step.running or ()
     return [
-        one
-        for one in history.requests.values()
-        if one.id not in running and in_flight.computed_still(history, one)
+        request
+        for request in history.requests.values()
+        if request.id not in running and in_flight.computed_still(history, request)
     ]
 
 
-def last_written(history: VllmRun, one: VllmRequestHistory) -> int | None:
+def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
     """The block of the last token that was computed of a request, if it was seen to hold it."""
-    number = ((one.computed or one.lost) - 1) // history.config["block_size"]
-    return one.blocks[number] if 0 <= number < len(one.blocks) else None
+    number = ((request.computed or request.recompute_from) - 1) // history.config["block_size"]
+    return request.blocks[number] if 0 <= number < len(request.blocks) else None
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
@@ -169,58 +174,65 @@ def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
     if not loads.meet_decisions(history.config):
         return None
     gone = preempted(history, step)
-    if not any(in_flight.computed_still(history, one) for one in gone):
+    if not any(in_flight.computed_still(history, request) for request in gone):
         return None
     return needless_preemption(history, step)
 
 
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
-    """No block is free while a request that runs is computed still."""
+    """No block is free while a step in flight still computes a running request."""
     if not loads.meet_decisions(history.config) or step.free_blocks != 0:
         return False
-    return any(in_flight.computed_still(history, one) for one in ran_before(history))
+    return any(in_flight.computed_still(history, request) for request in ran_before(history))
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
     """A request that has got all its tokens, and whose blocks are sent, keeps them until then, and
     no longer (V1-R25)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
-    for one in history.requests.values():
-        if not loads.is_sent(one):
+    for request in history.requests.values():
+        if not loads.is_sent(request):
             continue
-        if one.load_left > 1 and before.get(one.id) and now.get(one.id) != before[one.id]:
+        if (
+            request.load_left > 1
+            and before.get(request.id)
+            and now.get(request.id) != before[request.id]
+        ):
             return (
-                f"{one.id} held {len(before[one.id])} blocks that are sent for {one.load_left} "
-                f"more steps, now {len(now.get(one.id, ()))}, or others"
+                f"{request.id} held {len(before[request.id])} blocks that are sent for "
+                f"{request.load_left} more steps, and now holds {len(now.get(request.id, ()))} or "
+                "other blocks"
             )
-        late = history.step > (one.over or 0) + decisions_still_to_come(history)
-        if one.id in now and not one.load_left and late:
-            return f"{one.id} has ended, its blocks are sent, and it holds them still"
+        late = history.step > (request.ended_at or 0) + decisions_still_to_come(history)
+        if request.id in now and not request.load_left and late:
+            return f"{request.id} has ended, its blocks are sent, but it still holds them"
     return None
 
 
 def one_is_sent(history: VllmRun, step: Step) -> bool:
-    """A step passes while the blocks of a request that has ended are sent."""
-    return any(loads.is_sent(one) and one.load_left for one in history.requests.values())
+    """A step runs while a connector sends the blocks of a finished request."""
+    return any(
+        loads.is_sent(request) and request.load_left for request in history.requests.values()
+    )
 
 
 def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
     """A request whose load has failed in part computes what is missing: it starts from no more than
     what was loaded, or is cached (V1-R26)."""
-    for one in joins_after_a_failure(history, step):
-        start = (step.computed or {}).get(one.id, 0) - step.scheduled[one.id]
-        intact = (one.load_fails_at or 0) // history.config["block_size"]
-        most = max(intact * history.config["block_size"], cached_elsewhere(history, step, one))
+    for request in joins_after_a_failure(history, step):
+        start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
+        intact = (request.load_fails_at or 0) // history.config["block_size"]
+        most = max(intact * history.config["block_size"], cached_elsewhere(history, step, request))
         if start > most:
             return (
-                f"{one.id} starts from {start} tokens, its load has failed from token "
-                f"{one.load_fails_at} on"
+                f"{request.id} starts from {start} tokens, its load has failed from token "
+                f"{request.load_fails_at} on"
             )
     return None
 
 
 def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
-    """A request is admitted whose load has failed in part."""
+    """A request is admitted after its load failed in part."""
     return any(joins_after_a_failure(history, step))
 
 
@@ -229,36 +241,40 @@ def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHisto
     Where a preempted request starts again is no question of V1-R26: ALL-R11 asks what its blocks
     hold."""
     return [
-        one
+        request
         for name in step.scheduled
-        if (one := history.live.get(name)) is not None
-        and not (one.started or one.preemptions)
-        and one.parked_since is not None
-        and one.load_fails_at is not None
+        if (request := history.live.get(name)) is not None
+        and not (request.started or request.preemptions)
+        and request.parked_since is not None
+        and request.load_fails_at is not None
         and name in (step.computed or {})
     ]
 
 
-def cached_elsewhere(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+def cached_elsewhere(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Tokens of a request that may be cached, at most."""
-    return history.max_hit(step, one) if caches(history.config) else 0
+    return history.max_hit(step, request) if caches(history.config) else 0
 
 
 def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
     """With the policy `fail` a request whose load has failed ends with an error in the step in
     which the load ends, and no other request does (V1-R28)."""
     failed = fail_now(history, step)
-    for one in failed:
-        ended = (step.finished or {}).get(one.id)
+    for request in failed:
+        ended = (step.finished or {}).get(request.id)
         if ended != "error":
             why = f"finished says {ended}" if ended else "it goes on"
             return (
-                f"the load of {one.id} ends, has failed from token {one.load_fails_at}, and {why}"
+                f"the load of {request.id} ends, has failed from token {request.load_fails_at}, "
+                f"and {why}"
             )
-    may_end = {*[one.id for one in failed], *[n for n, o in history.requests.items() if o.beyond]}
+    may_end = {
+        *[request.id for request in failed],
+        *[n for n, o in history.requests.items() if o.never_runnable],
+    }
     for name, reason in (step.finished or {}).items():
         if reason == "error" and name not in may_end:
-            return f"{name} ends with an error, and no load of it ends in this step and has failed"
+            return f"{name} ends with an error, but no failed load of it ends in this step"
     return None
 
 
@@ -272,23 +288,25 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     if not in_flight.reports(history, step):
         return []
     return [
-        one
-        for one in history.live.values()
-        if one.id not in history.aborts_inside
-        and loads.ends_on_failure(history.config, one)
-        and (one.load_left == 1 or (not one.load_steps and loads.begins_now(one, step)))
+        request
+        for request in history.live.values()
+        if request.id not in history.aborts_inside
+        and loads.ends_on_failure(history.config, request)
+        and (request.load_left == 1 or (not request.load_steps and loads.begins_now(request, step)))
     ]
 
 
 def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
     """A request that was never parked starts only where the connector has no more of it than it
     finds in the cache (V1-R27)."""
-    for one in admitted(history, step):
-        hit = history.hit_now(step, one)
-        if hit is None or one.started or not loads.is_new(history.config, one):
+    for request in admitted(history, step):
+        hit = history.hit_now(step, request)
+        if hit is None or request.started or not loads.is_new(history.config, request):
             continue  # where `running` is hidden, one that has started seems to be admitted
-        if (loadable := loads.offered(history.config, one)) > hit:
-            return f"{one.id} computes its tokens from {hit} on, and the connector has {loadable}"
+        if (loadable := loads.offered(history.config, request)) > hit:
+            return (
+                f"{request.id} computes its tokens from {hit} on, and the connector has {loadable}"
+            )
     return None
 
 
@@ -300,16 +318,18 @@ def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     """Of the requests that were parked before the step the first one whose load has landed. One
     that lost its blocks to a failed load may stand before it: then there is none."""
     before = (history.last.parked if history.last else None) or ()
-    if any(lost_its_blocks(one) and one.id not in before for one in history.live.values()):
+    if any(
+        lost_its_blocks(request) and request.id not in before for request in history.live.values()
+    ):
         return None
     landed = (history.live[name] for name in before if name in history.live)
-    return next((one for one in landed if not loads.loading(one)), None)
+    return next((request for request in landed if not loads.loading(request)), None)
 
 
-def lost_its_blocks(one: VllmRequestHistory) -> bool:
+def lost_its_blocks(request: VllmRequestHistory) -> bool:
     """The load of a request has failed, perhaps from its first block on, and it has not started."""
-    over = one.parked_since is not None and not loads.loading(one)
-    return over and one.load_fails_at is not None and not one.started
+    over = request.parked_since is not None and not loads.loading(request)
+    return over and request.load_fails_at is not None and not request.started
 
 
 def nothing_else_changes(history: VllmRun, step: Step) -> bool:
@@ -320,19 +340,19 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
     return same and free_unchanged(history, step)
 
 
-def left(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Blocks that a request lacks for all its known tokens."""
-    return lacks(history, step, one, one.num_tokens)
+    return lacks(history, step, request, request.num_tokens)
 
 
-def first_step(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Blocks that a parked request lacks for all its known tokens and the lookahead behind them."""
-    return lacks(history, step, one, speculation.slots(history.config, one.num_tokens))
+    return lacks(history, step, request, speculation.slots(history.config, request.num_tokens))
 
 
-def lacks(history: VllmRun, step: Step, one: VllmRequestHistory, tokens: int) -> int:
-    """Blocks that a request lacks for so many tokens."""
-    held = len((step.blocks or {}).get(one.id, ()))
+def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
+    """Return the blocks that a request lacks for `tokens`."""
+    held = len((step.blocks or {}).get(request.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)
 
 

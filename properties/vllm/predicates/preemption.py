@@ -20,7 +20,7 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
     if history.config["policy"] == "priority" or not gone:
         return None
     tail = before[len(before) - len(gone) :]
-    if {one.id for one in tail} == {one.id for one in gone}:
+    if {request.id for request in tail} == {request.id for request in gone}:
         return _admitted_before(history, gone, kept(history, step))
     return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
 
@@ -42,7 +42,7 @@ def _admitted_before(
 
 
 def tail_preempted(history: VllmRun, step: Step) -> bool:
-    """A step preempts while several requests run, first come, first served."""
+    """Under FCFS, a step preempts a request while several run."""
     several = len(ran_before(history)) > 1
     return bool(step.preempted) and several and history.config["policy"] == "fcfs"
 
@@ -53,8 +53,8 @@ def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
         return None
-    victim = min(gone, key=lambda one: key(history, one))
-    other = max(stay, key=lambda one: key(history, one))
+    victim = min(gone, key=lambda request: key(history, request))
+    other = max(stay, key=lambda request: key(history, request))
     if key(history, victim) > key(history, other):
         return None
     return (
@@ -64,7 +64,7 @@ def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_by_priority(history: VllmRun, step: Step) -> bool:
-    several = len({one.priority for one in ran_before(history)}) > 1
+    several = len({request.priority for request in ran_before(history)}) > 1
     return bool(step.preempted) and several and history.config["policy"] == "priority"
 
 
@@ -75,19 +75,19 @@ def needless_preemption(history: VllmRun, step: Step) -> str | None:
     if not gone or free is None:
         return None
     last = last_victim(history, gone)
-    free += released_by(history, [one for one in gone if one is not last])
+    free += released_by(history, [request for request in gone if request is not last])
     size = history.config["block_size"]
-    needed = sum(taken_by(history, step, one, size) for one in kept(history, step))
+    needed = sum(taken_by(history, step, request, size) for request in kept(history, step))
     wanted = [last]
     if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
-        wanted += [one for one in kept(history, step) if one.id not in step.scheduled]
-    needed += sum(wants(history, one) for one in wanted)
+        wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
+    needed += sum(wants(history, request) for request in wanted)
     if needed > free:
         return None
     others = len(gone) - 1
     return (
-        f"{names(gone)} preempted, although without {last.id} {free} blocks were free"
-        f"{f' (those of {others} others included)' if others else ''} and requests that run need "
+        f"{names(gone)} preempted, although {free} blocks were free without {last.id}"
+        f"{f' (including those of {others} others)' if others else ''} and running requests needed "
         f"at most {needed}"
     )
 
@@ -96,9 +96,9 @@ def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequest
     """Of the requests that were preempted in a step the one that was last: the least important go
     first, or those that were admitted last."""
     if history.config.get("policy") == "priority":
-        return min(gone, key=lambda one: key(history, one))
-    ran = [one.id for one in ran_before(history)]
-    return min(gone, key=lambda one: ran.index(one.id) if one.id in ran else len(ran))
+        return min(gone, key=lambda request: key(history, request))
+    ran = [request.id for request in ran_before(history)]
+    return min(gone, key=lambda request: ran.index(request.id) if request.id in ran else len(ran))
 
 
 def blocks_run_out(history: VllmRun, step: Step) -> bool:
@@ -108,18 +108,18 @@ def blocks_run_out(history: VllmRun, step: Step) -> bool:
 
 def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
     """A preempted request waits, holds no block, and has nothing computed (V1-I5)."""
-    for one in preempted(history, step):
-        if one.id in history.aborts_inside:
+    for request in preempted(history, step):
+        if request.id in history.aborts_inside:
             continue
-        may_end = step.finished is None or one.id in step.finished
-        if may_end and in_flight.computed_still(history, one):
-            continue  # the token that was on its way may be its last
-        if step.waiting is not None and one.id not in step.waiting:
-            return f"{one.id} was preempted and does not wait"
-        if computed := (step.computed or {}).get(one.id):
-            return f"{one.id} was preempted and counts {computed} computed tokens"
-        if held := (step.blocks or {}).get(one.id):
-            return f"{one.id} was preempted and holds {len(held)} blocks"
+        may_end = step.finished is None or request.id in step.finished
+        if may_end and in_flight.computed_still(history, request):
+            continue  # the token that was in flight may be its last
+        if step.waiting is not None and request.id not in step.waiting:
+            return f"{request.id} was preempted and does not wait"
+        if computed := (step.computed or {}).get(request.id):
+            return f"{request.id} was preempted and counts {computed} computed tokens"
+        if held := (step.blocks or {}).get(request.id):
+            return f"{request.id} was preempted and holds {len(held)} blocks"
     return None
 
 
@@ -135,10 +135,10 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
     gone = set(step.preempted or ())
     newcomer = None
     for name in step.waiting or ():
-        one = history.live.get(name)
-        if one is None or name in (step.parked or ()) or loads.place_unknown(one):
+        request = history.live.get(name)
+        if request is None or name in (step.parked or ()) or loads.place_unknown(request):
             continue
-        if one.id in gone or one.preemptions:
+        if request.id in gone or request.preemptions:
             if newcomer is not None:
                 return f"{newcomer}, never started, waits in front of {name}, which was preempted"
         elif newcomer is None:
@@ -147,31 +147,33 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
-    """A preempted request and one that never started wait."""
+    """Under FCFS, a preempted request and one that never started are waiting."""
     gone = set(step.preempted or ())
     waiting = [history.live[name] for name in step.waiting or () if name in history.live]
-    again = [one for one in waiting if one.id in gone or one.preemptions]
+    again = [request for request in waiting if request.id in gone or request.preemptions]
     return bool(again) and len(again) < len(waiting) and history.config["policy"] == "fcfs"
 
 
 def stops_running(history: VllmRun, step: Step) -> str | None:
     """A request that runs goes on running until it ends or is preempted (V1CP-R03)."""
     running = step.running or ()
-    for one in kept(history, step):
-        ended = one.id in (step.finished or {}) or one.id in history.aborts_inside
-        if not ended and one.id not in running:
-            return f"{one.id} was running, did not end, was not preempted, and runs no more"
+    for request in kept(history, step):
+        ended = request.id in (step.finished or {}) or request.id in history.aborts_inside
+        if not ended and request.id not in running:
+            return (
+                f"{request.id} was running, did not end and was not preempted, but no longer runs"
+            )
     return None
 
 
 def prompt_goes_on(history: VllmRun, step: Step) -> bool:
-    """A request runs whose prompt was computed in part."""
-    return any(one.started and not one.prefilled for one in kept(history, step))
+    """A running request has a partly computed prompt."""
+    return any(request.started and not request.prefilled for request in kept(history, step))
 
 
 def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
     """Exactly requests that were running and wait again are counted as preempted (V1CP-R29)."""
-    before = {one.id for one in ran_before(history)}
+    before = {request.id for request in ran_before(history)}
     gone = set(step.preempted or ())
     for name in step.waiting or ():
         if name in before and name not in gone:
@@ -188,32 +190,36 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
     gone = set(step.preempted or ())
     due = in_flight.due(history, step)
     for name, computed in (step.computed or {}).items():
-        one = history.live.get(name)
-        if one is None or name in gone or name in (step.parked or ()):
+        request = history.live.get(name)
+        if request is None or name in gone or name in (step.parked or ()):
             continue
-        hit = 0 if one.started or name not in step.scheduled else history.hit_now(step, one)
+        hit = 0 if request.started or name not in step.scheduled else history.hit_now(step, request)
         if hit is None:
             continue
-        expected = one.computed + hit + step.scheduled.get(name, 0)
+        expected = request.computed + hit + step.scheduled.get(name, 0)
         coming = due.get(name)
         drafts = 0 if coming is None else coming.drafts
-        if step.emitted is None and (expected > one.num_tokens or drafts):
+        if step.emitted is None and (expected > request.num_tokens or drafts):
             continue  # how many of its drafts are right is not shown
         if emitted := (step.emitted or {}).get(name):
-            if speculation.drafts(history.config) and one.tokens_in_flight and coming is not None:
+            if (
+                speculation.drafts(history.config)
+                and request.tokens_in_flight
+                and coming is not None
+            ):
                 expected -= drafts - (emitted - 1)
             else:
-                expected = min(expected, one.num_tokens + emitted - 1)
+                expected = min(expected, request.num_tokens + emitted - 1)
         if computed != expected:
             return (
-                f"{name} counts {computed} computed tokens; {one.computed} before, {hit} cached "
-                f"and {step.scheduled.get(name, 0)} scheduled are {expected}"
+                f"{name} counts {computed} computed tokens; {request.computed} before, {hit} "
+                f"cached and {step.scheduled.get(name, 0)} scheduled are {expected}"
             )
     return None
 
 
 def someone_runs(history: VllmRun, step: Step) -> bool:
-    """A request that is not finished was scheduled."""
+    """A step schedules a request that stays unfinished."""
     return any(name in (step.computed or {}) for name in step.scheduled)
 
 

@@ -67,9 +67,9 @@ def every_slot_taken(history: VllmRun, step: Step) -> bool:
 
 def out_of_order(history: VllmRun, step: Step) -> str | None:
     """Running requests come first, in their order; then those admitted, in theirs (V1-R01)."""
-    old = [one.id for one in ran_before(history) if one.id in step.scheduled]
-    joins = [one for one in waited_before(history) if one.id in step.scheduled]
-    new = [one.id for one in joins if place_is_known(history, one)]
+    old = [request.id for request in ran_before(history) if request.id in step.scheduled]
+    joins = [request for request in waited_before(history) if request.id in step.scheduled]
+    new = [request.id for request in joins if place_is_known(history, request)]
     placed = {*old, *new}
     order = [name for name in step.scheduled if name in placed]
     if not order_is_known(history):
@@ -89,18 +89,18 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
     if not order_is_known(history):
         return None
     still = (
-        one
-        for one in may_go(history, step)
-        if place_is_known(history, one) and not may_lack_input(history, step, one)
+        request
+        for request in may_go(history, step)
+        if place_is_known(history, request) and not may_lack_input(history, step, request)
     )
     first = next(still, None)
     if first is None:
         return None
     line = waited_before(history)
     passed = [
-        one
-        for one in line[line.index(first) :]
-        if one.id in step.scheduled and place_is_known(history, one)
+        request
+        for request in line[line.index(first) :]
+        if request.id in step.scheduled and place_is_known(history, request)
     ]
     if not passed:
         return None
@@ -108,13 +108,13 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
 
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
-    """The first in line is not admitted, and a request is behind it."""
+    """The first waiting request is not admitted, and another is behind it."""
     return len(may_go(history, step)) > 1
 
 
 def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
     """No request is admitted in a step that preempted (V1-R16)."""
-    again = [one for one in preempted(history, step) if one.id in step.scheduled]
+    again = [request for request in preempted(history, step) if request.id in step.scheduled]
     new = admitted(history, step) + again
     if not new or not step.preempted:
         return None
@@ -132,14 +132,15 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     """A request that is first in line is admitted if there is a slot, budget, and blocks for all
     that it knows above the reserve (V1-R07). Of what it may find in the cache only what requests
     that run share with it is counted on."""
-    one = _could_go(history, step)
-    if one is None:
+    request = _could_go(history, step)
+    if request is None:
         return None
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    tokens, free = _must_fit(history, step, one, left), step.free_blocks
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    tokens, free = _must_fit(history, step, request, remaining), step.free_blocks
     return (
-        f"{one.id} waits although {left} tokens of the budget and a slot are left, and {tokens} of "
-        f"its {one.num_tokens} tokens need {_missing(history, one, tokens)} blocks of "
+        f"{request.id} waits although {remaining} tokens of the budget and a slot are left, and "
+        f"{tokens} of "
+        f"its {request.num_tokens} tokens need {_missing(history, request, tokens)} blocks of "
         f"{'an unbounded pool' if free is None else f'{free} free ones'}"
     )
 
@@ -149,61 +150,61 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     if not waiting or step.preempted or not order_is_known(history):
         return None
     run = kept(history, step) + admitted(history, step)
-    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    if left <= 0 or len(run) >= history.config["max_num_seqs"]:
+    remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    if remaining <= 0 or len(run) >= history.config["max_num_seqs"]:
         return None
-    one = waiting[0]
-    if may_pad(history) and left <= speculation.drafts(history.config):
+    request = waiting[0]
+    if may_pad(history) and remaining <= speculation.drafts(history.config):
         return None
-    if loads.are_made(history.config) and not _goes_next(history, one):
+    if loads.are_made(history.config) and not _goes_next(history, request):
         return None
-    if waits_for_encoder(history, step, first_inputs(history, step, one)):
+    if waits_for_encoder(history, step, first_inputs(history, step, request)):
         return None
     if not all(place_is_known(history, other) for other in waited_before(history)):
         return None
-    whole = min(one.num_tokens, threshold(history))
-    if not history.config["enable_chunked_prefill"] and whole > left:
+    whole = min(request.num_tokens, threshold(history))
+    if not history.config["enable_chunked_prefill"] and whole > remaining:
         return None
     if history.config["num_blocks"] is not None:
         up = history.revision not in since("0.25")  # no document says how it is rounded
         reserve = watermark_blocks(history.config, rounded_up=up) if run else 0
         if step.free_blocks is None or not free_unchanged(history, step):
             return None
-        tokens = _must_fit(history, step, one, left)
-        if _missing(history, one, tokens) + reserve > step.free_blocks:
+        tokens = _must_fit(history, step, request, remaining)
+        if _missing(history, request, tokens) + reserve > step.free_blocks:
             return None
-    return one
+    return request
 
 
-def _goes_next(history: VllmRun, one: VllmRequestHistory) -> bool:
-    """Where a connector loads, nothing stands before this request: no other one is parked or may
-    have been put off, and what it has of this one was loaded before."""
+def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """With a connector, return whether no request can stand before this one: none other is parked
+    or may have been deferred, and what the connector has of this one was loaded."""
     parked = bool(history.last is not None and history.last.parked)
-    return not parked and not loads.is_new(history.config, one)
+    return not parked and not loads.is_new(history.config, request)
 
 
-def _missing(history: VllmRun, one: VllmRequestHistory, tokens: int) -> int:
-    """Blocks that so many tokens of a request take from the free ones, at most."""
+def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
+    """Return an upper bound of the free blocks that these tokens of the request take."""
     shared, block = 0, int(history.config["block_size"])
     if caches(history.config):
         there = [
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
         ]
-        shared = surely_shared(one, there, history.kin(one), block, of_prompts=True)
+        shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
     return blocks_for(history, tokens) - shared // block
 
 
-def _must_fit(history: VllmRun, step: Step, one: VllmRequestHistory, left: int) -> int:
-    """Tokens of a request for which blocks must be free, at most."""
+def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
+    """Return an upper bound of the tokens for which blocks must be free."""
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
-        return one.num_tokens
-    hit = history.max_hit(step, one) if caches(history.config) else 0
-    chunk = min(one.num_tokens, hit + min(threshold(history), left))
+        return request.num_tokens
+    hit = history.max_hit(step, request) if caches(history.config) else 0
+    chunk = min(request.num_tokens, hit + min(threshold(history), remaining))
     if may_pad(history):
         chunk += speculation.drafts(history.config)
     slots = speculation.slots(history.config, chunk)
-    return max(one.num_tokens, slots) if history.config["reserve_full_isl"] else slots
+    return max(request.num_tokens, slots) if history.config["reserve_full_isl"] else slots
 
 
 def someone_joins(history: VllmRun, step: Step) -> bool:
@@ -220,21 +221,28 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         return None
     before = ran_before(history)
     without = [
-        one
-        for one in kept(history, step)
-        if one.id not in step.scheduled and not in_flight.passed_over(history.config, one)
+        request
+        for request in kept(history, step)
+        if request.id not in step.scheduled and not in_flight.passed_over(history.config, request)
     ]
-    skipped = [one for one in without if not input_missing(history, step, one, one.computed)]
+    skipped = [
+        request
+        for request in without
+        if not input_missing(history, step, request, request.computed)
+    ]
     if not skipped or any(
-        round_may_end(history, one) for one in without[: without.index(skipped[0]) + 1]
+        round_may_end(history, request) for request in without[: without.index(skipped[0]) + 1]
     ):
         return None
     if history.config["policy"] == "priority" and history.revision not in since("0.33"):
         last = max(
-            (place for place, one in enumerate(before) if one.id in step.scheduled), default=-1
+            (place for place, request in enumerate(before) if request.id in step.scheduled),
+            default=-1,
         )
-        gone = {one.id for one in preempted(history, step)}
-        ended_at = [place for place, one in enumerate(before) if one.id in gone and place > last]
+        gone = {request.id for request in preempted(history, step)}
+        ended_at = [
+            place for place, request in enumerate(before) if request.id in gone and place > last
+        ]
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None
     return f"{names(skipped)} runs, the budget is not spent, and it is not scheduled"

@@ -1,4 +1,4 @@
-"""What a workload's run is counted as, by hand."""
+"""The counts of a workload's run, worked out by hand."""
 
 import json
 from pathlib import Path
@@ -32,41 +32,41 @@ def _server(system, revision, **config):
 def test_tokens_and_waiting_of_two_prompts_that_do_not_fit_one_budget():
     """Six and five tokens, budget eight: the second prompt is cut, and goes on beside a decode."""
     server = _server("vllm", "documented", max_num_batched_tokens=8, max_num_seqs=2)
-    one = measure(server, [_asked("a", 6, 2), _asked("b", 5, 1)])
-    assert one.tokens == (8, 4)
-    assert one.waits == (0, 0)
-    assert (one.preemptions, one.again, one.refused, one.unfinished) == (0, 0, 0, 0)
+    result = measure(server, [_asked("a", 6, 2), _asked("b", 5, 1)])
+    assert result.tokens == (8, 4)
+    assert result.waits == (0, 0)
+    assert (result.preemptions, result.again, result.refused, result.unfinished) == (0, 0, 0, 0)
 
 
 def test_who_finds_no_slot_waits_from_its_arrival_on():
     server = _server("nano_vllm", "documented", max_num_seqs=1)
-    one = measure(server, [_asked("a", 3, 4), _asked("b", 3, 1, arrival=1)])
-    assert one.tokens == (3, 1, 1, 1, 3)
-    assert one.waits == (0, 3)
+    result = measure(server, [_asked("a", 3, 4), _asked("b", 3, 1, arrival=1)])
+    assert result.tokens == (3, 1, 1, 1, 3)
+    assert result.waits == (0, 3)
 
 
 def test_what_a_preempted_request_computes_again_is_counted():
     """Both begin their second block in the same step, and one block is free: the second begins
-    anew, with its three tokens of prompt and the two that it has generated."""
+    again, with its three tokens of prompt and the two that it has generated."""
     requests = [_asked("a", 3, 4), _asked("b", 3, 4)]
     pool = {"block_size": 4, "num_blocks": 3}
-    one = measure(_server("vllm", "documented", enable_prefix_caching=False, **pool), requests)
-    assert one.tokens == (6, 2, 1, 1, 5, 1)
-    assert (one.preemptions, one.again) == (1, 4)
+    result = measure(_server("vllm", "documented", enable_prefix_caching=False, **pool), requests)
+    assert result.tokens == (6, 2, 1, 1, 5, 1)
+    assert (result.preemptions, result.again) == (1, 4)
     # With a prefix cache it finds its first block again.
-    one = measure(_server("nano_vllm", "documented", **pool), requests)
-    assert one.tokens == (6, 2, 1, 1, 1, 1)
-    assert (one.preemptions, one.again) == (1, 0)
+    result = measure(_server("nano_vllm", "documented", **pool), requests)
+    assert result.tokens == (6, 2, 1, 1, 1, 1)
+    assert (result.preemptions, result.again) == (1, 0)
 
 
 def test_spyre_computes_whole_chunks_and_rectangles():
     """A prompt of 100 in a chunk of 512. Two decode at tkv 164: one has 101 tokens in two blocks
     and none in front, the other 65 tokens."""
     server = _server("spyre", "sound")
-    one = measure(server, [_asked("a", 100, 2)])
-    assert one.tokens == (100, 1)
-    assert one.chunk_padding == pytest.approx(412 / 512)
-    assert one.decode_padding == 0
+    result = measure(server, [_asked("a", 100, 2)])
+    assert result.tokens == (100, 1)
+    assert result.chunk_padding == pytest.approx(412 / 512)
+    assert result.decode_padding == 0
     both = measure(server, [_asked("a", 100, 3), _asked("b", 20, 2)])
     assert 0 < both.decode_padding < 0.5
 
@@ -74,9 +74,9 @@ def test_spyre_computes_whole_chunks_and_rectangles():
 def test_hits_are_not_computed():
     first = _asked("a", 32, 1)
     again = Request(id="b", arrival=1, prompt=(("a", 32), ("b", 4)), max_tokens=1)
-    one = measure(_server("vllm", "documented"), [first, again])
-    assert one.tokens == (32, 4)
-    assert one.again == 0
+    result = measure(_server("vllm", "documented"), [first, again])
+    assert result.tokens == (32, 4)
+    assert result.again == 0
 
 
 def test_clients_of_a_scenario_give_up_here_too():
@@ -89,8 +89,8 @@ def test_clients_of_a_scenario_give_up_here_too():
 
 def test_who_is_refused_is_counted_and_left_out():
     server = _server("nano_vllm", "documented", max_num_batched_tokens=8)
-    one = measure(server, [_asked("a", 9, 1), _asked("b", 2, 1)])
-    assert (one.refused, one.tokens) == (1, (2,))
+    result = measure(server, [_asked("a", 9, 1), _asked("b", 2, 1)])
+    assert (result.refused, result.tokens) == (1, (2,))
 
 
 def test_every_server_has_the_memory_and_the_slots_that_were_asked_for():
@@ -101,16 +101,16 @@ def test_every_server_has_the_memory_and_the_slots_that_were_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("asked", "line"),
+    ("options", "line"),
     [
         ((255, 1, 1), "--tokens: 255; valid: at least 256"),
         ((256, 0, 1), "--slots: 0; valid: at least 1"),
         ((256, 4, 3), "--budget: 3; valid: at least 4"),
     ],
 )
-def test_a_server_that_cannot_be_is_refused(asked, line):
+def test_a_server_that_cannot_be_is_refused(options, line):
     with pytest.raises(InputError) as refusal:
-        check_servers(*asked)
+        check_servers(*options)
     assert str(refusal.value) == line
 
 
@@ -178,7 +178,7 @@ def test_the_picture_has_a_row_of_all_tokens_for_each_model():
         for number, server in enumerate(servers(4096, 4, 64, 100))
     ]
     drawn = figure("mixed", measured)
-    assert [tuple(one.y) for one in drawn.data] == [one.tokens for one in measured]
-    titles = [one.text for one in drawn.layout.annotations]
+    assert [tuple(trace.y) for trace in drawn.data] == [result.tokens for result in measured]
+    titles = [annotation.text for annotation in drawn.layout.annotations]
     assert titles[0] == "spyre sound: 3 steps"
     assert titles[3] == "nano_vllm 0.2.0: 3 steps, 3 preemptions"

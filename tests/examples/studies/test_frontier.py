@@ -115,7 +115,10 @@ def test_the_picture_is_a_page_that_needs_no_network(run):
 def test_the_picture_is_as_dark_and_as_narrow_as_its_window(run, scheme, paper):
     pytest.importorskip("plotly")
     assert run("frontier", *SMALL, "--picture", "one.html").code == 0
-    with browser() as one, page_at(one, Path("one.html").absolute().as_uri(), 400, scheme) as page:
+    with (
+        browser() as running,
+        page_at(running, Path("one.html").absolute().as_uri(), 400, scheme) as page,
+    ):
         page.wait_for_selector(f"body[style*='rgb{paper}']", state="attached")
         assert is_as_wide_as_its_window(page)
         assert page.locator(".gtitle tspan").count() > 1
@@ -152,7 +155,7 @@ def test_the_figure_has_the_frontier_and_both_knobs_with_the_dominated_crossed()
         (["--chunks", "1000001"], "--chunks: '1000001'; valid: tokens from 1"),
         (["--chunks", "9" * 5000], "--chunks: '999"),
         (
-            ["--chunks", ",".join(str(one) for one in range(1, 102))],
+            ["--chunks", ",".join(str(size) for size in range(1, 102))],
             "--chunks: 101 settings; valid: 1 to 100",
         ),
         (["--step-cost", "-1"], "--step-cost: -1.0; valid: 0 to 1,000,000"),
@@ -194,19 +197,19 @@ def test_a_file_that_turns_out_to_be_unwritable_is_one_line_and_exit_2(run):
 def test_without_plotly_it_is_said_how_to_install_it(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     result = run("frontier", "--picture", "f.html")
-    said = "--picture: Plotly is not installed; valid: pip install plotly"
-    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {said}\n")
+    message = "--picture: Plotly is not installed; valid: pip install plotly"
+    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {message}\n")
 
 
 @pytest.mark.usefixtures("nothing_runs")
 def test_without_kaleido_an_svg_is_refused_and_what_is_valid_is_named(run, monkeypatch):
     monkeypatch.setattr(pictures, "find_spec", lambda name: name == "plotly" or None)
     result = run("frontier", "--picture", "f.svg")
-    said = (
+    message = (
         "--picture: f.svg: Kaleido, which draws .svg, is not installed; valid: an .html file, or "
         "pip install kaleido"
     )
-    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {said}\n")
+    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {message}\n")
 
 
 def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(run, monkeypatch):
@@ -217,8 +220,8 @@ def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(run, monkeypatch
     monkeypatch.setattr(pictures, "find_spec", lambda name: name)
     monkeypatch.setattr(frontier_picture, "figure", lambda *_: Undrawable())
     result = run("frontier", *SMALL, "--picture", "f.svg")
-    said = "--picture: f.svg: Kaleido cannot draw it (no browser here); valid: an .html file"
-    assert (result.code, result.err) == (2, f"schedproof: {said}\n")
+    message = "--picture: f.svg: Kaleido cannot draw it (no browser here); valid: an .html file"
+    assert (result.code, result.err) == (2, f"schedproof: {message}\n")
     assert not Path("f.svg").exists()
 
 
@@ -276,7 +279,7 @@ def test_the_frontier_over_all_chunk_sizes_are_the_even_slices():
     load = Load(prompt=24, decoding=3)
     points = [measure(load, "threshold", chunk) for chunk in range(1, 25)]
     for cost in (StepCost(0, 1), StepCost(256, 1), StepCost(1, 0.001)):
-        kept = [one.point.chunk for one in priced(points, cost) if not one.dominated]
+        kept = [point.point.chunk for point in priced(points, cost) if not point.dominated]
         assert kept == [1, 2, 3, 4, 5, 6, 8, 12, 24]
         assert kept == sorted({even_chunk(24, chunk) for chunk in range(1, 25)})
     assert even_chunks(24) == 9
@@ -288,7 +291,7 @@ def test_the_frontier_over_all_chunk_sizes_are_the_even_slices():
     st.tuples(st.integers(1, 80), st.integers(1, 80)).map(sorted),
 )
 def test_a_smaller_setting_never_brings_the_first_token_forward(load, knob, settings):
-    smaller, larger = (load.decoding + 1 + one for one in settings)
+    smaller, larger = (load.decoding + 1 + setting for setting in settings)
     less, more = measure(load, knob, smaller), measure(load, knob, larger)
     assert less.steps >= more.steps
     assert less.longest <= more.longest
@@ -320,8 +323,8 @@ def test_a_point_is_dominated_by_one_that_is_no_longer_in_both_and_shorter_in_on
     # 10 = 5 + 5 = 6 + 4 = 7 + 3: two steps each. A request that coincides does not dominate.
     points = [measure(TEN, "threshold", chunk) for chunk in (4, 5, 6, 7)]
     points.append(measure(TEN, "budget", 7))
-    found = priced(points, StepCost(1, 1))
-    assert [(one.point.knob, one.point.chunk, one.dominated) for one in found] == [
+    outcome = priced(points, StepCost(1, 1))
+    assert [(result.point.knob, result.point.chunk, result.dominated) for result in outcome] == [
         ("threshold", 4, False),
         ("threshold", 5, False),
         ("budget", 5, False),

@@ -88,7 +88,7 @@ def test_wrong_input_is_one_line_and_exit_2(run, monkeypatch, words, message):
 
 def test_without_a_name_all_workloads_are_run_and_each_once():
     assert chosen_workloads(None) == list(WORKLOADS)
-    assert [one.name for one in chosen_workloads(["mixed", "guests", "mixed"])] == [
+    assert [load.name for load in chosen_workloads(["mixed", "guests", "mixed"])] == [
         *("mixed", "guests")
     ]
 
@@ -127,28 +127,28 @@ def test_what_is_shared_is_computed_once_and_is_no_recompute():
 
 
 def test_every_workload_is_under_pressure_and_can_be_run():
-    assert len({one.name for one in WORKLOADS}) == len(WORKLOADS)
-    for one in WORKLOADS:
-        tokens = sum(request.prompt_len + request.max_tokens for request in one.requests)
+    assert len({load.name for load in WORKLOADS}) == len(WORKLOADS)
+    for load in WORKLOADS:
+        tokens = sum(request.prompt_len + request.max_tokens for request in load.requests)
         assert tokens > 2 * ENGINE.num_blocks * ENGINE.block_size
-        assert [request.arrival for request in one.requests] == sorted(
-            request.arrival for request in one.requests
+        assert [request.arrival for request in load.requests] == sorted(
+            request.arrival for request in load.requests
         )
-        assert {request.priority for request in one.requests} == set(range(PRIORITIES))
-        model = VllmModel(msgspec.structs.replace(ENGINE, num_blocks=fewest_blocks(one)))
-        assert {model.refusal(request) for request in one.requests} == {None}
-        smaller = VllmModel(msgspec.structs.replace(ENGINE, num_blocks=fewest_blocks(one) - 1))
-        assert any(smaller.refusal(request) for request in one.requests)
+        assert {request.priority for request in load.requests} == set(range(PRIORITIES))
+        model = VllmModel(msgspec.structs.replace(ENGINE, num_blocks=fewest_blocks(load)))
+        assert {model.refusal(request) for request in load.requests} == {None}
+        smaller = VllmModel(msgspec.structs.replace(ENGINE, num_blocks=fewest_blocks(load) - 1))
+        assert any(smaller.refusal(request) for request in load.requests)
 
 
 def test_the_lengths_of_the_mixed_workloads():
-    mixed = next(one for one in WORKLOADS if one.name == "mixed")
-    assert [(one.prompt_len, one.max_tokens) for one in mixed.requests[:3]] == [
+    mixed = next(load for load in WORKLOADS if load.name == "mixed")
+    assert [(request.prompt_len, request.max_tokens) for request in mixed.requests[:3]] == [
         (32, 40),
         (429, 251),
         (826, 462),
     ]
-    lengths = {(one.prompt_len, one.max_tokens) for one in mixed.requests}
+    lengths = {(request.prompt_len, request.max_tokens) for request in mixed.requests}
     assert len(lengths) == len(mixed.requests)
     assert 32 <= min(lengths)[0] <= max(lengths)[0] <= 931
 
@@ -162,8 +162,8 @@ def test_the_lengths_of_the_mixed_workloads():
         (WARM, (13, 1, 35_304, 3_184, 1_158)),
         (COLD, (19, 2, 34_153, 2_033, 1_229)),
     ],
-    ids=[one.name for one in POLICIES],
+    ids=[policy.name for policy in POLICIES],
 )
 def test_the_published_row_of_guests(policy, cost):
-    guests = next(one for one in WORKLOADS if one.name == "guests")
+    guests = next(load for load in WORKLOADS if load.name == "guests")
     assert cost_of(ENGINE, guests, policy)[:5] == cost

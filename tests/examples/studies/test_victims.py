@@ -15,7 +15,7 @@ from schedproof.model.vllm.model import VllmModel
 from schedproof.model.vllm.queue import Plan
 
 BLOCK = 16
-COLD = next(one for one in POLICIES if one.name == "cold")
+COLD = next(policy for policy in POLICIES if policy.name == "cold")
 
 
 def plan_of(*prompts, config=ENGINE):
@@ -31,7 +31,7 @@ def plan_of(*prompts, config=ENGINE):
 
 
 def costs(rebuild, plan, config=ENGINE):
-    return [rebuild(config, plan, one) for one in plan.running]
+    return [rebuild(config, plan, sequence) for sequence in plan.running]
 
 
 SHARED = plan_of(
@@ -101,16 +101,16 @@ REQUESTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=[one.name for one in POLICIES])
-@given(asked=REQUESTS)
-def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked):
+@pytest.mark.parametrize("policy", POLICIES, ids=[policy.name for policy in POLICIES])
+@given(requested=REQUESTS)
+def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, requested):
     picks: Counter[str] = Counter()
 
     def look(config, plan, victim):
         picks[victim.id] += 1
         assert picks.total() < 1000, "nothing progresses"
         if policy.name in ("warm", "cold"):
-            eldest = min(one.arrival for one in plan.running)
+            eldest = min(sequence.arrival for sequence in plan.running)
             assert victim.arrival > eldest or len(plan.running) == 1
 
     load = workload(
@@ -118,14 +118,14 @@ def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked
         "",
         [
             (arrival, (*((("system", shared),) if shared else ()), (f"own{n}", own)), output)
-            for n, (arrival, shared, own, output) in enumerate(sorted(asked))
+            for n, (arrival, shared, own, output) in enumerate(sorted(requested))
         ],
     )
     steps = run(SMALL, load, watched(policy, look))
     emitted: Counter[str] = Counter()
     for seen in steps:
         emitted.update(seen["emitted"])
-    assert emitted == {one.id: one.max_tokens for one in load.requests}
+    assert emitted == {request.id: request.max_tokens for request in load.requests}
     assert sum(len(seen["preempted"]) for seen in steps) == picks.total()
 
 
@@ -134,11 +134,11 @@ def test_what_a_decode_frees_is_what_it_rebuilds_but_for_a_block():
     seen = []
 
     def look(config, plan, victim):
-        for one in plan.running:
-            if one.num_uncomputed_tokens == 1 and one.id not in plan.scheduled:
-                kept = {b for other in plan.running if other is not one for b in other.blocks}
-                freed = sum(block not in kept for block in one.blocks)
-                again = rebuild_cold(config, plan, one) - 1
+        for sequence in plan.running:
+            if sequence.num_uncomputed_tokens == 1 and sequence.id not in plan.scheduled:
+                kept = {b for other in plan.running if other is not sequence for b in other.blocks}
+                freed = sum(block not in kept for block in sequence.blocks)
+                again = rebuild_cold(config, plan, sequence) - 1
                 assert 0 <= BLOCK * freed - again < BLOCK
                 seen.append(freed)
 

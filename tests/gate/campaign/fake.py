@@ -4,7 +4,7 @@ import random
 import time
 
 from schedproof.gate.campaign.items import Failure, Item, Result, Shrinking, canonical, digest_of
-from schedproof.gate.processes.executors import Ran
+from schedproof.gate.processes.executors import TaskResult
 from schedproof.model.scenario import Request, Scenario
 
 
@@ -38,8 +38,8 @@ def fake_result(item: Item) -> Result:
     )
 
 
-def ran(result: Result, worker: str = "") -> Ran:
-    return Ran((result, 1.0), worker, "")
+def ran(result: Result, worker: str = "") -> TaskResult:
+    return TaskResult((result, 1.0), worker, "")
 
 
 def work(item: Item) -> tuple[Result, float]:
@@ -79,8 +79,8 @@ class Erratic:
     def submit(self, number: int, task: Item) -> None:
         self._out.append((number, task))
 
-    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
-        ended: list[tuple[int, Ran | None]] = []
+    def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
+        ended: list[tuple[int, TaskResult | None]] = []
         for _ in range(self._chance.randrange(1, len(self._out) + 1)):
             if self._left == 0:
                 raise Killed
@@ -93,5 +93,5 @@ class Erratic:
                 self._left -= 1
         return ended
 
-    def result(self, item: Item) -> Ran:
+    def result(self, item: Item) -> TaskResult:
         return ran(fake_result(item), f"worker {self.width}")

@@ -16,7 +16,7 @@ import typer
 
 from schedproof import __version__
 from schedproof.gate.cli import app
-from schedproof.gate.cli.groups import EXAMPLES, GROUPS
+from schedproof.gate.cli.groups import EXAMPLES, GROUPS, RARE_OPTIONS
 from schedproof.spec.catalogue import load
 
 from ...command_line import Result
@@ -194,8 +194,11 @@ def test_one_rule_is_shown_in_full(run):
     assert "  source:    Spyre scheduling page" in result.out
     assert "  witness:   " in result.out
     assert "  differs:   2.0.0 to 2.1.0: " in result.out
+    two = run("rules", "SPY-R07", "V1-R05")
+    assert two.code == 0
+    assert two.out.startswith(result.out + "\nV1-R05 (safety): ")
     unchecked = run("rules", "SPY-R01").out
-    assert "  unchecked: Definition. The scheme" in unchecked
+    assert "  unchecked: Definition. This describes the scheme" in unchecked
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 
@@ -317,9 +320,9 @@ def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder):
 
 def test_the_help_has_every_command_once_in_a_group_and_an_example_that_parses():
     grouped = [name for group in GROUPS.values() for name in group]
-    modules = [one.stem for one in Path(app.__file__).parent.glob("*.py")]
-    loaded = {one: import_module(f"schedproof.gate.cli.{one}") for one in modules}
-    there = [n for n, one in loaded.items() if hasattr(one, "command") or n == "corpus"]
+    modules = [path.stem for path in Path(app.__file__).parent.glob("*.py")]
+    loaded = {module: import_module(f"schedproof.gate.cli.{module}") for module in modules}
+    there = [n for n, module in loaded.items() if hasattr(module, "command") or n == "corpus"]
     assert sorted(grouped) == sorted(name.replace("_", "-") for name in there)
     assert sorted([*EXAMPLES, "corpus"]) == sorted(grouped)
     commands: Any = typer.main.get_command(app.app)
@@ -332,11 +335,22 @@ def test_the_help_has_every_command_once_in_a_group_and_an_example_that_parses()
 
 def test_each_summary_fits_its_line(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    lines = run("--help").out.splitlines()
+    lines = run("--help", "--all").out.splitlines()
     for group in GROUPS.values():
         for name, says in group.items():
             assert [line for line in lines if line.split() == [name, *says.split()]], name
     assert "..." not in "\n".join(lines[1:])
+
+
+def test_rare_commands_and_options_are_shown_by_help_all_alone(run):
+    assert not re.search("^  campaign ", run("--help").out, re.MULTILINE)
+    assert re.search("^  campaign ", run("--help", "--all").out, re.MULTILINE)
+    for command, options in RARE_OPTIONS.items():
+        common, everything = run(command, "--help").out, run(command, "--help", "--all").out
+        assert "--help --all also shows the rare options." in common
+        for option in options:
+            assert f"  {option} " not in common
+            assert f"  {option} " in everything
 
 
 def test_the_help_of_a_command_reads_as_it_is_meant(run):

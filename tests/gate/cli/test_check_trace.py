@@ -124,7 +124,7 @@ def test_a_wrong_number_is_found_with_its_line(run):
     assert (read["format"], read["exit_code"]) == ("schedproof/trace@1", 1)
     [part] = read["parts"]
     assert (part["steps"], part["steps_not_judged"], part["broken_runs"]) == (13, 6, 1)
-    broken = {one["id"]: one for one in part["rules"] if one["status"] == "violated"}
+    broken = {rule["id"]: rule for rule in part["rules"] if rule["status"] == "violated"}
     assert broken.keys() == {"SPY-R26", "ALL-R07"}
     assert broken["SPY-R26"]["message"].startswith(f"run 1, line {line}: tkv is reported as ")
     assert broken["ALL-R07"]["consequence_of"] == "SPY-R26"
@@ -138,7 +138,7 @@ def test_a_wrong_kind_is_the_records_and_decides_nothing_about_the_scheduler(run
     assert result.code == 3, result.out
     assert "ADAPTER ALL-R13 " in result.out
     [part] = json.loads(Path("f.json").read_bytes())["parts"]
-    [entry] = [one for one in part["rules"] if one["id"] == "ALL-R13"]
+    [entry] = [rule for rule in part["rules"] if rule["id"] == "ALL-R13"]
     assert entry["status"] == "inconclusive"
     assert entry["message"].startswith("ADAPTER: run 2, line ")
 
@@ -151,7 +151,7 @@ def test_what_the_scheduler_does_beside_a_wrong_kind_is_its_own(run):
     result = run("check-trace", "t", "--rule", "ALL-R13,ALL-R03", "--json", "f.json")
     assert result.code == 1, result.out
     [part] = json.loads(Path("f.json").read_bytes())["parts"]
-    statuses = {one["id"]: one["status"] for one in part["rules"]}
+    statuses = {rule["id"]: rule["status"] for rule in part["rules"]}
     assert statuses == {"ALL-R03": "violated", "ALL-R13": "inconclusive"}
 
 
@@ -195,16 +195,16 @@ def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run):
     [
         ("generates one token too many", scenario()),
         ("an abort also loses the last waiting request", None),
-        ("decides as revision sound does", None),
+        ("decides like revision sound", None),
     ],
 )
 def test_a_trace_of_a_mutant_breaks_its_rule(does, run_of):
     [fault] = [fault for fault in mutants_of("spyre") if fault.does == does]
     if does == "an abort also loses the last waiting request":
         run_of = scenario(
-            *[request(one, 0, 12, abort_at=2 * (one == "a") or None) for one in "abc"]
+            *[request(name, 0, 12, abort_at=2 * (name == "a") or None) for name in "abc"]
         )
-    if does == "decides as revision sound does":
+    if does == "decides like revision sound":
         late = [request("a", 0, 12, 30), request("b", 3, 7, 2), request("c", 9, 20, 9)]
         run_of = scenario(*late, revision="2.1.2")
     assert run_of is not None
@@ -212,7 +212,7 @@ def test_a_trace_of_a_mutant_breaks_its_rule(does, run_of):
         trace_build = import_module("schedproof.tests.gate.trace_build")
         lines = trace_build.recorded(run_of, target)
     _, [only] = judged(text(lines), explain=True)
-    assert fault.rule in [one.rule for one in only.broken]
+    assert fault.rule in [failure.rule for failure in only.broken]
 
 
 def test_a_needless_refusal_in_a_trace_is_found_with_its_line():
@@ -220,7 +220,7 @@ def test_a_needless_refusal_in_a_trace_is_found_with_its_line():
     start, add = lines[:2], lines[2]
     refusal: Line = {"ok": False, "error": "rejected", "message": "too long"}
     _, [run] = judged(text([*start, add, refusal, *lines[4:]]))
-    assert [(one.rule, run.line) for one in run.broken] == [("ALL-R12", 3)]
+    assert [(failure.rule, run.line) for failure in run.broken] == [("ALL-R12", 3)]
     assert "'too long'" in run.broken[0].message
     # Beside another request the load may be a reason, and an id that is known is one.
     _, [run] = judged(text([*start, add, lines[3], add, refusal]))
@@ -337,7 +337,7 @@ def test_what_a_model_does_is_recorded_and_holds(shapes, revision, gives_up, ins
         judge, [only] = judged(text(trace), explain=True)
         assert judge.cut is None
         known = {"SPY-R35"} if revision == "2.1.2" else set()
-        assert {one.rule for one in only.broken} <= known
+        assert {failure.rule for failure in only.broken} <= known
         assert only.explainer is not None
         match = only.explainer.match_of(revision)
         assert match is not None

@@ -24,7 +24,7 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     assert entry.origin.found == "2026-01-31"
     assert entry.origin.found_on.version == "0.2.0"
     assert len(entry.scenario.requests) == 3
-    assert sum(one.prompt_len for one in entry.scenario.requests) < 27
+    assert sum(request.prompt_len for request in entry.scenario.requests) < 27
     assert entry.scenario.expect is not None
     assert entry.scenario.expect.holds
     assert f"added {entry.path}" in first.out

@@ -117,7 +117,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(diff, monkeypatch)
     scenario = read_scenario(Path(found["scenario"]))
     assert f"replay A: schedproof replay {found['scenario']}\n" in result.out
     assert f"replay B: schedproof replay {found['scenario']} --target model:2.1.0" in result.out
-    assert {one.arrival <= found["step"] for one in scenario.requests} == {True}
+    assert {request.arrival <= found["step"] for request in scenario.requests} == {True}
     assert "looked no further after 1 (--max-differences)" in result.out
 
 

@@ -213,15 +213,17 @@ def test_limits_are_told_as_ranges():
 
 
 def test_without_a_name_every_scope_of_the_revision_is_explored():
-    names = {one.name for one in chosen_scopes(None, "spyre", "2.1.2")}
+    names = {scope.name for scope in chosen_scopes(None, "spyre", "2.1.2")}
     assert "large pool" in names
     assert names.isdisjoint({"pool", "small cache", "no pausing"})
-    assert [one.name for one in chosen_scopes(["cache", "pool"], "spyre", "sound")] == [
+    assert [scope.name for scope in chosen_scopes(["cache", "pool"], "spyre", "sound")] == [
         "cache",
         "pool",
     ]
     together = {
-        one for name in ("sound", "2.1.2", "2.5.2") for one in chosen_scopes(None, "spyre", name)
+        scope
+        for name in ("sound", "2.1.2", "2.5.2")
+        for scope in chosen_scopes(None, "spyre", name)
     }
     assert together == set(SCOPES)
 

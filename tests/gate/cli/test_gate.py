@@ -155,7 +155,9 @@ def test_a_hang_gives_the_same_verdict_in_two_processes_which_leave_none(run, to
     for jobs in ("1", "2"):
         _, data = gate_json(run, toy("Hang"), "--step-limit", "0.5", "--jobs", jobs)
         assert is_gone(int(Path("toy.pid").read_text()))
-        verdicts.append([(one["id"], one["status"], one.get("message")) for one in data["rules"]])
+        verdicts.append(
+            [(rule["id"], rule["status"], rule.get("message")) for rule in data["rules"]]
+        )
     assert verdicts[0] == verdicts[1]
 
 
@@ -263,14 +265,17 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(run
     assert (result.code, result.err) == (1, "")
     [rule] = load_rules("SPY-R22")
     first = rule.divergences[0]
-    known = f"{first.releases}: {first.says} ({first.change})"
+    known = f"{first.releases}: {first.statement} ({first.change})"
     assert [entry["divergence"] for entry in data["rules"]] == [known]
     assert [finding["divergence"] for finding in data["findings"]] == [known]
     lines = result.out.splitlines()
     assert f"  known:    {known}" in lines
     start = next(n for n, line in enumerate(lines) if line.startswith("diverges"))
     assert lines[start].startswith(f"diverges       SPY-R22  {rule.title}: ")
-    assert lines[start + 1 : start + 3] == [f"    the rule: {rule.says}", f"    known of {known}"]
+    assert lines[start + 1 : start + 3] == [
+        f"    the rule: {rule.statement}",
+        f"    known of {known}",
+    ]
     assert "does not conform (1 fault, 0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
 
@@ -311,7 +316,7 @@ def test_all_reports_are_of_one_gate(run, folder):
     ]
     assert json.loads(lines[-1])["verdict"] == data
     results = json.loads((folder / "s.sarif").read_bytes())["runs"][0]["results"]
-    where = [one["locations"][0]["physicalLocation"]["artifactLocation"] for one in results]
+    where = [other["locations"][0]["physicalLocation"]["artifactLocation"] for other in results]
     assert where == [{"uri": path} for path in paths]
     assert re.findall("^::error file=([^,]*),", result.out, re.MULTILINE) == paths
     assert b"replay:   schedproof replay schedproof-out/SPY-R07-" in (folder / "j.xml").read_bytes()
@@ -450,10 +455,17 @@ def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
     page = Path("schedproof-out/coverage.html")
     line = f"never entered  1 of 2 functions: Mine.never ({page} lists them)"
     assert line in result.out.splitlines()
-    assert [one["entered"] for one in data["coverage"]["files"][0]["functions"]] == [1, 0]
+    assert [function["entered"] for function in data["coverage"]["files"][0]["functions"]] == [1, 0]
     assert "Mine.never" in page.read_text(encoding="utf-8")
     page.unlink()
     result, data = gate_json(run, "mine:Mine", "--rule", "ALL-R01", "--no-coverage")
     assert "never entered" not in result.out
     assert data["coverage"] is None
     assert not page.exists()
+
+
+def test_without_a_target_it_says_whose_scheduler_is_judged(run, monkeypatch):
+    monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
+    words = ("--profile", "quick", "--rule", "SPY-R19")
+    assert run("gate", *words).out.startswith("no target is named, so this judges schedproof's own")
+    assert run("gate", "model", *words).out.startswith("target schedproof model of spyre")

@@ -107,8 +107,8 @@ def test_a_file_in_the_place_of_a_folder_is_named(run, tmp_path):
 def test_the_workflow_runs_commands_that_there_are(tmp_path):
     workflow = yaml.safe_load(texts("generic", "documented")[".github/workflows/schedproof.yml"])
     steps = workflow["jobs"]["gate"]["steps"]
-    assert [one for one in steps if one.get("uses", "").startswith("actions/cache/save")]
-    lines = [line for one in steps for line in one.get("run", "").splitlines()]
+    assert [step for step in steps if step.get("uses", "").startswith("actions/cache/save")]
+    lines = [line for step in steps for line in step.get("run", "").splitlines()]
     gates = [line.replace("${{ github.run_number }}", "3") for line in lines if "gate" in line]
     assert len(gates) == 2
     for line in gates:
@@ -141,7 +141,7 @@ def test_the_adapter_names_a_step_rightly_when_a_scheduler_preempts():
             victim = self.running.pop()
             victim.computed, self.preempted = 0, (victim.id,)
             self.waiting.insert(0, victim)
-            return {one: one.length - one.computed for one in self.running}
+            return {sequence: sequence.length - sequence.computed for sequence in self.running}
 
     class Target(names["Target"]):
         def start(self, system, revision, config):

@@ -58,7 +58,7 @@ def release_scenario(config, *requests):
             "SPY-R52",
             [
                 "the decoding requests have left, r0 is paused and no request runs: an empty batch",
-                "admits the next prefill before it is asked whether a request is paused",
+                "admits the next prefill before checking whether a request is paused",
             ],
         ),
         (
@@ -69,8 +69,8 @@ def release_scenario(config, *requests):
             ),
             "SPY-R35",
             [
-                "step 3: r0 is aborted before the decision, and 9 blocks stay promised to it for "
-                "ever: promises are given back to requests that have finished since the decision",
+                "step 3: r0 is aborted before the decision, and 9 blocks stay promised to it "
+                "forever: only requests that finish after the decision return their promises",
                 "step 4: r1 needs 12 blocks of 20, 9 of them are reserved for no request",
             ],
         ),
@@ -89,8 +89,8 @@ def release_scenario(config, *requests):
             ),
             "ALL-R08",
             [
-                "step 2: r1 is aborted with 20 tokens published and 16 computed; the blocks in "
-                "between can be found all the same"
+                "step 2: r1 is aborted with 20 tokens published but only 16 computed; the blocks "
+                "in between can still be found"
             ],
         ),
     ],

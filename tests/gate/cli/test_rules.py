@@ -60,7 +60,7 @@ def test_a_rule_is_shown_with_all_that_the_catalogue_has(rule, console, lines):
     catalogue_rules.show_rule(console, rule)
     shown = "\n".join(lines())
     witness = rule.witness if rule.checked else rule.unchecked
-    for part in (rule.title, rule.says, rule.source, witness, *rule.stands_in):
+    for part in (rule.title, rule.statement, rule.source, witness, *rule.stands_in):
         assert part in shown
-    for one in rule.divergences:
-        assert f"  differs:   {one.releases}: {one.says}" in shown
+    for divergence in rule.divergences:
+        assert f"  differs:   {divergence.releases}: {divergence.statement}" in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.matrix.cells import Cell, Judged
+from schedproof.gate.matrix.cells import Cell, CellVerdict
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.scales import ANY
 
@@ -166,8 +166,8 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch)
     cell = Cell("vllm==0.33.0", ANY, "quick", 3)
 
     def judged(cells, folder, report, *_):
-        report(Judged(cell, None, "no such release"), 2.0)  # type: ignore[operator]
-        return [Judged(cell, None, "no such release")]
+        report(CellVerdict(cell, None, "no such release"), 2.0)  # type: ignore[operator]
+        return [CellVerdict(cell, None, "no such release")]
 
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", judged)
     Path("there").mkdir()

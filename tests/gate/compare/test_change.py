@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.compare.change import ChangeReporter, base_of
-from schedproof.gate.judging.events import Judged
+from schedproof.gate.judging.events import Concluded
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.verdict import Change, RuleVerdict, TargetInfo, Verdict
 from schedproof.gate.targets import probe as probing
@@ -38,7 +38,7 @@ def verdict(**changes):
 
 def reported(console, judged):
     made = console()
-    ChangeReporter(made, load("vllm"), False)(Judged(judged))
+    ChangeReporter(made, load("vllm"), False)(Concluded(judged))
     return printed(made)
 
 

@@ -115,9 +115,9 @@ def test_colours_only_repeat_what_the_words_say():
 def test_replay_folds_where_it_is_asked_to(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = {"block_size": 16, "chunk_size": 32, "max_model_len": 64, "max_batch_tkv": 96}
-    one = {"id": "a", "arrival": 0, "prompt": [["a", 16]], "max_tokens": 12}
+    only = {"id": "a", "arrival": 0, "prompt": [["a", 16]], "max_tokens": 12}
     whole = {"format": "schedproof/scenario@1", "system": "spyre", "config": small}
-    Path("s.json").write_text(json.dumps({**whole, "requests": [one]}))
+    Path("s.json").write_text(json.dumps({**whole, "requests": [only]}))
     plain, folded = run("replay", "s.json"), run("replay", "s.json", "--fold")
     assert (plain.code, folded.code) == (0, 0)
     assert "steps 2-10 decode  a+1  tkv 18 -> 26  volume 18 -> 26/96  9 steps alike" in folded.out

@@ -39,7 +39,9 @@ def test_the_model_of_its_revision_breaks_what_a_scenario_expects(system, least)
     for name, scenario in expecting.items():
         outcome = replay(ModelTarget(), scenario, load(system))
         assert outcome.unmet == [], name
-        assert [one.rule for one in outcome.broken] == [*(scenario.expect.violates or ())], name
+        assert [failure.rule for failure in outcome.broken] == [
+            *(scenario.expect.violates or ())
+        ], name
 
 
 # What no run of this scale that `tools/seeds.py` came to puts exercised.

@@ -38,7 +38,7 @@ def exported(run, corpus, kind):
 
 
 def test_json_is_an_array_of_the_scenarios(run, corpus):
-    read = [scenario_of(one, "here") for one in json.loads(exported(run, corpus, "json"))]
+    read = [scenario_of(scenario, "here") for scenario in json.loads(exported(run, corpus, "json"))]
     assert read == [entry.scenario for entry in entries(corpus)]
 
 

@@ -73,9 +73,9 @@ def test_an_exploration_can_be_broken_off_more_than_once(tmp_path):
 
 def test_what_is_finished_stays_finished(tmp_path):
     run = Exploration(ASKED, RULES)
-    one = finished(run)
+    unbroken = finished(run)
     put_by(tmp_path, run)
-    assert load(tmp_path, ASKED, RULES).result() == one
+    assert load(tmp_path, ASKED, RULES).result() == unbroken
 
 
 def ended_in_this_process(asked, folder, rules=RULES, ends=LONG, stop=None):

@@ -224,10 +224,10 @@ def test_parts_find_together_what_the_whole_finds():
     whole = replace(SMALL, scope=replace(SMALL.scope, limits=tuple(range(6, 14))))
     found = [
         {
-            (one.rule, limit)
+            (example.rule, limit)
             for part in parts
-            for one in finished(part).counterexamples
-            for limit in one.limits
+            for example in finished(part).counterexamples
+            for limit in example.limits
         }
         for parts in ([whole], parts_of(whole, 2))
     ]
@@ -235,30 +235,35 @@ def test_parts_find_together_what_the_whole_finds():
 
 
 def counterexample():
-    [one] = [
-        one for one in finished(SMALL).counterexamples if one.rule == "SPY-R07" and 6 in one.limits
+    [overrun] = [
+        example
+        for example in finished(SMALL).counterexamples
+        if example.rule == "SPY-R07" and 6 in example.limits
     ]
-    return one
+    return overrun
 
 
 def test_a_counterexample_is_confirmed_at_each_of_its_limits():
-    one = counterexample()
-    broken = confirmed(one, RULES)
-    assert set(broken) == set(one.limits)
+    example = counterexample()
+    broken = confirmed(example, RULES)
+    assert set(broken) == set(example.limits)
     for limit, (scenario, outcome) in broken.items():
         assert scenario.config["max_batch_tkv"] == limit
         assert [broke.rule for broke in outcome.broken] == ["SPY-R07"]
 
 
 def test_a_counterexample_that_keeps_its_rule_is_not_confirmed():
-    one = counterexample()
-    assert confirmed(replace(one, rule="SPY-R30"), RULES) == {}
-    assert set(confirmed(replace(one, limits=(6, 40)), RULES)) == {6}
+    example = counterexample()
+    assert confirmed(replace(example, rule="SPY-R30"), RULES) == {}
+    assert set(confirmed(replace(example, limits=(6, 40)), RULES)) == {6}
 
 
 def test_a_counterexample_of_a_revision_that_keeps_the_rule_is_not_confirmed():
-    one = counterexample()
-    scenario = type(one.scenario)(
-        system="spyre", revision="sound", config=one.scenario.config, requests=one.scenario.requests
+    example = counterexample()
+    scenario = type(example.scenario)(
+        system="spyre",
+        revision="sound",
+        config=example.scenario.config,
+        requests=example.scenario.requests,
     )
-    assert confirmed(replace(one, scenario=scenario), select(RULES, ["SPY-R07"])) == {}
+    assert confirmed(replace(example, scenario=scenario), select(RULES, ["SPY-R07"])) == {}

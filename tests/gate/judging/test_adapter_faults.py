@@ -40,7 +40,7 @@ def test_a_wrong_kind_is_the_adapters_and_says_what_to_say(gate):
 
 def test_what_the_scheduler_does_is_found_behind_it(gate):
     verdict = judge(gate(AlsoLoses(), "ALL-R13 ALL-R03", examples=20))
-    assert {one.kind for one in verdict.faults} == {"adapter", "request"}
+    assert {fault.kind for fault in verdict.faults} == {"adapter", "request"}
     assert entry(verdict, "ALL-R03").status == "violated"
     assert (entry(verdict, "ALL-R13").status, verdict.exit_code) == ("inconclusive", 1)
 

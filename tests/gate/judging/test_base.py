@@ -9,7 +9,7 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.model.scenario import Request, Scenario
-from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.spec.catalogue import load, select
 
 from ..build import Ghosts, Toy, entry
@@ -36,7 +36,7 @@ def against(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
     def make(change, base, rules="ALL-R03", **options) -> GateContext:
-        pair = Pair(Side(change, *TERMS), Side(base, *TERMS))
+        pair = DifferentialTarget(Side(change, *TERMS), Side(base, *TERMS))
         spec = TargetSpec("base", "factory", module="toy", factory="base")
         options["base"] = BaseOptions(spec, (TERMS, TERMS))
         made: GateContext = gate(pair, rules, **options)
@@ -58,7 +58,7 @@ def test_what_the_base_breaks_in_the_same_scenario_is_not_counted(against):
 def test_that_holds_where_the_two_differ_otherwise_too(against):
     verdict = judge(against(GhostsAndMore(), Ghosts()), changes_of)
     assert (verdict.exit_code, verdict.findings) == (0, ())
-    assert [one.what for one in verdict.decisions] == ["bookkeeping: reserved_blocks"]
+    assert [decision.what for decision in verdict.decisions] == ["bookkeeping: reserved_blocks"]
 
 
 def test_what_the_base_keeps_is_counted_and_shrunk(against):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from schedproof.gate.console import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
-from schedproof.gate.judging.deviations import Judged, is_version, read_deviations
+from schedproof.gate.judging.deviations import Deviation, is_version, read_deviations
 from schedproof.gate.judging.events import Found, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
@@ -81,7 +81,7 @@ def judging(gate, tmp_path, monkeypatch):
 
 
 def states(verdict):
-    return [one.state for one in verdict.deviations]
+    return [deviation.state for deviation in verdict.deviations]
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_a_scenario_that_breaks_another_rule_first_is_a_finding(judging, scenari
         Strangers(), entry(rule="SPY-R22", scenario=scenario), rules="ALL-R03 SPY-R22"
     )
     assert states(verdict) == ["passes"]
-    assert {one.rule for one in verdict.findings} == {"ALL-R03"}
+    assert {finding.rule for finding in verdict.findings} == {"ALL-R03"}
     assert verdict.findings[0].engine == "deviations"
     assert read_scenario(Path(verdict.findings[0].scenario)).requests == TWO.requests
 
@@ -235,7 +235,7 @@ def test_what_was_never_at_stake_is_not_met(tmp_path):
     deviations = reading(tmp_path, entry(version="sound"))
     deviations.begin("toy", "sound")
     [judged] = deviations.judged(["ALL-R03"], {})
-    assert isinstance(judged, Judged)
+    assert isinstance(judged, Deviation)
     assert (judged.state, judged.fails) == ("not_met", False)
 
 
@@ -340,8 +340,8 @@ def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_o
     judged = gate(StrangersThenSilence(), "ALL-R03 SPY-R22", deviations=known, examples=30)
     verdict = judge(judged)
     assert states(verdict) == ["known"]
-    assert {one.rule for one in verdict.findings} == {"SPY-R22"}
-    found = [one for one in gate.events if isinstance(one, Found)]  # type: ignore[attr-defined]
+    assert {finding.rule for finding in verdict.findings} == {"SPY-R22"}
+    found = [event for event in gate.events if isinstance(event, Found)]  # type: ignore[attr-defined]
     assert found[0].replay.endswith(" --rule SPY-R22")
     again = replay(StrangersThenSilence(), found[0].scenario, select(RULES, ["SPY-R22"]))
     assert again.broken[0].step == found[0].finding.step

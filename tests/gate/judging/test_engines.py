@@ -32,7 +32,7 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
         return broken[0].rule if broken else None
 
     assert first_broken(scenario) == finding.rule
-    assert [one for one in simpler(scenario) if first_broken(one) == finding.rule] == []
+    assert [smaller for smaller in simpler(scenario) if first_broken(smaller) == finding.rule] == []
 
 
 def test_what_the_model_of_the_release_does_not_break_is_shrunk_on_the_release(gate):
@@ -64,9 +64,9 @@ def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(ga
         False,
         None,
     )
-    for one in scenario.requests:
-        assert (one.abort_at, one.abort_inside) == (None, False)
-        assert [stream for stream, _ in one.prompt] == [one.id]
+    for request in scenario.requests:
+        assert (request.abort_at, request.abort_inside) == (None, False)
+        assert [stream for stream, _ in request.prompt] == [request.id]
 
 
 @pytest.mark.slow

@@ -37,13 +37,13 @@ def faults(*findings: Finding) -> tuple[Fault, ...]:
 
 
 def together(*findings: Finding) -> list[list[str]]:
-    return [[one.rule, *one.follows] for one in faults(*findings)]
+    return [[fault.rule, *fault.follows] for fault in faults(*findings)]
 
 
 def test_rules_that_break_in_one_scenario_are_one_fault():
-    one = finding("ALL-R10", scenario="out/ALL-R10-0123456789.json", needs=("num_blocks",))
+    leak = finding("ALL-R10", scenario="out/ALL-R10-0123456789.json", needs=("num_blocks",))
     other = finding("ALL-R06", scenario="out/ALL-R06-0123456789.json", needs=None)
-    assert together(one, other) == [["ALL-R10", "ALL-R06"]]
+    assert together(leak, other) == [["ALL-R10", "ALL-R06"]]
 
 
 def test_rules_that_break_in_one_step_are_one_fault():
@@ -52,8 +52,8 @@ def test_rules_that_break_in_one_step_are_one_fault():
 
 
 def test_that_a_step_differs_from_the_models_joins_nothing():
-    one, other = (finding(rule, consequences=("ALL-R07",)) for rule in ("V1-R09", "V1-R05"))
-    assert len(faults(one, other)) == 2
+    first, other = (finding(rule, consequences=("ALL-R07",)) for rule in ("V1-R09", "V1-R05"))
+    assert len(faults(first, other)) == 2
 
 
 def test_a_rule_at_two_scales_is_one_fault_if_one_needs_no_more_than_the_other():
@@ -88,9 +88,9 @@ def test_what_breaks_behind_a_rule_and_needs_more_is_a_fault_of_its_own():
 
 def test_one_decision_that_breaks_two_rules_is_one_fault():
     needs = ("long_prefill_token_threshold",)
-    one = finding("V1-R11", needs=needs, differs="scheduled")
-    assert len(faults(one, finding("V1-R04", needs=needs, differs="scheduled"))) == 1
-    assert len(faults(one, finding("V1-R04", needs=needs, differs="waiting"))) == 2
+    pinned = finding("V1-R11", needs=needs, differs="scheduled")
+    assert len(faults(pinned, finding("V1-R04", needs=needs, differs="scheduled"))) == 1
+    assert len(faults(pinned, finding("V1-R04", needs=needs, differs="waiting"))) == 2
     plain = [finding(rule, differs="scheduled") for rule in ("V1-R11", "V1-R04")]
     assert len(faults(*plain)) == 2  # what needs nothing may have any cause
 
@@ -108,7 +108,7 @@ def test_what_is_worst_for_a_user_comes_first_and_what_is_known_last():
     rules = ["V1-R09", "ALL-R12", "ALL-R05", "ALL-R04", "ALL-R09", "ALL-R03", "ALL-R02"]
     needs = {rule: (rule,) for rule in rules}
     found = [finding(rule, needs=needs[rule], message=rule) for rule in rules]
-    ordered = [one.rule for one in faults(known, *found)]
+    ordered = [fault.rule for fault in faults(known, *found)]
     worst = ["ALL-R02", "ALL-R03", "ALL-R09", "ALL-R04", "ALL-R05", "ALL-R12", "V1-R09"]
     assert ordered == [*worst, "ALL-R01"]
 

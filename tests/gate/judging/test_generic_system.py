@@ -96,7 +96,7 @@ def judged(target, **more):
 @pytest.mark.parametrize(("target", "seed"), [(Other, 0), (Simulator, 1), (Page, 1)])
 def test_schedulers_of_other_systems_keep_what_it_asks_for(target, seed):
     verdict = judged(target(), seed=seed, exclude=["GEN-R10"] if target is Other else [])
-    assert [one.rule for one in verdict.findings] == []
+    assert [finding.rule for finding in verdict.findings] == []
     assert verdict.exit_code == 0
     held = {rule.id for rule in verdict.rules if rule.status == "held"}
     assert {"GEN-R01", "GEN-R02", "GEN-R05", "GEN-R07", "ALL-R06", "ALL-R11"} <= held
@@ -114,8 +114,8 @@ class Namesake(ModelTarget):
 @pytest.mark.usefixtures("_small")
 def test_no_scheduler_of_any_kind_is_compared_with_a_model():
     verdict = judged(Namesake())
-    assert "ALL-R07" not in {one.id for one in verdict.rules}
-    assert [one.rule for one in verdict.findings] == []
+    assert "ALL-R07" not in {rule.id for rule in verdict.rules}
+    assert [finding.rule for finding in verdict.findings] == []
     with pytest.raises(InputError, match="system generic has no model"):
         judged(Namesake(), compare_with="documented")
 
@@ -133,11 +133,11 @@ def test_a_target_that_shows_little_is_judged_by_the_bounds():
 @pytest.mark.slow
 def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it():
     verdict = judged(Lifo(), rules=["GEN-R04"])
-    assert {one.rule for one in verdict.findings} == {"GEN-R04"}
+    assert {finding.rule for finding in verdict.findings} == {"GEN-R04"}
     scenario = schedproof.read_scenario(verdict.findings[0].scenario)
     assert scenario.config["own"] == {"queue": "lifo"}
     broken = schedproof.replay(scenario, Lifo(), rules=["GEN-R04"]).broken
-    assert [one.rule for one in broken] == ["GEN-R04"]
+    assert [failure.rule for failure in broken] == ["GEN-R04"]
 
 
 @pytest.mark.slow

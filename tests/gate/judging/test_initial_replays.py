@@ -29,28 +29,28 @@ def found(gate, monkeypatch):
 
 
 def test_what_a_gate_found_is_a_corpus(found):
-    [one] = entries(found)
-    assert (one.rule, one.shape.partition(":")[0]) == ("ALL-R03", "ALL-R03")
-    assert one.found_on == "schedproof model of spyre sound"
-    assert one.scenario.origin is not None
-    assert one.scenario.origin["engine"] == "hypothesis"
+    [kept] = entries(found)
+    assert (kept.rule, kept.shape.partition(":")[0]) == ("ALL-R03", "ALL-R03")
+    assert kept.found_on == "schedproof model of spyre sound"
+    assert kept.scenario.origin is not None
+    assert kept.scenario.origin["engine"] == "hypothesis"
 
 
 def test_the_own_corpus_is_replayed_before_anything_is_searched(gate, found, monkeypatch):
     monkeypatch.setitem(PROFILES, "none", Profile(0, 0, 0, 0))
-    corpus = [one.scenario for one in entries(found)]
+    corpus = [kept.scenario for kept in entries(found)]
     verdict = judge(gate(Ghosts(), "ALL-R03", corpus=corpus, profile_name="none"))
     [finding] = verdict.findings
     assert (finding.engine, finding.scale, finding.rule) == ("own corpus", "given", "ALL-R03")
-    [own] = [one for one in verdict.engines if one.name == "own corpus"]
+    [own] = [engine for engine in verdict.engines if engine.name == "own corpus"]
     assert (own.runs, own.complete) == (1, True)
 
 
 def test_what_is_repaired_holds_and_counts_as_run(gate, found):
-    corpus = [one.scenario for one in entries(found)]
+    corpus = [kept.scenario for kept in entries(found)]
     verdict = judge(gate(Toy(), "ALL-R03", corpus=corpus, examples=1))
     assert (verdict.exit_code, entry(verdict, "ALL-R03").status) == (0, "held")
-    assert [one.runs for one in verdict.engines if one.name == "own corpus"] == [1]
+    assert [engine.runs for engine in verdict.engines if engine.name == "own corpus"] == [1]
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(gate, monkey
     [finding] = verdict.findings
     assert (finding.engine, finding.scale, finding.rule) == ("corpus", "small", "ALL-R03")
     assert finding.requests == 2
-    ran = {(one.name, one.scale): one.runs for one in verdict.engines}
+    ran = {(engine.name, engine.scale): engine.runs for engine in verdict.engines}
     assert ran["corpus", "small"] >= 1
     assert ran["hypothesis", "small"] == 0
 
@@ -85,8 +85,8 @@ def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(gate, monkey
 def test_the_search_goes_on_for_the_rules_that_the_seed_corpus_did_not_break(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Ghosts(), corpus_steps=100))
-    assert [one.rule for one in verdict.findings if one.scale == "small"] == ["ALL-R03"]
-    [searched] = [one for one in verdict.engines if one.name == "hypothesis"]
+    assert [finding.rule for finding in verdict.findings if finding.scale == "small"] == ["ALL-R03"]
+    [searched] = [engine for engine in verdict.engines if engine.name == "hypothesis"]
     assert searched.runs >= 12
     assert searched.complete
 
@@ -103,7 +103,9 @@ def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(ga
     verdict = judge(gate(Hangs(), corpus_steps=100))
     [finding] = verdict.findings
     assert (finding.engine, finding.rule) == ("corpus", NEVER_HANGS)
-    ran = {(one.name, one.scale): (one.runs, one.complete) for one in verdict.engines}
+    ran = {
+        (engine.name, engine.scale): (engine.runs, engine.complete) for engine in verdict.engines
+    }
     assert ran["corpus", "small"][0] < len(seed_corpus("spyre", "small"))
     assert "hypothesis" not in {name for name, _ in ran}
 
@@ -121,7 +123,7 @@ def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_t
     small = Scenario(system="spyre", revision="2.1.2", config=config, requests=(request,))
     asked: dict[str, Any] = {"revision": "2.5.2", "corpus": [small], "examples": 1}
     verdict = judge(gate(TakesAnyPool(), "SPY-R30", **asked))
-    [own] = [one for one in verdict.engines if one.name == "own corpus"]
+    [own] = [engine for engine in verdict.engines if engine.name == "own corpus"]
     assert (own.runs, own.refused_configs) == (0, 1)
 
 
@@ -147,6 +149,8 @@ def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(
                 return super().add(request)
 
     verdict = judge(gate(CountsNoDrafts(), "ALL-R06 ALL-R10", **asked))
-    assert [one.rule for one in verdict.findings] == []
-    [small] = [one for one in verdict.engines if (one.name, one.scale) == ("corpus", "small")]
+    assert [finding.rule for finding in verdict.findings] == []
+    [small] = [
+        engine for engine in verdict.engines if (engine.name, engine.scale) == ("corpus", "small")
+    ]
     assert 0 < small.runs < len(seed_corpus("vllm", "small"))

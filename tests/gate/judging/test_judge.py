@@ -8,7 +8,7 @@ import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import shrink_model_of
-from schedproof.gate.judging.events import Began, Found, Judged, Notice, Progress
+from schedproof.gate.judging.events import Began, Concluded, Found, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
 from schedproof.gate.targets import probe as probing
@@ -36,7 +36,7 @@ def test_the_corpus_finds_what_only_production_scale_shows(gate):
     verdict = judge(gate(NotInLongRuns(), "ALL-R03", corpus_steps=2_000))
     finding = verdict.findings[0]
     assert (finding.engine, finding.scale, finding.rule) == ("corpus", "production", "ALL-R03")
-    assert {one.engine for one in verdict.findings} == {"corpus"}
+    assert {kept.engine for kept in verdict.findings} == {"corpus"}
     assert (verdict.exit_code, entry(verdict, "ALL-R03").status) == (1, "violated")
     assert "stranger" in (entry(verdict, "ALL-R03").message or "")
 
@@ -68,10 +68,10 @@ def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate):
     events = gate.events  # type: ignore[attr-defined]
     target = TargetInfo("toy", "schedproof model of spyre", "sound")
     assert events[0] == Began(target, "spyre", "sound", "quick", 0, ("small", "tight"))
-    assert events[-1] == Judged(verdict)
+    assert events[-1] == Concluded(verdict)
     middle = events[1:-1]
     assert {type(event) for event in middle} == {Notice, Progress, Found}
-    assert tuple(one.finding for one in middle if isinstance(one, Found)) == verdict.findings
+    assert tuple(event.finding for event in middle if isinstance(event, Found)) == verdict.findings
 
 
 @pytest.mark.slow
@@ -106,11 +106,13 @@ def test_a_finding_is_reported_once_its_file_is_there(gate):
 
     judged = gate(BreaksThreeRules(), report=report)
     verdict = judge(judged)
-    replays = [f"schedproof replay {one.scenario} --target toy" for one in verdict.findings]
+    replays = [f"schedproof replay {finding.scenario} --target toy" for finding in verdict.findings]
     # Behind another rule only its own is asked for: the other one would end the replay.
     assert [command.partition(" --rule ")[0] for command in commands] == replays
     rules = [command.partition(" --rule ")[2] for command in commands]
-    assert all(rule in ("", one.rule) for rule, one in zip(rules, verdict.findings, strict=True))
+    assert all(
+        rule in ("", finding.rule) for rule, finding in zip(rules, verdict.findings, strict=True)
+    )
     assert len(commands) > 2
 
 
@@ -157,10 +159,10 @@ class BreaksThreeRules(Toy):
 def test_rules_are_shrunk_one_after_another_up_to_max_failures(most, gate):
     verdict = judge(gate(BreaksThreeRules(), THREE, max_failures=most))
     for scale in ("small", "tight"):
-        found = [one for one in verdict.findings if one.scale == scale]
-        assert len({one.rule for one in found}) == len(found) == 3
+        found = [finding for finding in verdict.findings if finding.scale == scale]
+        assert len({finding.rule for finding in found}) == len(found) == 3
         # A request that is lost is shrunk whatever came first.
-        shrunk = [one.rule for one in found if not one.others_first]
+        shrunk = [finding.rule for finding in found if not finding.others_first]
         assert most <= len(shrunk) <= most + ("ALL-R03" in shrunk)
     assert verdict.exit_code == 1
 
@@ -247,12 +249,14 @@ def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate):
 
     verdict = judge(gate(Hangs()))
     assert entry(verdict, "ALL-R02").status == "violated"
-    assert [one.scale for one in verdict.findings] == ["small"]
+    assert [finding.scale for finding in verdict.findings] == ["small"]
     assert Hangs.hangs == 2  # found, and confirmed
     found, *_ = (event for event in gate.events if isinstance(event, Found))  # type: ignore[attr-defined]
     assert found.run.details == "where it is"
     # No request comes after the hang, which is not shrunk further.
-    arrivals = [one.arrival for one in read_scenario(Path(verdict.findings[0].scenario)).requests]
+    arrivals = [
+        request.arrival for request in read_scenario(Path(verdict.findings[0].scenario)).requests
+    ]
     assert max(arrivals) <= verdict.findings[0].step
     texts = [event.text for event in gate.events if isinstance(event, Notice)]  # type: ignore[attr-defined]
     assert "the target hangs: it is asked no further" in texts
@@ -267,12 +271,14 @@ def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate):
             type(self).hangs += 1
             raise TargetHung("step", 10.0)
 
-    one = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
-    own = Scenario(system="spyre", revision="sound", config={}, requests=(one,))
+    alone = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
+    own = Scenario(system="spyre", revision="sound", config={}, requests=(alone,))
     context = gate(Hangs())
     context.options = replace(context.options, corpus=(own, own, own))
     verdict = judge(context)
-    assert [(one.engine, one.rule) for one in verdict.findings] == [("own corpus", "ALL-R02")]
+    assert [(finding.engine, finding.rule) for finding in verdict.findings] == [
+        ("own corpus", "ALL-R02")
+    ]
     assert Hangs.hangs == 2
 
 
@@ -296,7 +302,7 @@ def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(gate):
     verdict = judge(gate(target, "ALL-R03"))
     assert verdict.interrupted
     assert verdict.exit_code == 1
-    assert [one.rule for one in verdict.findings] == ["ALL-R03"]
+    assert [finding.rule for finding in verdict.findings] == ["ALL-R03"]
     assert Path(verdict.findings[0].scenario).is_file()
     assert [engine.complete for engine in verdict.engines] == [True, False]
 
@@ -310,9 +316,9 @@ def test_ctrl_c_before_anything_is_found_is_inconclusive(gate):
     assert (verdict.interrupted, verdict.exit_code, verdict.findings) == (True, 3, ())
     # Nothing is said of what was never exercised: it was broken off before.
     by_id = {rule.id: rule for rule in RULES}
-    for one in verdict.rules:
-        assert one.status != "not_exercised", one
-        assert (one.status == "not_observable") == bool(by_id[one.id].unchecked), one
+    for judged in verdict.rules:
+        assert judged.status != "not_exercised", judged
+        assert (judged.status == "not_observable") == bool(by_id[judged.id].unchecked), judged
 
 
 def test_a_fault_after_a_finding_keeps_the_finding(gate):
@@ -326,7 +332,7 @@ def test_a_fault_after_a_finding_keeps_the_finding(gate):
     verdict = judge(gate(Both(), "ALL-R03"))
     assert verdict.exit_code == 1
     assert "field running is promised" in (verdict.fault or "")
-    assert [one.scale for one in verdict.findings] == ["small"]
+    assert [finding.scale for finding in verdict.findings] == ["small"]
 
 
 def test_a_target_that_refuses_all_is_refused_with_its_words(gate):
@@ -345,8 +351,8 @@ def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(gate):
 
     other = judge(gate(AnotherTarget(), examples=1, revision="2.1.2", max_failures=1))
     itself = judge(gate(ModelTarget(), examples=1, revision="2.1.2", max_failures=1))
-    assert "ALL-R07" in {one.id for one in other.rules}
-    assert "ALL-R07" not in {one.id for one in itself.rules}
+    assert "ALL-R07" in {rule.id for rule in other.rules}
+    assert "ALL-R07" not in {rule.id for rule in itself.rules}
 
 
 def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(gate):
@@ -371,7 +377,7 @@ def test_what_is_shown_in_some_configurations_only_is_observable(gate, monkeypat
     class HidesHits(Toy):
         def start(self, system, revision, config):
             reply = super().start(system, revision, config)
-            reply["observes"] = [one for one in reply["observes"] if one != "prefix_hit"]
+            reply["observes"] = [field for field in reply["observes"] if field != "prefix_hit"]
             return reply
 
         def bend(self, step):
@@ -389,9 +395,11 @@ def test_what_is_shown_in_some_configurations_only_is_observable(gate, monkeypat
 def test_a_rule_without_a_predicate_is_not_observable_and_says_why(gate):
     verdict = judge(gate(Toy(), examples=1))
     unchecked = {rule.id: rule.unchecked for rule in RULES if rule.unchecked}
-    found = {one.id: one.message for one in verdict.rules if one.id in unchecked}
+    found = {rule.id: rule.message for rule in verdict.rules if rule.id in unchecked}
     assert found == {
-        rule: why for rule, why in unchecked.items() if rule in {one.id for one in verdict.rules}
+        rule: why
+        for rule, why in unchecked.items()
+        if rule in {judged.id for judged in verdict.rules}
     }
     assert found
     assert {entry(verdict, rule).status for rule in found} == {"not_observable"}
@@ -401,10 +409,10 @@ def test_a_rule_without_a_predicate_is_not_observable_and_says_why(gate):
 def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Release(), "SPY-R22", examples=40, max_failures=1))
-    one = entry(verdict, "SPY-R22")
-    assert (one.status, verdict.exit_code) == ("violated", 1)
-    assert (one.divergence or "").startswith("2.4.0 and later: A request that is paused")
-    assert {finding.divergence for finding in verdict.findings} == {one.divergence}
+    judged = entry(verdict, "SPY-R22")
+    assert (judged.status, verdict.exit_code) == ("violated", 1)
+    assert (judged.divergence or "").startswith("2.4.0 and later: A request that is paused")
+    assert {finding.divergence for finding in verdict.findings} == {judged.divergence}
 
 
 @pytest.mark.parametrize(

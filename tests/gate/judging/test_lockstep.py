@@ -35,7 +35,7 @@ class DecidesAs(ModelTarget):
 
 
 def statuses(verdict):
-    return {one.id: one.status for one in verdict.rules}
+    return {rule.id: rule.status for rule in verdict.rules}
 
 
 @pytest.mark.slow
@@ -59,8 +59,8 @@ def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_onl
 
 
 def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
-    one = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
-    scenario = Scenario(system="spyre", revision="sound", config={}, requests=(one,))
+    alone = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
+    scenario = Scenario(system="spyre", revision="sound", config={}, requests=(alone,))
     rules = judged_by("spyre", None, "sound", parse_target("model"), "2.5.2")
     outcome = replay_steps(ModelTarget(), scenario, rules)
     assert outcome.exercised[LOCKSTEP] == outcome.steps

@@ -23,7 +23,7 @@ RULES = [
     OwnRule(
         id="OUR-R01",
         title="two at most",
-        says="At most two requests run.",
+        statement="At most two requests run.",
         needs=["running"],
         broken=broken,
         witness="Two requests run.",

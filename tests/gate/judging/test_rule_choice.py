@@ -20,7 +20,7 @@ def ids(*words, exclude=(), target=MINE):
 def test_a_pattern_means_each_checked_rule_that_it_matches():
     chosen = ids("ALL-*")
     assert chosen[0] == "ALL-R01"
-    assert {one[:4] for one in chosen} == {"ALL-"}
+    assert {rule[:4] for rule in chosen} == {"ALL-"}
     assert "ALL-R07" in chosen
     assert ids("V1-R0?", "V1-R05") == ids("V1-R0?")
 
@@ -35,7 +35,9 @@ def test_what_is_excluded_is_not_judged():
     assert "V1-R09" in ids()
     assert "V1-R09" not in ids(exclude=("V1-R09",))
     assert not {*ids(exclude=("V1*",))} & {*ids("V1*")}
-    assert ids("V1-R0?", exclude=("V1-R09",)) == [one for one in ids("V1-R0?") if one != "V1-R09"]
+    assert ids("V1-R0?", exclude=("V1-R09",)) == [
+        rule for rule in ids("V1-R0?") if rule != "V1-R09"
+    ]
 
 
 @pytest.mark.parametrize(

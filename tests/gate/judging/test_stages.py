@@ -59,8 +59,8 @@ def judged(options):
 def without_times(value):
     if isinstance(value, dict):
         times = ("seconds", "found_after", "shrunk_in")
-        return {key: without_times(one) for key, one in value.items() if key not in times}
-    return [without_times(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: without_times(member) for key, member in value.items() if key not in times}
+    return [without_times(member) for member in value] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path):
     assert entry(verdict, "NAN-R40").status == "violated"
     behind = entry(verdict, "NAN-R04")
     assert behind.status == "violated"
-    finding = next(one for one in verdict.findings if one.rule == "NAN-R04")
+    finding = next(kept for kept in verdict.findings if kept.rule == "NAN-R04")
     assert "NAN-R40" in finding.behind
     [fault] = verdict.faults
     assert (fault.rule, fault.follows, behind.fault) == ("NAN-R40", ("NAN-R04",), 1)
@@ -121,23 +121,25 @@ def test_what_only_ran_until_a_crash_is_inconclusive(gate):
 
     verdict = judge(gate(CrashesWhenItDecodes()))
     assert entry(verdict, "ALL-R01").status == "violated"
-    one = entry(verdict, "SPY-R20")
-    assert one.status == "inconclusive"
-    assert one.exercised > 0
-    assert one.message.startswith("exercised only in runs that ALL-R01 (")
+    rule = entry(verdict, "SPY-R20")
+    assert rule.status == "inconclusive"
+    assert rule.exercised > 0
+    assert rule.message.startswith("exercised only in runs that ALL-R01 (")
 
 
 @pytest.mark.slow
 def test_a_rule_that_was_not_shrunk_is_broken_and_can_be_replayed(gate):
     few = judge(gate(BreaksThreeRules(), THREE, max_failures=1))
-    left = [one for one in few.findings if one.others_first]
+    left = [kept for kept in few.findings if kept.others_first]
     assert left
     for finding in left:
         scenario = read_scenario(Path(finding.scenario))
         again = replay(BreaksThreeRules(), scenario, select(load("spyre"), [finding.rule]))
         assert again.broken[0].rule == finding.rule
         assert finding.replay.startswith(f"schedproof replay {finding.scenario}")
-    hidden = {one.rule for one in left} - {one.rule for one in few.findings if not one.others_first}
+    hidden = {kept.rule for kept in left} - {
+        kept.rule for kept in few.findings if not kept.others_first
+    }
     for rule in hidden:
         judged = entry(few, rule)
         words = rf"not shrunk \(\d others? came first\): --rule {rule} shows it; "

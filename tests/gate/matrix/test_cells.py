@@ -9,7 +9,7 @@ import pytest
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.verdict import Finding, RuleVerdict, TargetInfo, Verdict
 from schedproof.gate.matrix import cells
-from schedproof.gate.matrix.cells import Cell, Judged, cells_of, judge, kept, run_cells
+from schedproof.gate.matrix.cells import Cell, CellVerdict, cells_of, judge, kept, run_cells
 from schedproof.gate.matrix.table import Releases, matrix_of, page_of, spans
 from schedproof.gate.processes import executors
 from schedproof.gate.processes.executors import DEATHS, ClusterError
@@ -61,10 +61,10 @@ def test_a_class_is_judged_on_each_release_against_the_class_of_that_release():
 
 
 def test_a_cell_is_judged_once(tmp_path):
-    reported = list[tuple[Judged, float]]()
+    reported = list[tuple[CellVerdict, float]]()
     for _ in range(2):
         [judged] = run_cells(
-            [CELL], tmp_path, lambda one, took: reported.append((one, took)), work=conforms
+            [CELL], tmp_path, lambda entry, took: reported.append((entry, took)), work=conforms
         )
         assert judged.verdict is not None
         assert judged.verdict.config == {"num_blocks": 64}
@@ -207,7 +207,7 @@ def judged(version, *requests, status="violated"):
         findings=tuple(Finding(*place, number, (), 0.0, 0.0) for number in requests),
         exit_code=1 if requests else 0,
     )
-    return Judged(Cell(target, LOADS, *GATE), verdict)
+    return CellVerdict(Cell(target, LOADS, *GATE), verdict)
 
 
 @pytest.mark.parametrize(
@@ -238,9 +238,9 @@ def test_a_row_has_the_smallest_scenario_and_where_it_broke():
 
 
 def test_each_release_is_counted_and_one_without_a_verdict_says_why():
-    without = Judged(Cell("vllm==0.21.0", LOADS, *GATE), None, "the index | has none")
+    without = CellVerdict(Cell("vllm==0.21.0", LOADS, *GATE), None, "the index | has none")
     matrix = matrix_of([judged("0.19.1", 4), without, judged("0.33.0")], *GATE)
-    counts = [(one.version, one.held, one.broken, one.problem) for one in matrix.entries]
+    counts = [(entry.version, entry.held, entry.broken, entry.problem) for entry in matrix.entries]
     assert counts == [
         ("0.19.1", 1, 1, ""),
         ("0.21.0", 0, 0, "the index | has none"),

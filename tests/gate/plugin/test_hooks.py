@@ -40,7 +40,7 @@ def test_without_a_target_nothing_is_collected_and_nothing_is_said(pytester, run
 def test_each_checked_rule_is_a_test(pytester, running):
     write_project(pytester.path)
     listed = running("--collect-only", "-q").stdout.str()
-    rules = [one.id for one in load("spyre") if one.checked and applies(one, "sound")]
+    rules = [rule.id for rule in load("spyre") if rule.checked and applies(rule, "sound")]
     assert [f"pyproject.toml::{name}" for name in rules] == [
         line for line in listed.splitlines() if line.startswith("pyproject.toml::")
     ]
@@ -114,7 +114,7 @@ def test_an_option_that_means_nothing_is_one_line(pytester, running, options, sa
     write_project(pytester.path, **options)
     result = running()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    [line] = [one for one in result.stderr.lines if "schedproof" in one]
+    [line] = [text for text in result.stderr.lines if "schedproof" in text]
     assert says in line
 
 

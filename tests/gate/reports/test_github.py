@@ -10,7 +10,7 @@ import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.gate.judging.events import Began, Judged, Notice, Progress
+from schedproof.gate.judging.events import Began, Concluded, Notice, Progress
 from schedproof.gate.reports.github import GitHub
 from schedproof.gate.reports.options import FoundLine, Ndjson
 from schedproof.gate.reports.terminal import Pace, Terminal
@@ -85,7 +85,7 @@ def test_a_file_is_named_from_the_workspace(console, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "project")
     made = console()
     reporter = GitHub(made, reported.RULES, None, tmp_path, TOKEN)
-    reporter(Judged(reported.verdict(findings=(reported.found("out/a,b.json").finding,))))
+    reporter(Concluded(reported.verdict(findings=(reported.found("out/a,b.json").finding,))))
     reporter.close()
     assert "::error file=project/out/a%2Cb.json,line=1," in reported.printed(made)
 
@@ -137,10 +137,10 @@ def test_every_event_is_a_whole_line_at_once(file):
 
 def test_the_lines_can_be_read_back(file):
     *_, last = lines(file, reported.events())
-    union = Began | Notice | Progress | FoundLine | Judged
+    union = Began | Notice | Progress | FoundLine | Concluded
     read = [msgspec.json.decode(line, type=union) for line in last]  # type: ignore[arg-type]
-    assert [type(one) for one in read] == [
-        *(Began, Notice, Progress, Progress, Progress, FoundLine, FoundLine, Judged)
+    assert [type(command) for command in read] == [
+        *(Began, Notice, Progress, Progress, Progress, FoundLine, FoundLine, Concluded)
     ]
     assert read[-1] == reported.events()[-1]
 

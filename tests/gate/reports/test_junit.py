@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
-from schedproof.gate.judging.events import Judged
+from schedproof.gate.judging.events import Concluded
 from schedproof.gate.judging.verdict import RuleVerdict, Status
 from schedproof.gate.reports.junit import ELEMENTS, JUnit
 
@@ -50,7 +50,7 @@ def test_a_gate_that_conforms_has_cases_only(file):
 def test_hostile_words_are_text_and_nothing_else(file):
     text = written(file)
     root = ET.fromstring(text)
-    assert {one.tag for one in root.iter()} == {
+    assert {element.tag for element in root.iter()} == {
         *("testsuites", "testsuite", "properties", "property"),
         *("testcase", "failure", "skipped", "error"),
     }
@@ -71,7 +71,7 @@ def test_a_consequence_carries_the_explanation_of_what_broke_first(file):
 
 def test_a_finding_that_was_not_heard_of_names_its_file(file):
     reporter = JUnit(file, reported.RULES)
-    reporter(Judged(reported.verdict()))
+    reporter(Concluded(reported.verdict()))
     assert "scenario: out/SPY-R07-9876543210.json" in file.read_text(encoding="utf-8")
 
 

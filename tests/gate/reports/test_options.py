@@ -49,8 +49,8 @@ def test_every_file_is_written_from_the_same_events(folder, console, monkeypatch
     last = json.loads((folder / "e.ndjson").read_bytes().splitlines()[-1])
     assert last["verdict"] == verdict
     sarif = json.loads((folder / "s.sarif").read_bytes())
-    found = [one["rule"] for one in verdict["findings"]]
-    assert [one["ruleId"] for one in sarif["runs"][0]["results"]] == found
+    found = [finding["rule"] for finding in verdict["findings"]]
+    assert [result["ruleId"] for result in sarif["runs"][0]["results"]] == found
     cases = ET.parse(folder / "j.xml").getroot().findall("*/testcase")
     assert len(cases) == len(verdict["rules"])
     assert lines[0].startswith("::stop-commands::")

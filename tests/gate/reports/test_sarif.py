@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
-from schedproof.gate.judging.events import Judged
+from schedproof.gate.judging.events import Concluded
 from schedproof.gate.reports import sarif
 from schedproof.gate.reports.sarif import Sarif
 
@@ -114,7 +114,7 @@ def test_a_known_divergence_is_a_warning_that_nobody_has_accepted(file):
     assert new["level"] == "error"
     assert "suppressions" not in new
     assert known["level"] == "warning"
-    assert [one["status"] for one in known["suppressions"]] == ["underReview"]
+    assert [suppression["status"] for suppression in known["suppressions"]] == ["underReview"]
 
 
 def test_a_rule_is_found_by_its_index(file):
@@ -127,7 +127,7 @@ def fingerprint(path, message):
     found = reported.found("out/one.json", message=message)
     reporter = Sarif(path, reported.RULES)
     reporter(found)
-    reporter(Judged(reported.verdict(findings=(found.finding,))))
+    reporter(Concluded(reported.verdict(findings=(found.finding,))))
     return results(path.read_text(encoding="utf-8"))[0]["partialFingerprints"]
 
 

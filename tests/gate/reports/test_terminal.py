@@ -18,7 +18,7 @@ from .. import reported
 
 RULES = load("spyre")
 TITLES = {rule.id: rule.title for rule in RULES}
-SAYS = {rule.id: rule.says for rule in RULES}
+SAYS = {rule.id: rule.statement for rule in RULES}
 
 
 def verdict(*rules, **changes):
@@ -81,7 +81,7 @@ def test_known_divergences_are_counted_apart():
 
 def test_rules_without_a_predicate_are_one_line_and_not_counted():
     unchecked = [rule for rule in RULES if rule.unchecked][:2]
-    entries = [RuleVerdict(one.id, "not_observable", message=one.unchecked) for one in unchecked]
+    entries = [RuleVerdict(rule.id, "not_observable", message=rule.unchecked) for rule in unchecked]
     held = RuleVerdict("SPY-R35", "held", exercised=9)
     hidden = RuleVerdict("ALL-R03", "not_observable", message="the target does not show waiting")
     lines = printed(verdict(*entries, held, hidden, exit_code=0))

@@ -33,14 +33,17 @@ def test_a_lemma_is_written_with_its_guard_and_a_proof(tmp_path):
 @pytest.mark.slow
 def test_the_arithmetic_of_the_sound_formula_and_of_promises_is_decided_alike_by_cvc5(tmp_path):
     lemmas = formula_lemmas.obligations("common_base", 64)[:4] + reservation_lemmas.obligations(64)
-    lemmas = [one for one in lemmas if one.name != "covers_decoding"]  # cvc5 gives up on its guard
+    lemmas = [
+        lemma for lemma in lemmas if lemma.name != "covers_decoding"
+    ]  # cvc5 gives up on its guard
     for found in discharge(lemmas, writing(tmp_path)):
         assert (found.status, found.certified) == ("proven", Certified("unsat", "sat", 0))
 
 
 def listed(*found):
     return [
-        Discharged(f"lemma_{n}", "A.", "proven", 0.0, "Z3", (), one) for n, one in enumerate(found)
+        Discharged(f"lemma_{n}", "A.", "proven", 0.0, "Z3", (), file)
+        for n, file in enumerate(found)
     ]
 
 

@@ -15,7 +15,7 @@ from schedproof.model.spyre import documented, peak, release_2_1_2, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
 
 ABOUT = (pool, documented, peak, release_2_1_2, volumetric)
-MODULES = {one.__name__.rpartition(".")[2]: one for one in ABOUT}
+MODULES = {subject.__name__.rpartition(".")[2]: subject for subject in ABOUT}
 PATIENCE = 120.0  # seconds; what takes a moment, however busy the machine
 # The functions before anything is planted.
 chunk, tkvs, volume = documented.next_chunk, documented.request_tkvs, peak.peak_volume
@@ -184,7 +184,7 @@ def test_an_error_of_the_backend_itself_is_inconclusive(tmp_path, monkeypatch):
     name = "last_chunk/production"
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path))
 
-    def fails(one):
+    def fails(request):
         return {"prompt": contracts.st.integers().map(lambda n: n // 0)}
 
     monkeypatch.setattr(contracts, "_strategies", fails)
@@ -213,8 +213,8 @@ def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconc
     plant("last_chunk/production")
     real = contracts.judged
 
-    def doubts(one, claim):
-        return Answer("inconclusive", "who knows") if claim.holds else real(one, claim)
+    def doubts(request, claim):
+        return Answer("inconclusive", "who knows") if claim.holds else real(request, claim)
 
     monkeypatch.setattr(contracts, "judged", doubts)
     words = ("--only", "last_chunk/production", "--only", "fewest_blocks", "--time-limit", "60")

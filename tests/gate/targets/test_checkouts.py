@@ -35,6 +35,7 @@ def checkout(folder, code=NEW):
     engine.mkdir(parents=True)
     (engine / "scheduler.py").write_text("class Scheduler: pass\n")
     (engine / "block_manager.py").write_text(code)
+    (engine / "model_runner.py").write_text("class ModelRunner: pass\n")
     (folder / "pyproject.toml").write_text('[project]\nversion = "0.2.0"\n')
     return folder
 
@@ -84,7 +85,7 @@ def test_a_folder_is_made_absolute(tmp_path, monkeypatch):
 def test_nobody_says_where_the_checkout_is():
     with pytest.raises(InputError) as caught:
         checkouts.folder_of(NANO, "")
-    assert str(caught.value) == f"--path: missing; valid: the folder of a checkout, or ${VARIABLE}"
+    assert str(caught.value) == f"{NANO.name}: for a checkout add --path FOLDER, or set ${VARIABLE}"
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
@@ -99,21 +100,21 @@ def test_no_such_folder_is_named_with_who_said_so(tmp_path, monkeypatch, from_en
 
 @pytest.mark.parametrize("file", NANO.needs)
 def test_a_file_that_is_missing_is_named(tmp_path, file):
-    one = checkout(tmp_path / "one")
-    (one / file).unlink()
+    clone = checkout(tmp_path / "one")
+    (clone / file).unlink()
     with pytest.raises(InputError) as caught:
-        checkouts.folder_of(NANO, str(one))
-    assert str(caught.value) == f"--path: {one} has no {file}; valid: a checkout of nano_vllm"
+        checkouts.folder_of(NANO, str(clone))
+    assert str(caught.value) == f"--path: {clone} has no {file}; valid: a checkout of nano_vllm"
 
 
 @pytest.mark.parametrize(("code", "revision"), [(NEW, "0.2.0"), (OLD, "documented")])
 def test_code_that_publishes_blocks_is_compared_with_the_release_and_older_with_the_deck(
     tmp_path, monkeypatch, code, revision
 ):
-    one = checkout(tmp_path / "one", code)
-    assert checkouts.revision_of(NANO, str(one)) == revision
-    assert parse_target(f"nano-vllm:{one}").default_revision() == revision
-    monkeypatch.setenv(VARIABLE, str(one))
+    clone = checkout(tmp_path / "one", code)
+    assert checkouts.revision_of(NANO, str(clone)) == revision
+    assert parse_target(f"nano-vllm:{clone}").default_revision() == revision
+    monkeypatch.setenv(VARIABLE, str(clone))
     assert parse_target("nano-vllm").default_revision() == revision
 
 
@@ -150,12 +151,12 @@ def test_the_last_tag_of_a_checkout_is_its_version(tmp_path):
 
 
 def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(tmp_path):
-    one = checkout(tmp_path / "one")
-    command, env = checkouts.command_of(NANO, str(one))
+    clone = checkout(tmp_path / "one")
+    command, env = checkouts.command_of(NANO, str(clone))
     assert command[0] == sys.executable
     assert Path(command[1]).is_file()
     assert command[2:] == ["nano_vllm"]
-    assert (env[VARIABLE], env["PYTHONHASHSEED"]) == (str(one), "0")
+    assert (env[VARIABLE], env["PYTHONHASHSEED"]) == (str(clone), "0")
     assert env.items() >= {key: os.environ[key] for key in ("PATH",)}.items()
 
 
@@ -178,7 +179,9 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_missing_path_is_one_line(run, here):
-    assert wrong(run, "nano-vllm").startswith("--path: missing; valid: the folder of a checkout")
+    assert wrong(run, "nano-vllm").startswith(
+        "nano-vllm: for a checkout add --path FOLDER, or set "
+    )
 
 
 def test_a_folder_that_does_not_exist_is_one_line(run, here):

@@ -70,12 +70,12 @@ def module(tmp_path, monkeypatch):
 
 def passed(folder):
     """The lines that were entered, by function."""
-    [one] = coverage.entered(folder)
+    [module_file] = coverage.entered(folder)
     found: dict[str, set[int]] = {}
-    with open(one.path, encoding="utf-8") as file:
+    with open(module_file.path, encoding="utf-8") as file:
         places = coverage.places(file.read())
-    assert len(places) == len(one.probes)
-    for (function, line), probe in zip(places, one.probes, strict=True):
+    assert len(places) == len(module_file.probes)
+    for (function, line), probe in zip(places, module_file.probes, strict=True):
         found.setdefault(function.name, set())
         found[function.name] |= {line} if probe else set()
     return found
@@ -152,7 +152,7 @@ def test_what_lies_beside_a_factory_is_counted_and_installed_packages_are_not(
         monkeypatch.delitem(sys.modules, name, raising=False)
     coverage.count_beside("adapter")
     importlib.import_module("adapter")
-    assert {one.module for one in coverage.entered(tmp_path / "probes")} == {"adapter", "beside"}
+    assert {file.module for file in coverage.entered(tmp_path / "probes")} == {"adapter", "beside"}
 
 
 def test_the_probes_of_this_package_are_in_every_kind_of_block():

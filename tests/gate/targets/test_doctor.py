@@ -74,13 +74,13 @@ def examined(gate):
 
 
 def wrong(remarks):
-    return [(one.what, one.why) for one in remarks if one.says == "wrong"]
+    return [(remark.what, remark.why) for remark in remarks if remark.says == "wrong"]
 
 
 def test_a_sound_adapter_has_no_fault(examined):
     remarks = examined(Toy())
     assert wrong(remarks) == []
-    assert len([one for one in remarks if one.says == "ok"]) >= 9
+    assert len([remark for remark in remarks if remark.says == "ok"]) >= 9
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ def test_a_sound_adapter_has_no_fault(examined):
     ],
 )
 def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
-    assert [one for one in wrong(examined(target())) if one[0] == what and why in one[1]]
+    assert [
+        remark for remark in wrong(examined(target())) if remark[0] == what and why in remark[1]
+    ]
 
 
 def test_what_is_left_over_of_an_earlier_run_is_told(examined):
@@ -110,7 +112,11 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
 def test_what_may_be_left_out_is_a_note(examined, target, what, why):
     remarks = examined(target())
     assert wrong(remarks) == []
-    assert [one for one in remarks if one.says == "note" and one.what == what and why in one.why]
+    assert [
+        remark
+        for remark in remarks
+        if remark.says == "note" and remark.what == what and why in remark.why
+    ]
 
 
 def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(examined):
@@ -122,7 +128,7 @@ def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(exa
         def bend(self, step):
             step.pop("tkv", None)
 
-    said = {one.what: one.why for one in examined(Shy())}
+    said = {remark.what: remark.why for remark in examined(Shy())}
     assert "more if it were shown" in said["tkv"]
     assert said["rules"] != "40 of 40 can be judged"
 
@@ -144,7 +150,7 @@ def test_signatures_are_compared_with_those_that_the_adapter_names(tmp_path, mon
     assert (gone.says, gone.what) == ("wrong", "sched:S.gone")
     assert "AttributeError" in gone.why
     (tmp_path / "sched.py").write_text("class S:\n    def run(self, budget, slots): pass\n")
-    assert [one.says for one in signatures("adapter")] == ["wrong", "wrong"]
+    assert [signature.says for signature in signatures("adapter")] == ["wrong", "wrong"]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +240,9 @@ def test_a_crash_where_blocks_run_out_is_the_gates_to_judge():
     subject = ProbeRequest(ModelTarget(), "spyre", "2.1.2", load("spyre"))
     remarks = [*examine(subject, None)]
     assert wrong(remarks) == []
-    assert [one.what for one in remarks if one.why.startswith("few blocks, step")] == ["ALL-R01"]
+    assert [remark.what for remark in remarks if remark.why.startswith("few blocks, step")] == [
+        "ALL-R01"
+    ]
 
 
 class NamesAnyGeneratorADecode(ModelTarget):
@@ -256,8 +264,8 @@ class NamesAnyGeneratorADecode(ModelTarget):
 @pytest.mark.parametrize("system", ["vllm", "nano_vllm"])
 def test_a_wrong_kind_after_a_preemption_is_told(system):
     subject = ProbeRequest(NamesAnyGeneratorADecode(), system, "documented", load(system))
-    told = [one for one in examine(subject, None) if one.says == "wrong"]
-    assert [one.what for one in told] == ["ALL-R13"]
+    told = [remark for remark in examine(subject, None) if remark.says == "wrong"]
+    assert [remark.what for remark in told] == ["ALL-R13"]
     assert "few blocks, step" in told[0].why
     assert re.search(r"kind is decode in step \d+, but r\d computes \d+ lost tokens", told[0].why)
     assert "of a request that was preempted nothing is computed" in told[0].why

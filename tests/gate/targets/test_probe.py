@@ -59,7 +59,9 @@ def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(gate):
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"prefix_caching": False, "interleave": True}
     [text] = [
-        one for one in capabilities.left_out if one.startswith("prefix_caching True left out")
+        remark
+        for remark in capabilities.left_out
+        if remark.startswith("prefix_caching True left out")
     ]
     assert "not for us" in text
 
@@ -68,7 +70,9 @@ def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(gate
     capabilities = probe(gate(LacksAnOption()).probe_request)
     assert capabilities.scales == ["small", "tight"]
     assert capabilities.fixed["small"] == {"interleave": False}
-    [text] = [one for one in capabilities.left_out if one.startswith("interleave False alone")]
+    [text] = [
+        remark for remark in capabilities.left_out if remark.startswith("interleave False alone")
+    ]
     assert "True is not for us" in text
 
 
@@ -81,9 +85,9 @@ def test_nothing_is_fixed_for_a_target_that_takes_all(gate):
 @pytest.mark.slow
 def test_the_search_asks_for_nothing_that_is_refused(gate):
     verdict = judge(gate(Plain(), "SPY-R22", examples=20))
-    searches = [one for one in verdict.engines if one.name == "hypothesis"]
-    assert [one.refused_configs for one in searches] == [0, 0]
-    assert all(one.runs >= 20 for one in searches)
+    searches = [engine for engine in verdict.engines if engine.name == "hypothesis"]
+    assert [search.refused_configs for search in searches] == [0, 0]
+    assert all(search.runs >= 20 for search in searches)
 
 
 def test_a_target_that_needs_a_pool_gets_one(gate):
@@ -91,7 +95,7 @@ def test_a_target_that_needs_a_pool_gets_one(gate):
 
 
 def test_what_is_asked_for_means_something_in_each_system():
-    for system, revisions in [(one.name, one.revisions) for one in SYSTEMS.values()]:
+    for system, revisions in [(known.name, known.revisions) for known in SYSTEMS.values()]:
         for scale in scales_of(system).scales.values():
             full_config(system, revisions[0], {**scale, **scales_of(system).plain})
         keys = {key for revision in revisions for key in config_keys(system, revision)}
@@ -129,4 +133,4 @@ def test_a_target_that_refuses_one_option_is_searched_with_the_others(
     rules = select(load("vllm"), sorted(still))
     context.options = replace(context.options, rules=rules)
     verdict = judge(context)
-    assert {one.id: one.status for one in verdict.rules} == dict.fromkeys(still, "held")
+    assert {rule.id: rule.status for rule in verdict.rules} == dict.fromkeys(still, "held")

@@ -262,13 +262,13 @@ def test_a_class_is_judged_against_its_base_in_one_command(run):
     verdict = json.loads(Path("d.json").read_text(encoding="utf-8"))
     assert verdict["base"] == {"spec": RELEASE, "name": "vllm", "version": "0.24.0"}
     assert verdict["target"]["spec"] == f"{RELEASE}:{FILE.parent}:forgetful.ForgetsThatNothingRuns"
-    assert [one["rule"] for one in verdict["faults"]] == ["V1-R07"]
+    assert [fault["rule"] for fault in verdict["faults"]] == ["V1-R07"]
     assert verdict["decisions"]
 
 
 def verdict_of(file, rule):
     rules = json.loads(Path(file).read_text(encoding="utf-8"))["rules"]
-    [status] = [one["status"] for one in rules if one["id"] == rule]
+    [status] = [rule_id["status"] for rule_id in rules if rule_id["id"] == rule]
     return str(status)
 
 

@@ -44,7 +44,7 @@ def saved(given):
 
 
 def run_of(given):
-    arrivals = {one.id: one.arrival for one in given.requests}
+    arrivals = {arrived.id: arrived.arrival for arrived in given.requests}
     run = Recorded("toy", given.config, arrivals)
     replay(ModelTarget(), given, (), lambda _, step: run.steps.append(step))
     return run
@@ -71,19 +71,23 @@ def checked(events):
         else:
             assert event["s"] in ("g", "p", "t")
     for track in slices.values():
-        assert all(one[1] <= other[0] for one, other in pairwise(sorted(track)))
+        assert all(earlier[1] <= other[0] for earlier, other in pairwise(sorted(track)))
     return events
 
 
 def tracks(events):
-    return {one["tid"]: one["args"]["name"] for one in events if one["name"] == "thread_name"}
+    return {
+        event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
 
 
 def instants(events):
     """Track, name and step of each."""
     names = tracks(events)
     return [
-        (names[one["tid"]], one["name"], one["ts"] // STEP_US) for one in events if one["ph"] == "i"
+        (names[event["tid"]], event["name"], event["ts"] // STEP_US)
+        for event in events
+        if event["ph"] == "i"
     ]
 
 
@@ -101,7 +105,7 @@ def test_the_events_of_each_system_are_as_the_format_has_them_and_lose_no_token(
     for step in run.steps:
         scheduled.update(step.scheduled)
     assert tokens == scheduled
-    assert sum(one["ph"] == "X" and one["tid"] == 1 for one in events) == len(run.steps)
+    assert sum(shown["ph"] == "X" and shown["tid"] == 1 for shown in events) == len(run.steps)
 
 
 def test_counters_are_the_observed_sizes_where_they_change():
@@ -193,12 +197,14 @@ def test_each_run_of_a_trace_is_a_process(run):
     result = run("check-trace", "t", "--rule", "ALL-R04", "--perfetto", "p.json")
     assert (result.code, result.err) == (0, "")
     events = checked(json.loads(Path("p.json").read_bytes())["traceEvents"])
-    named = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
+    named = {
+        event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"
+    }
     assert named == {
         number: f"run {number}, schedproof model of spyre sound, a step = {STEP_US} µs"
         for number in (1, 2)
     }
-    of_second = [one for one in events if one["pid"] == 2]
+    of_second = [event for event in events if event["pid"] == 2]
     assert [*tracks(of_second).values()] == ["steps", "x"]
 
 

@@ -30,9 +30,9 @@ def recorded(keys, prompts, early):
     state = model.initial()
     for number, prompt in enumerate(prompts):
         name = f"r{number}"
-        one = Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=6)
-        state = model.arrive(state, one)
-        yield Added(2, one, False)
+        request = Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=6)
+        state = model.arrive(state, request)
+        yield Added(2, request, False)
     for number in range(200):
         decided = bool(scheduler.schedule(model.config, state).scheduled)
         full = len(state.in_flight) + decided >= model.config.depth
@@ -49,9 +49,13 @@ def judged(events, explain=True):
     same: list[str] = []
 
     def over(run):
-        broken.extend(one.rule for one in run.broken)
+        broken.extend(failure.rule for failure in run.broken)
         if run.explainer is not None:
-            same.extend(one.revision for one in run.explainer.matches if one.departed is None)
+            same.extend(
+                candidate.revision
+                for candidate in run.explainer.matches
+                if candidate.departed is None
+            )
 
     judge = TraceJudge("t", [], explain, lambda run: None, over, lambda words: None)
     judge.follow(events)

@@ -70,7 +70,7 @@ def test_every_operation_is_an_event_with_the_line_of_its_request():
 
 def test_a_request_may_leave_open_how_much_it_generates():
     added = [e for e in events(text(without_output_lens([*BEGIN, *REST]))) if isinstance(e, Added)]
-    assert [(one.open_ended, one.request.output_len) for one in added] == [(True, None)] * 3
+    assert [(event.open_ended, event.request.output_len) for event in added] == [(True, None)] * 3
 
 
 def test_blank_lines_other_line_ends_and_a_last_line_without_one_are_no_matter():
@@ -93,9 +93,9 @@ def test_of_a_killed_recorder_everything_before_the_cut_is_read():
     data = whole + text([{"ok": True, "step": SEEN}])
     for length in range(len(whole) + 1, len(data) - 1):
         *before, cut = events(data[:length])
-        assert [type(one) for one in before] == [Begun, Stepped]
+        assert [type(event) for event in before] == [Begun, Stepped]
         assert cut == Cut(6, "the last line is cut")
-    assert [type(one) for one in events(data[:-1])] == [Begun, Stepped, Stepped]
+    assert [type(event) for event in events(data[:-1])] == [Begun, Stepped, Stepped]
     assert events(whole)[-1] == Cut(5, 'its "step" has no reply: what came of it is not known')
     assert events(whole[:-3])[-1] == Cut(5, "the last line is cut")
 
@@ -111,7 +111,7 @@ def test_a_packed_file_is_read_up_to_where_it_is_cut(tmp_path):
             cut = seen[-1]
             assert isinstance(cut, Cut)
             assert cut.why == "the compressed file ends there before its end"
-            assert [type(one) for one in seen[:-1]][:20] == [Begun, *[Stepped] * 19]
+            assert [type(event) for event in seen[:-1]][:20] == [Begun, *[Stepped] * 19]
         else:
             assert len(seen) == count
 

@@ -24,8 +24,8 @@ def config(**changes: Any) -> LlmServingSimConfig:
 
 def waiting(prompt: int, max_tokens: int = 4, name: str = "new", **changes: Any) -> Sequence:
     """A request that nothing has happened to yet; its tokens are its own."""
-    asked = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
-    return asked._replace(**changes)
+    sequence = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
+    return sequence._replace(**changes)
 
 
 def decoding(name: str, computed: int, *blocks: int, **changes: Any) -> Sequence:
@@ -39,8 +39,8 @@ def pool(size: int | None, held: int) -> Pool:
     return Pool(size, fresh=held + 1)
 
 
-class Run:
-    """A model on its way, with every step of it."""
+class ModelRun:
+    """A model in flight, with every step of it."""
 
     def __init__(self, revision: str, **changes: Any) -> None:
         self.model: LlmServingSimModel = make_model(revision, SMALL | changes)
@@ -71,7 +71,7 @@ class Run:
         return [self.step()["scheduled"] for _ in range(count)]
 
     def schedule(self) -> Mapping[str, int] | None:
-        """The tokens of the next batch, which is then on its way, or None."""
+        """The tokens of the next batch, which is then in flight, or None."""
         decision: Decision = self.model.revision.schedule(self.model.config, self.state)
         self.state = decision.state
         return None if decision.batch is None else dict(decision.batch.scheduled)

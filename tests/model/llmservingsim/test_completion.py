@@ -1,16 +1,16 @@
-"""Batches on their way: how many there are, when tokens count, and what a batch hands back."""
+"""Batches in flight: how many there are, when tokens count, and what a batch hands back."""
 
 import pytest
 
 from schedproof.model.llmservingsim.completion import Done
 
-from .build import Run
+from .build import ModelRun
 
 
 @pytest.mark.parametrize("revision", ["documented", "head"])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_at_most_pp_size_batches_are_on_their_way(revision, depth):
-    run = Run(revision, pp_size=depth, max_num_batched_tokens=2)
+    run = ModelRun(revision, pp_size=depth, max_num_batched_tokens=2)
     for name in "abcd":
         run.ask(name, 2, 2)
     batches = [run.schedule() for _ in range(depth + 1)]
@@ -21,7 +21,7 @@ def test_at_most_pp_size_batches_are_on_their_way(revision, depth):
 
 @pytest.mark.parametrize("revision", ["documented", "head"])
 def test_a_batch_that_is_not_on_its_way_changes_nothing(revision):
-    run = Run(revision)
+    run = ModelRun(revision)
     run.ask("a", 4, 2)
     run.schedule()
     before = run.state
@@ -33,7 +33,7 @@ def test_a_batch_that_is_not_on_its_way_changes_nothing(revision):
 
 @pytest.mark.parametrize("revision", ["documented", "head"])
 def test_a_batch_is_through_once_whatever_is_on_its_way_behind_it(revision):
-    run = Run(revision, pp_size=2, max_num_batched_tokens=2)
+    run = ModelRun(revision, pp_size=2, max_num_batched_tokens=2)
     run.ask("a", 2, 2)
     run.ask("b", 2, 2)
     assert [run.schedule(), run.schedule()] == [{"a": 2}, {"b": 2}]
@@ -44,7 +44,7 @@ def test_a_batch_is_through_once_whatever_is_on_its_way_behind_it(revision):
 
 @pytest.mark.parametrize("revision", ["documented", "head"])
 def test_which_batch_is_through_is_told_by_its_number_not_by_its_place(revision):
-    run = Run(revision, pp_size=3, max_num_batched_tokens=2)
+    run = ModelRun(revision, pp_size=3, max_num_batched_tokens=2)
     for name in "abc":
         run.ask(name, 2, 2)
         run.schedule()
@@ -54,7 +54,7 @@ def test_which_batch_is_through_is_told_by_its_number_not_by_its_place(revision)
 
 
 def test_by_the_page_tokens_count_once_they_are_computed():
-    run = Run("documented", pp_size=2, max_num_batched_tokens=4)
+    run = ModelRun("documented", pp_size=2, max_num_batched_tokens=4)
     run.ask("a", 8, 2)
     assert run.schedule() == {"a": 4}
     assert run.state.running[0].computed == 0
@@ -65,7 +65,7 @@ def test_by_the_page_tokens_count_once_they_are_computed():
 
 
 def test_at_head_tokens_count_when_they_are_scheduled_so_none_is_scheduled_twice():
-    run = Run("head", pp_size=2, max_num_batched_tokens=4)
+    run = ModelRun("head", pp_size=2, max_num_batched_tokens=4)
     run.ask("a", 8, 2)
     assert run.schedule() == {"a": 4}
     assert run.state.running[0].computed == 4
@@ -74,7 +74,7 @@ def test_at_head_tokens_count_when_they_are_scheduled_so_none_is_scheduled_twice
 
 
 def test_at_head_the_first_token_comes_out_with_the_first_of_two_chunks_on_their_way():
-    run = Run("head", pp_size=2, max_num_batched_tokens=4)
+    run = ModelRun("head", pp_size=2, max_num_batched_tokens=4)
     run.ask("a", 8, 2)
     run.schedule()
     run.schedule()
@@ -83,19 +83,19 @@ def test_at_head_the_first_token_comes_out_with_the_first_of_two_chunks_on_their
 
 
 def test_at_head_a_request_may_end_before_the_rest_of_its_prompt_is_through():
-    run = Run("head", pp_size=2, max_num_batched_tokens=4, num_blocks=2)
+    run = ModelRun("head", pp_size=2, max_num_batched_tokens=4, num_blocks=2)
     run.ask("a", 8, 1)
     run.schedule()
     run.schedule()
     assert run.done(0).finished == ("a",)
-    # Its blocks are free while the batch that fills the second one is still on its way.
+    # Its blocks are free while the batch that fills the second one is still in flight.
     assert run.model.step(run.state)[1]["free_blocks"] == 2
     assert len(run.state.inflight) == 1
     assert run.done(1) == Done()
 
 
 def test_by_the_page_a_request_ends_once_its_prompt_is_through():
-    run = Run("documented", pp_size=2, max_num_batched_tokens=4, num_blocks=2)
+    run = ModelRun("documented", pp_size=2, max_num_batched_tokens=4, num_blocks=2)
     run.ask("a", 8, 1)
     run.schedule()
     assert run.schedule() is None
@@ -105,18 +105,18 @@ def test_by_the_page_a_request_ends_once_its_prompt_is_through():
 
 
 def test_at_head_a_request_with_all_it_knows_on_its_way_is_passed_over():
-    run = Run("head", pp_size=3, max_num_batched_tokens=4)
+    run = ModelRun("head", pp_size=3, max_num_batched_tokens=4)
     run.ask("a", 3, 3)
     assert run.schedule() == {"a": 3}
     run.ask("b", 3, 3)
     assert run.schedule() == {"b": 3}
     assert run.schedule() is None
     # Nothing counts as computed of who was passed over.
-    assert [one.computed for one in run.state.running] == [3, 3]
+    assert [sequence.computed for sequence in run.state.running] == [3, 3]
 
 
 def test_both_throughputs_and_the_finished_are_handed_back():
-    run = Run("documented")
+    run = ModelRun("documented")
     run.ask("a", 3, 1)
     run.ask("b", 5, 2)
     run.schedule()
@@ -126,7 +126,7 @@ def test_both_throughputs_and_the_finished_are_handed_back():
 
 
 def test_the_prompt_throughput_counts_every_token_of_a_prompt_once_by_the_page():
-    run = Run("documented", max_num_batched_tokens=1)
+    run = ModelRun("documented", max_num_batched_tokens=1)
     run.ask("a", 3, 2)
     reported = []
     for number in range(4):
@@ -136,7 +136,7 @@ def test_the_prompt_throughput_counts_every_token_of_a_prompt_once_by_the_page()
 
 
 def test_at_head_a_chunk_of_one_token_is_not_counted():
-    run = Run("head", max_num_batched_tokens=1)
+    run = ModelRun("head", max_num_batched_tokens=1)
     run.ask("a", 3, 2)
     reported = []
     for number in range(4):
@@ -146,7 +146,7 @@ def test_at_head_a_chunk_of_one_token_is_not_counted():
 
 
 def test_at_head_a_hit_counts_once_when_the_prompt_is_complete():
-    run = Run("head", enable_prefix_caching=True, max_num_batched_tokens=8)
+    run = ModelRun("head", enable_prefix_caching=True, max_num_batched_tokens=8)
     run.ask("first", (("system", 8),), 1)
     run.step()
     run.ask("a", (("system", 8), ("a", 12)), 2)
@@ -157,7 +157,7 @@ def test_at_head_a_hit_counts_once_when_the_prompt_is_complete():
 
 
 def test_at_head_what_is_computed_again_counts_as_prompt_again():
-    run = Run("head", num_blocks=4, max_num_batched_tokens=32)
+    run = ModelRun("head", num_blocks=4, max_num_batched_tokens=32)
     run.ask("a", 7, 4)
     run.ask("b", 7, 4)
     reported = []
@@ -168,7 +168,7 @@ def test_at_head_what_is_computed_again_counts_as_prompt_again():
 
 
 def test_who_was_aborted_meanwhile_is_left_out():
-    run = Run("documented", num_blocks=4)
+    run = ModelRun("documented", num_blocks=4)
     run.ask("a", 3, 2)
     run.ask("b", 3, 2)
     step = run.step("a")

@@ -5,20 +5,22 @@ import pytest
 from schedproof.model.llmservingsim.documented import is_over, next_time, prompt_tokens
 from schedproof.model.llmservingsim.state import Batch, Decision, State
 
-from .build import Run, waiting
+from .build import ModelRun, waiting
 
 NOBODY = Decision(State(), None)
 SOMEBODY = Decision(State(), Batch(0, (("a", 1),)))
 
 
 def test_8000_tokens_at_a_threshold_of_1024_take_8_steps():
-    run = Run("documented", long_prefill_token_threshold=1024, max_num_batched_tokens=2048)
+    run = ModelRun("documented", long_prefill_token_threshold=1024, max_num_batched_tokens=2048)
     run.ask("a", 8000, 1)
     assert run.steps(9) == [*7 * [{"a": 1024}], {"a": 832}, {}]
 
 
 def test_1000_tokens_with_600_of_them_cached_take_400_of_the_budget_and_report_1000():
-    run = Run("documented", block_size=8, enable_prefix_caching=True, max_num_batched_tokens=2048)
+    run = ModelRun(
+        "documented", block_size=8, enable_prefix_caching=True, max_num_batched_tokens=2048
+    )
     run.ask("first", (("system", 600),), 1)
     run.step()
     run.ask("a", (("system", 600), ("a", 400)), 2)
@@ -29,7 +31,7 @@ def test_1000_tokens_with_600_of_them_cached_take_400_of_the_budget_and_report_1
 
 @pytest.mark.parametrize("revision", ["documented", "head"])
 def test_64_decodes_and_a_chunk_of_1500_are_1564_tokens(revision):
-    run = Run(revision, max_num_seqs=0, max_num_batched_tokens=2048)
+    run = ModelRun(revision, max_num_seqs=0, max_num_batched_tokens=2048)
     for number in range(64):
         run.ask(f"d{number}", 1, 9)
     run.step()
@@ -41,21 +43,21 @@ def test_64_decodes_and_a_chunk_of_1500_are_1564_tokens(revision):
 
 @pytest.mark.parametrize("revision", ["documented", "head"])
 def test_max_num_seqs_0_bounds_nothing(revision):
-    run = Run(revision, max_num_seqs=0, max_num_batched_tokens=2048)
+    run = ModelRun(revision, max_num_seqs=0, max_num_batched_tokens=2048)
     for number in range(200):
         run.ask(f"r{number}", 3)
     assert len(run.step()["scheduled"]) == 200
 
 
 def test_a_batch_has_at_most_max_num_seqs_requests_in_order_of_arrival():
-    run = Run("documented", max_num_seqs=2)
+    run = ModelRun("documented", max_num_seqs=2)
     for name in "abc":
         run.ask(name, 3, 2)
     assert run.steps(4) == [{"a": 3, "b": 3}, {"a": 1, "b": 1}, {"c": 3}, {"c": 1}]
 
 
 def test_the_cap_is_the_least_of_budget_threshold_and_need():
-    run = Run("documented", max_num_batched_tokens=10, long_prefill_token_threshold=6)
+    run = ModelRun("documented", max_num_batched_tokens=10, long_prefill_token_threshold=6)
     run.ask("a", 8, 9)
     run.ask("b", 9, 9)
     run.ask("c", 3, 9)
@@ -64,18 +66,18 @@ def test_the_cap_is_the_least_of_budget_threshold_and_need():
 
 
 def test_a_prefill_and_a_decode_share_one_queue():
-    run = Run("documented", max_num_batched_tokens=4)
+    run = ModelRun("documented", max_num_batched_tokens=4)
     run.ask("a", 2, 3)
     run.ask("b", 6, 2)
     assert run.steps(4) == [{"a": 2, "b": 2}, {"a": 1, "b": 3}, {"a": 1, "b": 1}, {"b": 1}]
 
 
 def test_prioritised_prefills_come_first_and_decodes_fill_the_rest():
-    run = Run("documented", max_num_batched_tokens=4, prioritize_prefill=True)
+    run = ModelRun("documented", max_num_batched_tokens=4, prioritize_prefill=True)
     run.ask("a", 2, 3)
     run.ask("b", 6, 2)
     assert run.steps(3) == [{"a": 2, "b": 2}, {"b": 4}, {"a": 1, "b": 1}]
-    run = Run("documented", max_num_batched_tokens=8, prioritize_prefill=True)
+    run = ModelRun("documented", max_num_batched_tokens=8, prioritize_prefill=True)
     run.ask("a", 2, 3)
     run.step()
     run.ask("b", 6, 2)
@@ -83,7 +85,7 @@ def test_prioritised_prefills_come_first_and_decodes_fill_the_rest():
 
 
 def test_with_chunking_off_a_prompt_waits_until_the_budget_has_room_and_others_pass():
-    run = Run("documented", enable_chunked_prefill=False, max_num_batched_tokens=8)
+    run = ModelRun("documented", enable_chunked_prefill=False, max_num_batched_tokens=8)
     run.ask("a", 6, 2)
     run.ask("b", 5, 2)
     run.ask("c", 2, 2)
@@ -91,7 +93,7 @@ def test_with_chunking_off_a_prompt_waits_until_the_budget_has_room_and_others_p
 
 
 def test_with_chunking_off_the_threshold_still_cuts():
-    run = Run(
+    run = ModelRun(
         "documented",
         enable_chunked_prefill=False,
         max_num_batched_tokens=8,
@@ -102,7 +104,7 @@ def test_with_chunking_off_the_threshold_still_cuts():
 
 
 def test_a_request_starts_only_once_its_last_token_has_room_and_nobody_starts_before_it():
-    run = Run("documented", num_blocks=4)
+    run = ModelRun("documented", num_blocks=4)
     run.ask("a", 4, 5)  # two blocks until its last token
     run.ask("b", 4, 9)  # three
     run.ask("c", 1, 1)  # one, which would be free
@@ -115,14 +117,14 @@ def test_a_request_starts_only_once_its_last_token_has_room_and_nobody_starts_be
 @pytest.mark.parametrize(("max_tokens", "starts"), [(5, True), (6, False)])
 def test_all_but_the_last_token_of_who_starts_has_room(max_tokens, starts):
     """Three blocks are free beside a, one of them promised to it: two hold eight tokens."""
-    run = Run("documented", num_blocks=4)
+    run = ModelRun("documented", num_blocks=4)
     run.ask("a", 4, 5)
     run.ask("b", 4, max_tokens)
     assert ("b" in run.step()["scheduled"]) is starts
 
 
 def test_nobody_is_ever_preempted():
-    run = Run("documented", num_blocks=3)
+    run = ModelRun("documented", num_blocks=3)
     run.ask("a", 4, 5)
     run.ask("b", 4, 5)
     while run.state.waiting or run.state.running:
@@ -130,7 +132,7 @@ def test_nobody_is_ever_preempted():
 
 
 def test_a_cached_block_that_nobody_holds_is_needed_as_well():
-    run = Run("documented", num_blocks=3, enable_prefix_caching=True)
+    run = ModelRun("documented", num_blocks=3, enable_prefix_caching=True)
     run.ask("first", 8, 1)
     run.step()
     run.ask("b", (("b", 5),), 1)
@@ -170,7 +172,7 @@ def test_the_clock_does_not_jump_past_work():
 
 @pytest.mark.parametrize("tokens", [1, 2, 3])
 def test_a_chunk_of_any_length_counts(tokens):
-    one = waiting(9, computed=8, prefix_hit=4)
-    assert prompt_tokens(one, tokens) == tokens
-    assert prompt_tokens(one._replace(computed=9), tokens) == tokens + 4
-    assert prompt_tokens(one._replace(computed=9, generated=1), tokens) == 0
+    sequence = waiting(9, computed=8, prefix_hit=4)
+    assert prompt_tokens(sequence, tokens) == tokens
+    assert prompt_tokens(sequence._replace(computed=9), tokens) == tokens + 4
+    assert prompt_tokens(sequence._replace(computed=9, generated=1), tokens) == 0

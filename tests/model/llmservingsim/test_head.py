@@ -6,11 +6,11 @@ import pytest
 
 from schedproof.model.llmservingsim.head import prompt_tokens
 
-from .build import Run, waiting
+from .build import ModelRun, waiting
 
 
 def test_who_runs_comes_first_and_the_tail_gives_way():
-    run = Run("head", num_blocks=4, max_num_batched_tokens=32)
+    run = ModelRun("head", num_blocks=4, max_num_batched_tokens=32)
     run.ask("a", 7, 9)
     run.ask("b", 7, 9)
     assert run.steps(2) == [{"a": 7, "b": 7}, {"a": 1, "b": 1}]
@@ -22,7 +22,7 @@ def test_who_runs_comes_first_and_the_tail_gives_way():
 
 @pytest.mark.parametrize("names", list(permutations("abc")))
 def test_of_three_the_one_admitted_last_gives_way_whatever_its_name(names):
-    run = Run("head", num_blocks=6, max_num_batched_tokens=32)
+    run = ModelRun("head", num_blocks=6, max_num_batched_tokens=32)
     for name in names:
         run.ask(name, 7, 9)
     run.steps(2)
@@ -34,7 +34,7 @@ def test_of_three_the_one_admitted_last_gives_way_whatever_its_name(names):
 
 
 def test_nobody_is_admitted_in_a_step_that_preempts():
-    run = Run("head", num_blocks=4, max_num_batched_tokens=32)
+    run = ModelRun("head", num_blocks=4, max_num_batched_tokens=32)
     run.ask("a", 7, 9)
     run.ask("b", 7, 9)
     run.step()
@@ -47,12 +47,12 @@ def test_nobody_is_admitted_in_a_step_that_preempts():
 
 
 def test_a_request_is_admitted_only_if_all_that_it_knows_fits():
-    run = Run("head", num_blocks=3, max_num_batched_tokens=4)
+    run = ModelRun("head", num_blocks=3, max_num_batched_tokens=4)
     run.ask("a", 4, 1)
     run.ask("b", 9, 1)
     run.ask("c", 1, 1)
     assert run.steps(2) == [{"a": 4}, {"b": 4}]
-    run = Run("head", num_blocks=3, max_num_batched_tokens=8)
+    run = ModelRun("head", num_blocks=3, max_num_batched_tokens=8)
     run.ask("a", 4, 3)
     run.ask("b", 9, 1)
     run.ask("c", 1, 1)
@@ -61,14 +61,14 @@ def test_a_request_is_admitted_only_if_all_that_it_knows_fits():
 
 
 def test_a_waiting_request_never_preempts():
-    run = Run("head", num_blocks=2)
+    run = ModelRun("head", num_blocks=2)
     run.ask("a", 4, 5)
     run.ask("b", 8, 1)
     assert all(run.step()["preempted"] == [] for _ in range(4))
 
 
 def test_who_was_preempted_is_computed_again_with_what_it_generated():
-    run = Run("head", num_blocks=4, max_num_batched_tokens=32)
+    run = ModelRun("head", num_blocks=4, max_num_batched_tokens=32)
     run.ask("a", 7, 4)
     run.ask("b", 7, 4)
     run.steps(3)
@@ -78,7 +78,7 @@ def test_who_was_preempted_is_computed_again_with_what_it_generated():
 
 
 def test_who_is_resumed_with_one_token_behind_decodes():
-    run = Run("head", num_blocks=5, enable_prefix_caching=True)
+    run = ModelRun("head", num_blocks=5, enable_prefix_caching=True)
     run.ask("a", 7, 4)
     run.ask("b", 7, 4)
     run.steps(2)
@@ -90,7 +90,7 @@ def test_who_is_resumed_with_one_token_behind_decodes():
 
 
 def test_with_chunking_off_a_running_prompt_may_be_cut_by_the_budget():
-    run = Run(
+    run = ModelRun(
         "head",
         enable_chunked_prefill=False,
         max_num_batched_tokens=5,
@@ -105,7 +105,7 @@ def test_with_chunking_off_a_running_prompt_may_be_cut_by_the_budget():
 
 
 def test_a_content_has_one_block_in_the_index_the_one_filled_last():
-    run = Run("head", num_blocks=8, enable_prefix_caching=True)
+    run = ModelRun("head", num_blocks=8, enable_prefix_caching=True)
     run.ask("a", (("same", 8),), 9)
     run.ask("b", (("same", 8),), 9)
     step = run.step()
@@ -116,7 +116,7 @@ def test_a_content_has_one_block_in_the_index_the_one_filled_last():
 
 @pytest.mark.parametrize(("tokens", "counted"), [(1, 0), (2, 2), (3, 3)])
 def test_a_chunk_counts_from_two_tokens_on(tokens, counted):
-    one = waiting(9, computed=8, prefix_hit=4)
-    assert prompt_tokens(one, tokens) == counted
+    sequence = waiting(9, computed=8, prefix_hit=4)
+    assert prompt_tokens(sequence, tokens) == counted
     # The last one counts whatever its length, with what was cached.
-    assert prompt_tokens(one._replace(computed=9), tokens) == tokens + 4
+    assert prompt_tokens(sequence._replace(computed=9), tokens) == tokens + 4

@@ -9,7 +9,7 @@ from schedproof.model.llmservingsim.config import read_config
 from schedproof.model.llmservingsim.state import State
 from schedproof.model.systems import resolve_revision, revisions_of
 
-from .build import Run, waiting
+from .build import ModelRun, waiting
 
 each_revision = pytest.mark.parametrize("revision", ["documented", "head"])
 
@@ -25,7 +25,7 @@ def test_requests_are_numbered_as_they_come():
 
 
 def test_who_came_first_goes_first_even_if_it_started_later():
-    run = Run("documented", enable_chunked_prefill=False, max_num_batched_tokens=8)
+    run = ModelRun("documented", enable_chunked_prefill=False, max_num_batched_tokens=8)
     run.ask("a", 6, 2)
     run.ask("b", 5, 2)
     run.ask("c", 2, 2)
@@ -35,7 +35,7 @@ def test_who_came_first_goes_first_even_if_it_started_later():
 
 @each_revision
 def test_those_who_run_and_do_not_decode_are_prefilling(revision):
-    run = Run(revision)
+    run = ModelRun(revision)
     run.ask("a", 3)
     run.ask("b", 20)
     run.ask("c", 3)
@@ -47,7 +47,7 @@ def test_those_who_run_and_do_not_decode_are_prefilling(revision):
 
 def test_blocks_are_shown_although_nothing_is_computed_in_them_yet():
     """By the page tokens count once their batch is through."""
-    run = Run("documented", pp_size=2)
+    run = ModelRun("documented", pp_size=2)
     run.ask("a", 5)
     run.schedule()
     step = run.step()
@@ -56,7 +56,7 @@ def test_blocks_are_shown_although_nothing_is_computed_in_them_yet():
 
 @each_revision
 def test_who_holds_nothing_is_not_listed_with_counts(revision):
-    run = Run(revision, max_num_seqs=1, enable_prefix_caching=True)
+    run = ModelRun(revision, max_num_seqs=1, enable_prefix_caching=True)
     run.ask("a", 5)
     run.ask("b", 5)
     step = run.step()
@@ -68,7 +68,7 @@ def test_who_holds_nothing_is_not_listed_with_counts(revision):
 def test_the_pipeline_depth_makes_no_difference_where_a_step_completes_at_once():
     seen = []
     for depth in (1, 3):
-        run = Run("head", pp_size=depth, num_blocks=4)
+        run = ModelRun("head", pp_size=depth, num_blocks=4)
         for name in "abc":
             run.ask(name, 5, 4)
         seen.append([run.step() for _ in range(12)])

@@ -21,8 +21,8 @@ def config(**changes: Any) -> NanoConfig:
 
 def waiting(prompt: int, max_tokens: int = 4, name: str = "new", **changes: Any) -> Sequence:
     """A request that nothing has happened to yet; its tokens are its own."""
-    asked = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
-    return asked._replace(**changes)
+    sequence = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
+    return sequence._replace(**changes)
 
 
 def decoding(name: str, computed: int, *blocks: int, **changes: Any) -> Sequence:
@@ -38,7 +38,7 @@ def pool(size: int, held: int) -> Pool:
 
 def ids(members: Listed[Sequence]) -> list[str]:
     """The names, in order."""
-    return [one.id for one in members]
+    return [sequence.id for sequence in members]
 
 
 def decided(state: State, revision: str = WHOLE, **changes: Any) -> Plan:
@@ -48,7 +48,7 @@ def decided(state: State, revision: str = WHOLE, **changes: Any) -> Plan:
 
 def queue(*prompts: int, **changes: Any) -> State:
     """Nothing but waiting requests a, b, c, ... with prompts of these lengths."""
-    members = tuple(waiting(one, name="abcdef"[place]) for place, one in enumerate(prompts))
+    members = tuple(waiting(tokens, name="abcdef"[place]) for place, tokens in enumerate(prompts))
     return State(waiting=members, pool=Pool(16))._replace(**changes)
 
 
@@ -57,7 +57,7 @@ def order(plan: Plan) -> list[tuple[str, int]]:
     return list(plan.scheduled.items())
 
 
-class Run:
+class ModelRun:
     """The model at work: requests come, steps are taken."""
 
     def __init__(self, revision: str = "documented", **config: Any) -> None:
@@ -72,12 +72,12 @@ class Run:
         output_len: int | None = None,
     ) -> None:
         """A request with these segments; a number alone is a prompt in words of its own."""
-        content = tuple([(name, one) if isinstance(one, int) else one for one in prompt])
-        asked = Request(
+        content = tuple([(name, part) if isinstance(part, int) else part for part in prompt])
+        request = Request(
             id=name, arrival=0, prompt=content, max_tokens=max_tokens, output_len=output_len
         )
-        assert self.model.refusal(asked) is None
-        self.state = self.model.arrive(self.state, asked)
+        assert self.model.refusal(request) is None
+        self.state = self.model.arrive(self.state, request)
 
     def step(self) -> dict[str, Any]:
         """What the next step shows."""

@@ -13,8 +13,8 @@ FIRST, SECOND = (("s", 4),), (("s", 8),)
 
 def cached(*contents, **changes):
     """A pool of nine, five of them in use, in which these contents are found."""
-    found = {content: (block,) for content, block in contents}
-    return Pool(9, (), 6, (), found)._replace(**changes)
+    table = {content: (block,) for content, block in contents}
+    return Pool(9, (), 6, (), table)._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -31,59 +31,69 @@ def cached(*contents, **changes):
     ],
 )
 def test_a_hit_is_the_cached_blocks_that_begin_a_sequence_but_not_its_last(content, hit):
-    one = waiting(sum(tokens for _, tokens in content), content=content)
-    assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (SECOND, 2)), one) == hit
+    sequence = waiting(sum(tokens for _, tokens in content), content=content)
+    assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (SECOND, 2)), sequence) == hit
 
 
 def test_a_hit_ends_at_the_first_block_that_is_missing():
     third = (("s", 12),)
-    one = waiting(13, content=(("s", 13),))
-    assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (third, 3)), one) == (1,)
-    assert block_manager.prefix_hit(LIMITS, cached((SECOND, 2), (third, 3)), one) == ()
+    sequence = waiting(13, content=(("s", 13),))
+    assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (third, 3)), sequence) == (1,)
+    assert block_manager.prefix_hit(LIMITS, cached((SECOND, 2), (third, 3)), sequence) == ()
 
 
 def test_what_was_generated_is_found_too():
-    said = (("s", 6), ("out:a", 2))
-    store = cached((FIRST, 1), (said, 2))
+    content = (("s", 6), ("out:a", 2))
+    store = cached((FIRST, 1), (content, 2))
     again = waiting(6, name="a", content=(("s", 6),), generated=3)
     assert block_manager.prefix_hit(LIMITS, store, again) == (1, 2)
-    asked = waiting(9, name="b", content=(*said, ("b", 1)))
-    assert block_manager.prefix_hit(LIMITS, store, asked) == (1, 2)
+    newcomer = waiting(9, name="b", content=(*content, ("b", 1)))
+    assert block_manager.prefix_hit(LIMITS, store, newcomer) == (1, 2)
     assert block_manager.prefix_hit(LIMITS, store, again._replace(id="c")) == (1,)
 
 
 def test_a_table_has_blocks_for_all_tokens_taken_from_the_front():
-    one, left = block_manager.allocate(LIMITS, pool(9, 2), waiting(9), ())
-    assert (one.blocks, one.computed, one.prefix_hit, one.published) == ((3, 4, 5), 0, 0, 0)
-    assert left == pool(9, 5)
+    sequence, rest = block_manager.allocate(LIMITS, pool(9, 2), waiting(9), ())
+    assert (sequence.blocks, sequence.computed, sequence.prefix_hit, sequence.published) == (
+        (3, 4, 5),
+        0,
+        0,
+        0,
+    )
+    assert rest == pool(9, 5)
 
 
 def test_generated_tokens_need_blocks_as_well():
-    one, _ = block_manager.allocate(LIMITS, pool(9, 2), waiting(8, generated=1), ())
-    assert one.blocks == (3, 4, 5)
+    sequence, _ = block_manager.allocate(LIMITS, pool(9, 2), waiting(8, generated=1), ())
+    assert sequence.blocks == (3, 4, 5)
 
 
 def test_blocks_that_were_found_begin_the_table_and_count_as_computed():
-    one, left = block_manager.allocate(LIMITS, cached((FIRST, 1)), waiting(9), (1,))
-    assert (one.blocks, one.computed, one.prefix_hit, one.published) == ((1, 6, 7), 4, 4, 1)
-    assert free_blocks(left) == 2
+    sequence, rest = block_manager.allocate(LIMITS, cached((FIRST, 1)), waiting(9), (1,))
+    assert (sequence.blocks, sequence.computed, sequence.prefix_hit, sequence.published) == (
+        (1, 6, 7),
+        4,
+        4,
+        1,
+    )
+    assert free_blocks(rest) == 2
 
 
 def test_a_free_block_that_was_found_is_not_handed_out_beside():
     """Only free blocks are left, the one found in front of them."""
     store = cached((FIRST, 1), fresh=10, tail=((1, FIRST), (2, SECOND), (3, None)))
-    one, left = block_manager.allocate(LIMITS, store, waiting(9), (1,))
-    assert one.blocks == (1, 2, 3)
-    assert free_blocks(left) == 0
-    assert dict(left.cached) == {FIRST: (1,)}  # the second one is written anew
+    sequence, rest = block_manager.allocate(LIMITS, store, waiting(9), (1,))
+    assert sequence.blocks == (1, 2, 3)
+    assert free_blocks(rest) == 0
+    assert dict(rest.cached) == {FIRST: (1,)}  # the second one is written again
 
 
 def test_only_blocks_found_in_use_cost_nothing():
-    one = waiting(13)
+    sequence = waiting(13)
     store = cached((FIRST, 1), (SECOND, 2), tail=((2, SECOND),))
-    assert block_manager.unshared_blocks(LIMITS, store, one, ()) == 4
-    assert block_manager.unshared_blocks(LIMITS, store, one, (1,)) == 3
-    assert block_manager.unshared_blocks(LIMITS, store, one, (1, 2)) == 3
+    assert block_manager.unshared_blocks(LIMITS, store, sequence, ()) == 4
+    assert block_manager.unshared_blocks(LIMITS, store, sequence, (1,)) == 3
+    assert block_manager.unshared_blocks(LIMITS, store, sequence, (1, 2)) == 3
 
 
 @pytest.mark.parametrize(
@@ -97,8 +107,8 @@ def test_the_first_token_of_a_block_crosses_a_border(computed, crosses):
     ("computed", "held", "possible"), [(4, 9, False), (4, 8, True), (3, 9, True), (5, 9, True)]
 )
 def test_one_can_go_on_that_crosses_no_border_or_finds_a_free_block(computed, held, possible):
-    one = decoding("a", computed)
-    assert block_manager.can_append(LIMITS, pool(9, held), one) is possible
+    sequence = decoding("a", computed)
+    assert block_manager.can_append(LIMITS, pool(9, held), sequence) is possible
 
 
 def test_without_a_bound_everybody_can_go_on():
@@ -107,8 +117,8 @@ def test_without_a_bound_everybody_can_go_on():
 
 def test_a_block_is_appended_at_a_border_only():
     before = pool(9, 2)
-    one, left = block_manager.may_append(LIMITS, before, decoding("a", 8, 1, 2))
-    assert (one.blocks, left) == ((1, 2, 3), pool(9, 3))
+    sequence, rest = block_manager.may_append(LIMITS, before, decoding("a", 8, 1, 2))
+    assert (sequence.blocks, rest) == ((1, 2, 3), pool(9, 3))
     inside = decoding("a", 7, 1, 2)
     assert block_manager.may_append(LIMITS, before, inside) == (inside, before)
 
@@ -125,45 +135,45 @@ def test_a_block_is_appended_at_a_border_only():
     ],
 )
 def test_full_blocks_can_be_found_once_they_are_computed(computed, published, contents):
-    one = waiting(9, name="s", computed=computed, published=published, blocks=(1, 2, 3))
-    after, left = block_manager.hash_blocks(LIMITS, pool(9, 3), one)
+    sequence = waiting(9, name="s", computed=computed, published=published, blocks=(1, 2, 3))
+    after, rest = block_manager.hash_blocks(LIMITS, pool(9, 3), sequence)
     assert after.published == computed // 4
-    assert dict(left.cached) == contents
+    assert dict(rest.cached) == contents
 
 
 def test_of_two_blocks_with_the_same_content_the_one_filled_last_is_found():
     store = pool(9, 4)
     for block in (1, 2):
-        one = decoding("s", 4, block)
-        _, store = block_manager.hash_blocks(LIMITS, store, one)
+        sequence = decoding("s", 4, block)
+        _, store = block_manager.hash_blocks(LIMITS, store, sequence)
     assert dict(store.cached) == {FIRST: (2,)}
     assert block_manager.prefix_hit(LIMITS, store, waiting(5, content=(("s", 5),))) == (2,)
 
 
 def test_a_block_of_generated_tokens_is_found_by_who_generated_them():
-    one = decoding("a", 8, 1, 2, content=(("s", 6),), generated=2, published=1)
-    _, left = block_manager.hash_blocks(LIMITS, pool(9, 2), one)
-    assert dict(left.cached) == {(("s", 6), ("out:a", 2)): (2,)}
+    sequence = decoding("a", 8, 1, 2, content=(("s", 6),), generated=2, published=1)
+    _, rest = block_manager.hash_blocks(LIMITS, pool(9, 2), sequence)
+    assert dict(rest.cached) == {(("s", 6), ("out:a", 2)): (2,)}
 
 
 def test_blocks_come_back_at_the_end_the_last_one_of_a_table_first():
     store = pool(9, 8)._replace(tail=((8, None),))
-    left = block_manager.deallocate(store, decoding("a", 9, 4, 2, 7), (), 4)
-    assert [block for block, _ in left.tail] == [8, 7, 2, 4]
-    assert free_blocks(left) == free_blocks(store) + 3
+    rest = block_manager.deallocate(store, decoding("a", 9, 4, 2, 7), (), 4)
+    assert [block for block, _ in rest.tail] == [8, 7, 2, 4]
+    assert free_blocks(rest) == free_blocks(store) + 3
 
 
 def test_blocks_that_another_one_holds_stay():
-    one, other = decoding("a", 6, 1, 2), decoding("b", 6, 1, 3)
-    left = block_manager.deallocate(pool(9, 3), one, (one, other), 4)
-    assert left.tail == ((2, None),)
+    sequence, other = decoding("a", 6, 1, 2), decoding("b", 6, 1, 3)
+    rest = block_manager.deallocate(pool(9, 3), sequence, (sequence, other), 4)
+    assert rest.tail == ((2, None),)
 
 
 def test_free_blocks_can_still_be_found_if_they_were_full():
-    one = decoding("s", 9, 1, 2, 3, published=2)
-    left = block_manager.deallocate(cached((FIRST, 1), (SECOND, 2)), one, (), 4)
-    assert left.tail == ((3, None), (2, SECOND), (1, FIRST))
-    assert dict(left.cached) == {FIRST: (1,), SECOND: (2,)}
+    sequence = decoding("s", 9, 1, 2, 3, published=2)
+    rest = block_manager.deallocate(cached((FIRST, 1), (SECOND, 2)), sequence, (), 4)
+    assert rest.tail == ((3, None), (2, SECOND), (1, FIRST))
+    assert dict(rest.cached) == {FIRST: (1,), SECOND: (2,)}
 
 
 @pytest.mark.parametrize(("position", "expected"), [(0, 28), (3, 31), (4, 8), (7, 11), (8, 20)])

@@ -4,7 +4,7 @@ import pytest
 
 from schedproof.model.nano_vllm.block_manager import slot
 
-from .build import Run
+from .build import ModelRun
 
 SYSTEM = ("system", 256)
 
@@ -17,7 +17,7 @@ def holders(seen, block):
 def four_running(**changes):
     """A, B, C and D run and hold all nine blocks; A's next token is the first of a block."""
     lengths = {"A": 256, "B": 300, "C": 1000, "D": 300} | changes
-    run = Run(num_blocks=9)
+    run = ModelRun(num_blocks=9)
     for name, prompt in lengths.items():
         run.ask(name, prompt, max_tokens=2 if name == "C" else 9)
     first = run.step()
@@ -76,7 +76,7 @@ def test_a_slot_is_the_place_of_its_token_in_its_block(position, expected):
 
 
 def test_a_shared_block_is_held_by_1_2_1_and_0_sequences_and_freed_only_at_0():
-    run = Run(num_blocks=4)
+    run = ModelRun(num_blocks=4)
     run.ask("A", SYSTEM, 44, max_tokens=2)
     seen = [run.step()]
     [shared, _] = seen[0]["blocks"]["A"]
@@ -90,7 +90,7 @@ def test_a_shared_block_is_held_by_1_2_1_and_0_sequences_and_freed_only_at_0():
 @pytest.mark.parametrize(("rest", "fits"), [(300, True), (301, False)])
 def test_prompts_that_begin_alike_skip_the_shared_block_and_it_costs_no_budget(rest, fits):
     """Of a budget of 600 B takes 100 and C 200: 300 are left, for what D does not share."""
-    run = Run(num_blocks=12, max_num_batched_tokens=600)
+    run = ModelRun(num_blocks=12, max_num_batched_tokens=600)
     run.ask("A", SYSTEM, 44)
     assert run.step()["scheduled"] == {"A": 300}
     for name, own in (("B", 100), ("C", 200), ("D", rest)):
@@ -104,7 +104,7 @@ def test_prompts_that_begin_alike_skip_the_shared_block_and_it_costs_no_budget(r
 
 def test_seven_and_six_tokens_that_share_four_are_nine_to_compute():
     """The figure's numbers, for which a block has two tokens."""
-    run = Run(block_size=2, num_blocks=9)
+    run = ModelRun(block_size=2, num_blocks=9)
     run.ask("A", ("system", 4), 3)
     first = run.step()["scheduled"]
     run.ask("B", ("system", 4), 2)
@@ -113,7 +113,7 @@ def test_seven_and_six_tokens_that_share_four_are_nine_to_compute():
 
 @pytest.mark.parametrize("own", [20, 200])
 def test_a_prefix_of_128_tokens_is_never_cached(own):
-    run = Run()
+    run = ModelRun()
     run.ask("A", ("system", 128), own)
     run.step()
     run.ask("B", ("system", 128), own)
@@ -123,7 +123,7 @@ def test_a_prefix_of_128_tokens_is_never_cached(own):
 
 @pytest.mark.parametrize(("prompt", "hit"), [(256, 0), (257, 256), (512, 256), (513, 512)])
 def test_the_last_block_of_a_prompt_is_never_a_hit(prompt, hit):
-    run = Run()
+    run = ModelRun()
     run.ask("A", ("same", 600))
     run.step()
     run.ask("B", ("same", prompt))
@@ -132,7 +132,7 @@ def test_the_last_block_of_a_prompt_is_never_a_hit(prompt, hit):
 
 
 def test_the_same_block_behind_another_one_is_another_block():
-    run = Run()
+    run = ModelRun()
     run.ask("A", ("x", 256), ("same", 256), 10)
     run.step()
     run.ask("B", ("y", 256), ("same", 256), 10)
@@ -141,7 +141,7 @@ def test_the_same_block_behind_another_one_is_another_block():
 
 def test_one_at_a_border_gets_a_block_one_inside_none_and_one_that_ends_frees_its_own():
     """A has 256 tokens computed and B 100; C has 511 of which EOS follows."""
-    run = Run(num_blocks=5)
+    run = ModelRun(num_blocks=5)
     run.ask("A", 256)
     run.ask("B", 100)
     run.ask("C", 510, max_tokens=9, output_len=2)
@@ -158,14 +158,14 @@ def test_one_at_a_border_gets_a_block_one_inside_none_and_one_that_ends_frees_it
 
 def test_the_block_comes_with_the_token_after_the_border_not_with_the_last_one_before():
     """255 in the prompt: the first token generated is the 256th, the second the 257th."""
-    run = Run()
+    run = ModelRun()
     run.ask("A", 255)
     assert [len(step["blocks"]["A"]) for step in run.steps(4)] == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("limits", [{"num_blocks": 4}, {"max_num_batched_tokens": 800}])
 def test_a_small_request_never_passes_a_large_one(limits):
-    run = Run(**limits)
+    run = ModelRun(**limits)
     run.ask("first", 300, max_tokens=3)
     run.ask("large", 700, max_tokens=3)
     run.ask("small", 10, max_tokens=3)
@@ -176,7 +176,7 @@ def test_a_small_request_never_passes_a_large_one(limits):
 
 
 def test_who_waits_is_prefilled_before_anybody_who_runs_decodes():
-    run = Run()
+    run = ModelRun()
     run.ask("A", 10)
     run.step()
     run.ask("B", 20)
@@ -187,7 +187,7 @@ def test_who_waits_is_prefilled_before_anybody_who_runs_decodes():
 
 
 def test_a_step_with_no_room_for_who_waits_decodes():
-    run = Run(num_blocks=2)
+    run = ModelRun(num_blocks=2)
     run.ask("A", 300)
     run.step()
     run.ask("B", 10)
@@ -196,7 +196,7 @@ def test_a_step_with_no_room_for_who_waits_decodes():
 
 
 def test_a_request_waits_is_prefilled_decodes_at_borders_gets_blocks_and_leaves_all_free():
-    run = Run(num_blocks=3)
+    run = ModelRun(num_blocks=3)
     run.ask("A", 510, max_tokens=4)
     prefill, *decodes, idle = run.steps(5)
     assert (prefill["kind"], prefill["scheduled"]) == ("prefill", {"A": 510})

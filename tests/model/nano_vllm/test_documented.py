@@ -10,7 +10,7 @@ from .build import (
     IN_CHUNKS,
     REVISIONS,
     WHOLE,
-    Run,
+    ModelRun,
     config,
     decided,
     decoding,
@@ -75,8 +75,8 @@ def sharers(free):
 def test_what_is_cached_costs_no_budget(revision):
     plan = decided(sharers(9), revision, max_num_batched_tokens=5)
     assert plan.scheduled == {"a": 5}
-    [_, one] = plan.running
-    assert (one.computed, one.prefix_hit, one.blocks) == (8, 8, (1, 2, 3, 4))
+    [_, sequence] = plan.running
+    assert (sequence.computed, sequence.prefix_hit, sequence.blocks) == (8, 8, (1, 2, 3, 4))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_deck_admits_nobody_while_every_slot_is_taken():
 
 
 def test_in_the_release_those_behind_the_slots_wait_until_one_in_front_ends():
-    run = Run(IN_CHUNKS, block_size=4, num_blocks=9, max_num_seqs=2)
+    run = ModelRun(IN_CHUNKS, block_size=4, num_blocks=9, max_num_seqs=2)
     for name, tokens in (("a", 3), ("b", 4), ("c", 2)):
         run.ask(name, 2, max_tokens=tokens)
     seen = run.steps(6)
@@ -211,7 +211,7 @@ def test_a_block_of_a_victim_that_any_other_one_holds_stays_in_use(where):
 
 @each_revision
 def test_a_preempted_sequence_computes_all_it_knows_and_goes_on_where_it_was(revision):
-    run = Run(revision, block_size=4, num_blocks=4, max_num_batched_tokens=40)
+    run = ModelRun(revision, block_size=4, num_blocks=4, max_num_batched_tokens=40)
     run.ask("a", 7, max_tokens=8)
     run.ask("b", 7, max_tokens=6)
     seen = run.steps(16)

@@ -13,7 +13,7 @@ from .build import (
     IN_CHUNKS,
     REVISIONS,
     SMALL,
-    Run,
+    ModelRun,
     config,
     decided,
     decoding,
@@ -51,7 +51,7 @@ def test_an_aborted_request_gives_back_what_no_other_one_holds():
 
 
 def test_one_aborted_in_the_middle_of_its_prompt_gives_its_blocks_back():
-    run = Run(IN_CHUNKS, block_size=4, num_blocks=8, max_num_batched_tokens=6)
+    run = ModelRun(IN_CHUNKS, block_size=4, num_blocks=8, max_num_batched_tokens=6)
     run.ask("a", 20)
     run.ask("b", 5)
     assert run.step()["free_blocks"] == 3
@@ -64,7 +64,7 @@ def test_one_aborted_in_the_middle_of_its_prompt_gives_its_blocks_back():
 
 @each_revision
 def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision):
-    run = Run(revision, block_size=4, num_blocks=8)
+    run = ModelRun(revision, block_size=4, num_blocks=8)
     run.ask("a", 5)
     run.ask("b", 5)
     run.step()
@@ -96,9 +96,9 @@ def test_no_token_comes_out_of_a_part_of_a_prompt():
 
 @pytest.mark.parametrize(("output_len", "reason"), [(2, "eos"), (9, "length")])
 def test_a_sequence_ends_at_eos_or_at_its_last_allowed_token(output_len, reason):
-    one = waiting(5, 9, "a", blocks=(1, 2, 3, 4), output_len=output_len)
-    one = one._replace(generated=output_len - 1, computed=output_len + 3)
-    state, emitted, finished = closed((one,), {"a": 1})
+    sequence = waiting(5, 9, "a", blocks=(1, 2, 3, 4), output_len=output_len)
+    sequence = sequence._replace(generated=output_len - 1, computed=output_len + 3)
+    state, emitted, finished = closed((sequence,), {"a": 1})
     assert (emitted, finished, state.running) == ({"a": 1}, {"a": reason}, ())
     assert {block for block, _ in state.pool.tail} == {1, 2, 3, 4}
 
@@ -125,7 +125,7 @@ def test_who_was_aborted_meanwhile_gets_nothing():
 
 def test_the_prefill_of_a_request_for_one_token_is_all_of_it():
     for revision in REVISIONS:
-        run = Run(revision, block_size=4, num_blocks=2)
+        run = ModelRun(revision, block_size=4, num_blocks=2)
         run.ask("a", 8, max_tokens=1)
         step = run.step()
         assert (step["emitted"], step["finished"]) == ({"a": 1}, {"a": "length"})
@@ -133,9 +133,9 @@ def test_the_prefill_of_a_request_for_one_token_is_all_of_it():
 
 
 def test_of_a_resumed_sequence_only_the_blocks_are_written_that_were_not_found():
-    one = waiting(10, name="a", blocks=(1, 2, 3), computed=4)
-    plan = Plan((one,), (), pool(9, 3), {"a": 6}, True)
-    assert scheduler.slot_blocks(config(), State(running=(one,)), plan) == {"a": [2, 3]}
+    sequence = waiting(10, name="a", blocks=(1, 2, 3), computed=4)
+    plan = Plan((sequence,), (), pool(9, 3), {"a": 6}, True)
+    assert scheduler.slot_blocks(config(), State(running=(sequence,)), plan) == {"a": [2, 3]}
 
 
 def test_who_is_not_scheduled_writes_nowhere():
@@ -163,7 +163,7 @@ def test_a_prompt_beyond_the_budget_is_a_matter_of_the_revision(revision, first)
 
 
 def test_a_long_prompt_stays_in_front_with_all_its_blocks_until_it_is_computed():
-    run = Run(IN_CHUNKS, block_size=4, num_blocks=9, max_num_batched_tokens=6)
+    run = ModelRun(IN_CHUNKS, block_size=4, num_blocks=9, max_num_batched_tokens=6)
     run.ask("a", 15)
     run.ask("b", 2)
     first, second, third = run.steps(3)
@@ -203,7 +203,7 @@ def test_the_last_token_of_the_budget_is_given(revision):
 
 
 def test_a_prompt_in_chunks_begins_behind_what_is_cached_and_looks_only_once():
-    run = Run(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
+    run = ModelRun(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
     run.ask("a", ("s", 5), max_tokens=1)
     run.step()
     run.ask("b", ("s", 4), 9)
@@ -214,7 +214,7 @@ def test_a_prompt_in_chunks_begins_behind_what_is_cached_and_looks_only_once():
 
 
 def test_those_who_run_do_not_decode_between_two_chunks():
-    run = Run(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
+    run = ModelRun(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
     run.ask("a", 2)
     run.step()
     run.ask("b", 12)

@@ -24,7 +24,7 @@ ALL = pytest.mark.parametrize("revision", REVISIONS.values(), ids=REVISIONS)
 
 def only(*names: str) -> pytest.MarkDecorator:
     """The test for these revisions."""
-    return pytest.mark.parametrize("revision", [REVISIONS[one] for one in names], ids=names)
+    return pytest.mark.parametrize("revision", [REVISIONS[name] for name in names], ids=names)
 
 
 def config(**changes: Any) -> SpyreConfig:
@@ -34,8 +34,8 @@ def config(**changes: Any) -> SpyreConfig:
 
 def waiting(prompt: int, max_tokens: int = 2, name: str = "new", **changes: Any) -> Sequence:
     """A request that nothing has happened to yet; its tokens are its own."""
-    asked = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
-    return asked._replace(**changes)
+    sequence = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
+    return sequence._replace(**changes)
 
 
 def decoding(name: str, computed: int, remaining: int, **changes: Any) -> Sequence:
@@ -46,13 +46,13 @@ def decoding(name: str, computed: int, remaining: int, **changes: Any) -> Sequen
 
 def batch(*members: Sequence, **changes: Any) -> State:
     """The state in which `members` run, the tkv that of the last decode step."""
-    tkv = max_tkv([one.computed for one in members if one.prefilled], BLOCK)
+    tkv = max_tkv([sequence.computed for sequence in members if sequence.prefilled], BLOCK)
     return State(running=members, tkv=tkv, runner_tkv=tkv)._replace(**changes)
 
 
 def ids(members: Listed[Sequence]) -> list[str]:
     """The names, in order."""
-    return [one.id for one in members]
+    return [sequence.id for sequence in members]
 
 
 def revision(name: str) -> Revision:
@@ -61,9 +61,9 @@ def revision(name: str) -> Revision:
 
 
 def chunk(
-    revision: Revision, state: State, one: Sequence, limits: SpyreConfig | None = None
+    revision: Revision, state: State, sequence: Sequence, limits: SpyreConfig | None = None
 ) -> tuple[State, Forward]:
-    return forward.compute_chunk(limits or config(), revision, state, one)
+    return forward.compute_chunk(limits or config(), revision, state, sequence)
 
 
 class Batch(NamedTuple):

@@ -65,11 +65,11 @@ def reference(
         admits = admitting_by(model.revision, formula)
         assert admits is not None
         model = replace(model, revision=admits)
-    state, unfinished = model.initial(), {one.id for one in requests}
+    state, unfinished = model.initial(), {request.id for request in requests}
     for number in range(LONGEST):
-        for one in requests:
-            if one.arrival == number:
-                state = model.arrive(state, one)
+        for request in requests:
+            if request.arrival == number:
+                state = model.arrive(state, request)
         state, seen = model.step(state)
         unfinished -= set(seen["finished"])
         yield seen
@@ -80,28 +80,43 @@ def reference(
 def shown(lanes: Lanes, before: Array, place: int, requests: Sequence[Request]) -> dict[str, Any]:
     """The fields of the step observation that a lane has; requests that run by name, in no
     order."""
-    order = sorted(requests, key=lambda one: one.arrival)
+    order = sorted(requests, key=lambda sequence: sequence.arrival)
     now = dict(zip(order, lanes.computed[:, place].tolist(), strict=False))
     was = dict(zip(order, before[:, place].tolist(), strict=False))
-    end = dict(zip(order, lanes.asked[END, :, place].tolist(), strict=False))
+    end = dict(zip(order, lanes.requested[END, :, place].tolist(), strict=False))
     step = lanes.lane[STEP, place]
-    ended = {one: now[one] == end[one] and now[one] >= one.prompt_len for one in order}
-    scheduled = {one.id: now[one] - was[one] for one in order if now[one] > was[one]}
-    running = {one.id: now[one] for one in order if now[one] and not ended[one]}
+    ended = {
+        request: now[request] == end[request] and now[request] >= request.prompt_len
+        for request in order
+    }
+    scheduled = {
+        sequence.id: now[sequence] - was[sequence]
+        for sequence in order
+        if now[sequence] > was[sequence]
+    }
+    running = {
+        sequence.id: now[sequence] for sequence in order if now[sequence] and not ended[sequence]
+    }
     return {
         "kind": KINDS[lanes.lane[KIND, place]],
         "tkv": int(lanes.lane[SHOWN, place]) or None,
         "scheduled": scheduled,
         "emitted": {
-            one.id: 1 for one in order if one.id in scheduled and now[one] >= one.prompt_len
+            sequence.id: 1
+            for sequence in order
+            if sequence.id in scheduled and now[sequence] >= sequence.prompt_len
         },
         "finished": {
-            one.id: "length" if one.tokens_to_emit == one.max_tokens else "eos"
-            for one in order
-            if ended[one] and one.id in scheduled
+            sequence.id: "length" if sequence.tokens_to_emit == sequence.max_tokens else "eos"
+            for sequence in order
+            if ended[sequence] and sequence.id in scheduled
         },
-        "waiting": [one.id for one in order if not now[one] and one.arrival < step],
-        "prefilling": [one.id for one in order if 0 < now[one] < one.prompt_len],
+        "waiting": [
+            sequence.id for sequence in order if not now[sequence] and sequence.arrival < step
+        ],
+        "prefilling": [
+            sequence.id for sequence in order if 0 < now[sequence] < sequence.prompt_len
+        ],
         "computed": running,
         "running": sorted(running),
     }
@@ -112,5 +127,5 @@ def loads_of(seed: int, config: dict[str, Any]) -> list[list[Request]]:
     return [load(draw, config) for _ in range(4)]
 
 
-def same(one: LaneResult, other: LaneResult) -> bool:
-    return all(np.array_equal(mine, its) for mine, its in zip(one, other, strict=True))
+def same(first: LaneResult, other: LaneResult) -> bool:
+    return all(np.array_equal(mine, its) for mine, its in zip(first, other, strict=True))

@@ -21,9 +21,9 @@ S4, S8 = (("s", 4),), (("s", 8),)
 
 
 def test_a_release_ends_where_no_block_is_free():
-    one = decoding("a", 4, 2, blocks=(1,))
+    sequence = decoding("a", 4, 2, blocks=(1,))
     with pytest.raises(ReleaseEnded, match="no block is free for token 5 of a"):
-        blocks.hold(config(), one, 5, Pool(1, (), 2))
+        blocks.hold(config(), sequence, 5, Pool(1, (), 2))
 
 
 def test_a_prompt_hits_what_is_cached_where_caching_is_on():
@@ -36,9 +36,9 @@ def test_a_prompt_hits_what_is_cached_where_caching_is_on():
 def test_admitted_with_a_hit_a_request_holds_these_blocks_and_need_not_compute_them():
     pool = Pool(4, (), 5, ((3, None), (2, S4), (4, None)), {S4: (2,), S8: (1,)})
     newcomer = waiting(9, content=(("s", 9),))
-    admitted, left = blocks.admit(CACHING, State(pool=pool), newcomer)
+    admitted, rest = blocks.admit(CACHING, State(pool=pool), newcomer)
     assert admitted == newcomer._replace(computed=8, prefix_hit=8, blocks=(2, 1), published=2)
-    assert left == pool._replace(tail=((3, None), (4, None)))
+    assert rest == pool._replace(tail=((3, None), (4, None)))
 
 
 def test_admitted_without_a_hit_a_request_holds_nothing_yet():
@@ -68,47 +68,47 @@ def test_blocks_in_use_are_those_of_running_and_paused_requests_shared_ones_once
     ],
 )
 def test_a_request_holds_blocks_for_the_tokens_covered(held, covered, expected):
-    one, pool = blocks.hold(config(), waiting(20, blocks=held), covered, Pool())
-    assert one == waiting(20, blocks=expected)
+    sequence, pool = blocks.hold(config(), waiting(20, blocks=held), covered, Pool())
+    assert sequence == waiting(20, blocks=expected)
     assert pool == Pool(fresh=1 + len(expected) - len(held))
 
 
 def test_blocks_that_fill_up_are_published_by_the_prefix_that_ends_with_them():
     prompt = waiting(14, content=(("s", 6), ("t", 8)))
-    one, pool = blocks.hold(CACHING, prompt, 11, Pool())
-    assert (one.blocks, one.published) == ((1, 2, 3), 2)
+    sequence, pool = blocks.hold(CACHING, prompt, 11, Pool())
+    assert (sequence.blocks, sequence.published) == ((1, 2, 3), 2)
     s6t2 = (("s", 6), ("t", 2))
     assert pool == Pool(fresh=4, cached={S4: (1,), s6t2: (2,)})
     # The third block fills up; the fourth is begun.
-    more, pool = blocks.hold(CACHING, one, 14, pool)
+    more, pool = blocks.hold(CACHING, sequence, 14, pool)
     assert (more.blocks, more.published) == ((1, 2, 3, 4), 3)
     s6t6 = (("s", 6), ("t", 6))
     assert pool == Pool(fresh=5, cached={S4: (1,), s6t2: (2,), s6t6: (3,)})
 
 
 def test_a_block_is_published_once():
-    one, pool = blocks.hold(CACHING, waiting(9, content=(("s", 9),)), 8, Pool())
-    assert blocks.hold(CACHING, one, 8, pool) == (one, pool)
-    more, pool = blocks.hold(CACHING, one, 9, pool)
+    sequence, pool = blocks.hold(CACHING, waiting(9, content=(("s", 9),)), 8, Pool())
+    assert blocks.hold(CACHING, sequence, 8, pool) == (sequence, pool)
+    more, pool = blocks.hold(CACHING, sequence, 9, pool)
     assert (more.published, pool.cached) == (2, {S4: (1,), S8: (2,)})
 
 
 def test_what_was_published_stays_so_where_fewer_tokens_are_covered():
-    one, pool = blocks.hold(CACHING, waiting(9, content=(("s", 9),)), 8, Pool())
-    assert blocks.hold(CACHING, one, 4, pool) == (one, pool)
+    sequence, pool = blocks.hold(CACHING, waiting(9, content=(("s", 9),)), 8, Pool())
+    assert blocks.hold(CACHING, sequence, 4, pool) == (sequence, pool)
 
 
 def test_a_block_filled_while_decoding_holds_the_tokens_generated_by_then():
     """Prompt 3 and the first token: four, when the second is computed a fifth is still to come."""
-    one = decoding("a", 3, 9, content=(("s", 3),), blocks=(1,))
-    full, pool = blocks.hold(CACHING, one, 4, Pool(fresh=2))
+    sequence = decoding("a", 3, 9, content=(("s", 3),), blocks=(1,))
+    full, pool = blocks.hold(CACHING, sequence, 4, Pool(fresh=2))
     assert full.published == 1
     assert pool.cached == {(("s", 3), ("out:a", 1)): (1,)}
 
 
 def test_without_caching_nothing_is_published():
-    one, pool = blocks.hold(config(), waiting(8), 8, Pool())
-    assert (one.published, pool.cached) == (0, {})
+    sequence, pool = blocks.hold(config(), waiting(8), 8, Pool())
+    assert (sequence.published, pool.cached) == (0, {})
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,19 @@ def test_without_caching_nothing_is_published():
 def test_at_the_end_a_request_holds_all_but_its_last_token_which_2_5_2_counts_too(
     prompt, max_tokens, computed_ones, all_tokens
 ):
-    one = waiting(prompt, max_tokens)
-    assert SOUND.blocks_at_end(config(), one) == computed_ones
-    assert RELEASE_2_5_2.blocks_at_end(config(), one) == all_tokens
+    sequence = waiting(prompt, max_tokens)
+    assert SOUND.blocks_at_end(config(), sequence) == computed_ones
+    assert RELEASE_2_5_2.blocks_at_end(config(), sequence) == all_tokens
 
 
 @given(st.integers(1, 40), st.integers(1, 24), st.integers(1, 5))
 def test_the_blocks_at_the_end_are_those_that_a_run_to_the_end_takes(prompt, max_tokens, block):
     """The prompt, then a token in each of max_tokens - 1 decode steps."""
     sizes = config(block_size=block, chunk_size=block)
-    one, pool = blocks.hold(sizes, waiting(prompt, max_tokens), prompt, Pool())
+    sequence, pool = blocks.hold(sizes, waiting(prompt, max_tokens), prompt, Pool())
     for step in range(1, max_tokens):
-        one, pool = blocks.hold(sizes, one, prompt + step, pool)
-    assert blocks.blocks_at_end(sizes, one) == len(one.blocks) == pool.fresh - 1
+        sequence, pool = blocks.hold(sizes, sequence, prompt + step, pool)
+    assert blocks.blocks_at_end(sizes, sequence) == len(sequence.blocks) == pool.fresh - 1
 
 
 def test_reserved_are_the_blocks_promised_to_the_admitted_and_not_held_yet():
@@ -188,30 +188,32 @@ def test_cached_blocks_that_others_hold_are_not_needed_again_free_ones_are():
 def test_the_last_block_is_given_back_first():
     """For a release that appends to its free list, so that it is handed out again first."""
     state = State(pool=Pool(size=9, fresh=8))
-    left = blocks.release(config(), RELEASE_2_1_2, state, waiting(9, blocks=(5, 7, 6)))
-    assert left == Pool(size=9, fresh=8, tail=((6, None), (7, None), (5, None)))
+    rest = blocks.release(config(), RELEASE_2_1_2, state, waiting(9, blocks=(5, 7, 6)))
+    assert rest == Pool(size=9, fresh=8, tail=((6, None), (7, None), (5, None)))
 
 
 def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot():
     cached = {S4: (1,), S8: (2,)}
-    one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
-    left = blocks.release(CACHING, SOUND, State(pool=Pool(fresh=4, cached=cached)), one)
-    assert left == Pool(head=(3,), fresh=4, tail=((2, S8), (1, S4)), cached=cached)
+    sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
+    rest = blocks.release(CACHING, SOUND, State(pool=Pool(fresh=4, cached=cached)), sequence)
+    assert rest == Pool(head=(3,), fresh=4, tail=((2, S8), (1, S4)), cached=cached)
     bounded = State(pool=Pool(size=4, fresh=4, cached=cached))
-    left = blocks.release(CACHING, RELEASE_2_1_2, bounded, one)
-    assert left == Pool(size=4, fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
+    rest = blocks.release(CACHING, RELEASE_2_1_2, bounded, sequence)
+    assert rest == Pool(size=4, fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
 
 
 def test_without_a_bound_only_blocks_that_can_be_found_are_kept():
     cached = {S4: (1,), S8: (2,)}
-    one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
-    left = blocks.release(CACHING, RELEASE_2_1_2, State(pool=Pool(fresh=4, cached=cached)), one)
-    assert left == Pool(fresh=4, tail=((2, S8), (1, S4)), cached=cached)
+    sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
+    rest = blocks.release(
+        CACHING, RELEASE_2_1_2, State(pool=Pool(fresh=4, cached=cached)), sequence
+    )
+    assert rest == Pool(fresh=4, tail=((2, S8), (1, S4)), cached=cached)
 
 
 def test_without_caching_all_blocks_are_nameless():
-    one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3))
-    assert blocks.release(config(), SOUND, State(), one) == Pool(head=(3, 2, 1))
+    sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3))
+    assert blocks.release(config(), SOUND, State(), sequence) == Pool(head=(3, 2, 1))
 
 
 def test_blocks_that_others_hold_stay_in_use():
@@ -221,15 +223,15 @@ def test_blocks_that_others_hold_stay_in_use():
         paused=(decoding("c", 8, 3, blocks=(1, 2, 6)),),
         pool=Pool(fresh=7, cached=cached),
     )
-    one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
-    left = blocks.release(CACHING, SOUND, state, one)
-    assert left == Pool(head=(3,), fresh=7, cached=cached)
+    sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
+    rest = blocks.release(CACHING, SOUND, state, sequence)
+    assert rest == Pool(head=(3,), fresh=7, cached=cached)
 
 
 def test_generated_tokens_are_part_of_the_name_of_a_block_given_back():
     """Prompt 3 and one token fill the block; by now three were generated."""
     name = (("s", 3), ("out:a", 1))
-    one = decoding("a", 3, 9, content=(("s", 3),), blocks=(1, 2), published=1, generated=3)
+    sequence = decoding("a", 3, 9, content=(("s", 3),), blocks=(1, 2), published=1, generated=3)
     state = State(pool=Pool(fresh=3, cached={name: (1,)}))
-    left = blocks.release(CACHING, SOUND, state, one._replace(computed=5))
-    assert left == Pool(head=(2,), fresh=3, tail=((1, name),), cached={name: (1,)})
+    rest = blocks.release(CACHING, SOUND, state, sequence._replace(computed=5))
+    assert rest == Pool(head=(2,), fresh=3, tail=((1, name),), cached={name: (1,)})

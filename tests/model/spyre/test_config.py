@@ -1,4 +1,4 @@
-"""What a configuration may be, and how it is refused."""
+"""Configurations of Spyre that are valid, and how the others are refused."""
 
 import pytest
 

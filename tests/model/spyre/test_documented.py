@@ -1,4 +1,4 @@
-"""The page's functions, by example and by brute force, and that all of the page is there."""
+"""The page's functions, by example and by brute force; no function of the page is missing."""
 
 import re
 from dataclasses import replace
@@ -72,70 +72,72 @@ def prefills(draw):
     return Prefill(draw(st.one_of(st.just(max(near, 1)), st.integers(1, 2000))), chunk, block)
 
 
-def chunks_of(one):
+def chunks_of(prefill):
     """The real tokens of each chunk, as the scheduler asks for them one after the other."""
     chunks: list[int] = []
-    while sum(chunks) < one.prompt:
-        start, end = documented.next_chunk(one.prompt, sum(chunks), one.chunk, one.block)
+    while sum(chunks) < prefill.prompt:
+        start, end = documented.next_chunk(
+            prefill.prompt, sum(chunks), prefill.chunk, prefill.block
+        )
         assert start == sum(chunks) < end
         chunks.append(end - start)
     return chunks
 
 
 @given(prefills())
-def test_left_padding_is_whole_blocks_and_shorter_than_a_chunk(one):
-    assert one.left_padding % one.block == 0
-    assert 0 <= one.left_padding < one.chunk
+def test_left_padding_is_whole_blocks_and_shorter_than_a_chunk(prefill):
+    assert prefill.left_padding % prefill.block == 0
+    assert 0 <= prefill.left_padding < prefill.chunk
 
 
 @given(prefills())
-def test_chunks_add_up_to_the_prompt(one):
-    chunks = chunks_of(one)
-    assert sum(chunks) == one.prompt
-    assert len(chunks) == documented.chunk_count(one.prompt, one.chunk)
+def test_chunks_add_up_to_the_prompt(prefill):
+    chunks = chunks_of(prefill)
+    assert sum(chunks) == prefill.prompt
+    assert len(chunks) == documented.chunk_count(prefill.prompt, prefill.chunk)
 
 
 @given(prefills())
-def test_every_chunk_but_the_last_is_full_once_the_left_padding_is_counted(one):
-    first, *others = chunks_of(one)
-    *full, last = [one.left_padding + first, *others]
-    assert all(chunk == one.chunk for chunk in full)
-    assert last <= one.chunk
+def test_every_chunk_but_the_last_is_full_once_the_left_padding_is_counted(prefill):
+    first, *others = chunks_of(prefill)
+    *full, last = [prefill.left_padding + first, *others]
+    assert all(chunk == prefill.chunk for chunk in full)
+    assert last <= prefill.chunk
 
 
 @given(prefills())
-def test_the_last_token_is_in_the_last_block_of_the_last_chunk(one):
-    end = documented.chunk_count(one.prompt, one.chunk) * one.chunk
-    assert end - one.block < one.left_padding + one.prompt <= end
+def test_the_last_token_is_in_the_last_block_of_the_last_chunk(prefill):
+    end = documented.chunk_count(prefill.prompt, prefill.chunk) * prefill.chunk
+    assert end - prefill.block < prefill.left_padding + prefill.prompt <= end
 
 
 @given(prefills())
-def test_one_block_less_of_left_padding_would_not_be_aligned(one):
-    padded = one.left_padding + blocks_for(one.prompt, one.block) * one.block
-    assert padded % one.chunk == 0
-    assert padded - one.chunk < one.prompt
+def test_one_block_less_of_left_padding_would_not_be_aligned(prefill):
+    padded = prefill.left_padding + blocks_for(prefill.prompt, prefill.block) * prefill.block
+    assert padded % prefill.chunk == 0
+    assert padded - prefill.chunk < prefill.prompt
 
 
 @given(prefills())
-def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prompt(one):
+def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prompt(prefill):
     computed = 0
-    for chunk in chunks_of(one):
-        ends = computed + chunk == one.prompt
-        assert documented.is_last_chunk(one.prompt, computed, one.chunk) is ends
+    for chunk in chunks_of(prefill):
+        ends = computed + chunk == prefill.prompt
+        assert documented.is_last_chunk(prefill.prompt, computed, prefill.chunk) is ends
         computed += chunk
 
 
 @given(prefills(), st.data())
-def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(one, data):
+def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(prefill, data):
     """Wherever a cached prefix ends: the chunks are those of a prompt without one."""
-    computed = data.draw(st.integers(0, one.prompt - 1))
+    computed = data.draw(st.integers(0, prefill.prompt - 1))
     start = 0
-    for tokens in chunks_of(one):
+    for tokens in chunks_of(prefill):
         if start + tokens > computed:
             break
         start += tokens
     expected = (start, start + tokens)
-    assert documented.next_chunk(one.prompt, computed, one.chunk, one.block) == expected
+    assert documented.next_chunk(prefill.prompt, computed, prefill.chunk, prefill.block) == expected
 
 
 @pytest.mark.parametrize(
@@ -175,9 +177,9 @@ def test_a_prefix_that_is_cached_moves_the_chunk_in_turn_but_not_its_borders(
     ],
 )
 def test_prompts_of_the_page_and_at_block_borders(prompt, left_padding, chunks):
-    one = Prefill(prompt, chunk=128, block=64)
-    assert one.left_padding == left_padding
-    assert chunks_of(one) == chunks
+    prefill = Prefill(prompt, chunk=128, block=64)
+    assert prefill.left_padding == left_padding
+    assert chunks_of(prefill) == chunks
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (64, 1), (65, 2), (128, 2)])
@@ -207,7 +209,7 @@ def test_padding_is_minimal_the_longest_has_none(batch):
 
 @given(batches())
 def test_all_tkvs_lie_in_the_same_block(batch):
-    assert len({(one - 1) // batch.block for one in documented.request_tkvs(*batch)}) == 1
+    assert len({(tkv - 1) // batch.block for tkv in documented.request_tkvs(*batch)}) == 1
 
 
 @given(batches())
@@ -461,7 +463,7 @@ def test_with_interleaving_or_by_the_page_the_last_chunk_is_checked_when_it_come
         assert not documented.may_prefill(tight, revision, state, ongoing)
 
 
-# --- what admission goes by ------------------------------------------------------------------
+# --- what admission uses ------------------------------------------------------------------
 
 
 @ALL
@@ -532,7 +534,9 @@ def test_only_2_5_2_goes_on_to_those_behind_a_refused_one(revision):
     """Beside a or b the old one decodes to its end at 16 or more, beside c to 12 at most."""
     tight = config(max_batch_tkv=31, pausing=False)
     state = queue(waiting(3, 28, "a"), waiting(4, 28, "b"), waiting(3, 2, "c"))
-    assert [documented.may_prefill(tight, revision, state, one) for one in state.waiting] == [
+    assert [
+        documented.may_prefill(tight, revision, state, sequence) for sequence in state.waiting
+    ] == [
         False,
         False,
         True,
@@ -586,8 +590,8 @@ def test_usable_blocks_are_those_of_the_chunks_that_need_not_run(chunk_blocks, d
     chunks = data.draw(st.integers(1, 4))
     pad = data.draw(st.integers(0, chunk_blocks - 1))
     hit = data.draw(st.integers(0, chunks * chunk_blocks - pad))
-    there = [True] * (pad + hit) + [False] * (chunks * chunk_blocks - pad - hit)
-    rows = [there[n * chunk_blocks : (n + 1) * chunk_blocks] for n in range(chunks)]
+    hits = [True] * (pad + hit) + [False] * (chunks * chunk_blocks - pad - hit)
+    rows = [hits[n * chunk_blocks : (n + 1) * chunk_blocks] for n in range(chunks)]
     saved = [all(row) for row in rows[:-1]]
     expected = max(sum(saved) * chunk_blocks - pad, 0)
     assert usable_blocks(pad, hit, chunks, chunk_blocks) == expected

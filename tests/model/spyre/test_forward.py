@@ -1,4 +1,4 @@
-"""What a step computes, in numbers: block 4, chunks of 8 unless a test says otherwise."""
+"""The work of a step, in numbers: block 4, chunks of 8 unless a test says otherwise."""
 
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ def chunks(revision, prompt):
     shown: list[tuple[Forward, Sequence]] = []
     while state.waiting or state.prefilling:
         assert len(shown) < prompt, "the prompt does not end"
-        one = state.prefilling or state.waiting[0]
-        state, computed = chunk(revision, state, one)
+        sequence = state.prefilling or state.waiting[0]
+        state, computed = chunk(revision, state, sequence)
         shown.append((computed, state.running[0]))
     return shown
 
@@ -45,7 +45,7 @@ def test_chunks_are_written_from_left_to_right_padding_to_no_block(revision):
         {"new": [2, 3]},
         {"new": [4, 5]},
     ]
-    assert [one.computed for _, one in shown] == [4, 12, 18]
+    assert [sequence.computed for _, sequence in shown] == [4, 12, 18]
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,15 @@ def test_chunks_are_written_from_left_to_right_padding_to_no_block(revision):
 )
 @ALL
 def test_a_short_prompt_is_one_chunk(revision, prompt, scheduled, slots):
-    [(computed, one)] = chunks(revision, prompt)
+    [(computed, sequence)] = chunks(revision, prompt)
     assert (computed.scheduled, computed.slot_blocks) == ({"new": scheduled}, {"new": slots})
-    assert (one.computed, one.prefilled) == (prompt, True)
+    assert (sequence.computed, sequence.prefilled) == (prompt, True)
 
 
 @ALL
 def test_only_2_1_2_holds_blocks_for_the_padding_of_the_first_chunk(revision):
     """Blocks for 8 tokens, of which 4 are padding; with the second chunk the two agree again."""
-    held = [one.blocks for _, one in chunks(revision, 18)]
+    held = [sequence.blocks for _, sequence in chunks(revision, 18)]
     first = (1, 2) if revision is RELEASE_2_1_2 else (1,)
     assert held == [first, (1, 2, 3), (1, 2, 3, 4, 5)]
 
@@ -110,11 +110,11 @@ def after_hit(revision, prompt, hit, chunk_size=8):
 def test_whole_cached_chunks_are_skipped_and_cached_blocks_are_not_written_to(
     revision, prompt, hit, scheduled, slots, blocks, end
 ):
-    computed, one = after_hit(revision, prompt, hit)
+    computed, sequence = after_hit(revision, prompt, hit)
     assert computed.scheduled == {"new": scheduled}
     assert computed.slot_blocks == {"new": slots}
-    assert (one.blocks, one.computed, one.prefix_hit) == (blocks, end, hit)
-    assert one.published == end // BLOCK
+    assert (sequence.blocks, sequence.computed, sequence.prefix_hit) == (blocks, end, hit)
+    assert sequence.published == end // BLOCK
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_after_a_hit_within_a_chunk_releases_count_a_whole_chunk_more(
 ):
     counted = {SOUND: by_the_page, RELEASE_2_1_2: at_2_1_2, RELEASE_2_5_2: at_2_5_2}
     for revision, tokens in counted.items():
-        computed, one = after_hit(revision, prompt, hit, chunk_size)
-        assert one.computed == tokens
-        assert len(one.blocks) == tokens // BLOCK == one.published
+        computed, sequence = after_hit(revision, prompt, hit, chunk_size)
+        assert sequence.computed == tokens
+        assert len(sequence.blocks) == tokens // BLOCK == sequence.published
         # What really runs is the same chunk.
         assert computed == after_hit(SOUND, prompt, hit, chunk_size)[0]._replace(tkv=computed.tkv)
 
@@ -152,10 +152,10 @@ def test_after_a_hit_within_a_chunk_releases_count_a_whole_chunk_more(
 def test_without_a_hit_2_1_2_counts_and_holds_up_to_a_whole_first_chunk_of_the_prompt():
     """Chunks of 16: 20 tokens behind 3 blocks of padding, 4 computed, 16 held."""
     for prompt, computed, blocks in ((20, 4, 4), (24, 8, 4), (14, 14, 4), (3, 3, 1)):
-        _, one = after_hit(RELEASE_2_1_2, prompt, 0, chunk_size=16)
-        assert (one.computed, len(one.blocks)) == (computed, blocks)
-        _, one = after_hit(RELEASE_2_5_2, prompt, 0, chunk_size=16)
-        assert (one.computed, len(one.blocks)) == (computed, -(-computed // BLOCK))
+        _, sequence = after_hit(RELEASE_2_1_2, prompt, 0, chunk_size=16)
+        assert (sequence.computed, len(sequence.blocks)) == (computed, blocks)
+        _, sequence = after_hit(RELEASE_2_5_2, prompt, 0, chunk_size=16)
+        assert (sequence.computed, len(sequence.blocks)) == (computed, -(-computed // BLOCK))
 
 
 @only("2.1.2", "2.5.2")
@@ -168,8 +168,8 @@ def test_later_chunks_count_on_from_there_and_end_where_they_would_without_a_hit
     state = State(waiting=(newcomer,), pool=Pool(fresh=3, cached=names))
     seen: list[tuple[int, int]] = []
     while len(seen) < 3:
-        one = state.prefilling or newcomer
-        state, computed = chunk(revision, state, one, limits)
+        sequence = state.prefilling or newcomer
+        state, computed = chunk(revision, state, sequence, limits)
         seen.append((computed.scheduled["new"], state.running[0].computed))
     assert seen == [(4, 16), (8, 24), (8, 28)]
     assert state.running[0].blocks == (1, 2, 3, 4, 5, 6, 7)
@@ -239,8 +239,8 @@ def test_who_is_paused_gets_no_token():
 
 def test_a_block_that_a_decode_step_fills_can_be_found_by_what_was_generated():
     """Prompt 7; the first generated token is computed now and fills the second block."""
-    one = decoding("a", 7, 9, content=(("s", 7),), blocks=(1, 2), published=1)
-    state = State(running=(one,), pool=Pool(fresh=3, cached={prefix(S, 4): (1,)}))
+    sequence = decoding("a", 7, 9, content=(("s", 7),), blocks=(1, 2), published=1)
+    state = State(running=(sequence,), pool=Pool(fresh=3, cached={prefix(S, 4): (1,)}))
     after, _ = forward.compute_decode(config(prefix_caching=True), state)
     assert after.running[0].published == 2
     assert after.pool.cached == {prefix(S, 4): (1,), (("s", 7), ("out:a", 1)): (2,)}
@@ -261,16 +261,16 @@ def test_a_queue_without_a_request_keeps_the_others_in_order():
 
 def test_a_decode_step_asks_for_a_block_only_where_one_begins_or_fills_up(monkeypatch):
     """No request else has to: a step is taken as often as nothing else."""
-    asked: list[int] = []
+    calls: list[int] = []
     held = forward.blocks.hold
 
     def hold(*words):
-        asked.append(words[2])
+        calls.append(words[2])
         return held(*words)
 
     monkeypatch.setattr(forward.blocks, "hold", hold)
     state = batch(decoding("a", 5, 9, blocks=(1, 2)), pool=Pool(None, fresh=3))
     for _ in range(9):
         state, _ = forward.compute_decode(config(), state)
-    assert asked == [8, 9, 12, 13]
+    assert calls == [8, 9, 12, 13]
     assert state.running[0].blocks == (1, 2, 3, 4)

@@ -40,12 +40,12 @@ def case(draw, block):
         end = prompt + draw.randint(2, max_tokens) - 1
         decodes = draw.randint(prompt, end - 1)
         rows.append((prompt, max_tokens, end, draw.choice((decodes, decodes, prompt - 1, end))))
-    there = [row for row in rows if row[0] <= row[3] < row[2]]
-    lengths = [computed for *_, computed in there]
+    batch = [row for row in rows if row[0] <= row[3] < row[2]]
+    lengths = [computed for *_, computed in batch]
     members = [
         Decoding(computed, max_tokens - (computed - prompt + 1), own, prompt)
         for (prompt, max_tokens, _, computed), own in zip(
-            there, request_tkvs(lengths, block), strict=True
+            batch, request_tkvs(lengths, block), strict=True
         )
     ]
     newcomer = Newcomer(draw.randint(1, 6 * block), draw.randint(1, 5 * block))
@@ -54,16 +54,16 @@ def case(draw, block):
 
 def on_rows(rules, cases):
     """What the lanes say, a lane a case."""
-    table = np.array([one.rows for one in cases]).transpose(2, 1, 0)
-    asked = np.zeros((4, ROWS, len(cases)), np.int64)
-    asked[[PROMPT, MAX_TOKENS, END]] = table[:3]
+    table = np.array([draw.rows for draw in cases]).transpose(2, 1, 0)
+    requested = np.zeros((4, ROWS, len(cases)), np.int64)
+    requested[[PROMPT, MAX_TOKENS, END]] = table[:3]
     reported = satisfies_last_chunk(
         rules,
-        asked,
+        requested,
         table[3].copy(),
-        np.array([one.tkv for one in cases]),
-        np.array([one.newcomer.prompt for one in cases]),
-        np.array([one.newcomer.max_tokens for one in cases]),
+        np.array([draw.tkv for draw in cases]),
+        np.array([draw.newcomer.prompt for draw in cases]),
+        np.array([draw.newcomer.max_tokens for draw in cases]),
     )
     verdicts: list[bool] = reported.tolist()
     return verdicts
@@ -80,23 +80,23 @@ def cases_of(name, block):
 @pytest.mark.parametrize("slack", [0, 3])
 def test_the_volume_is_that_of_the_formula_at_every_limit(name, block, slack):
     cases, projections = cases_of(name, block), []
-    for one in cases:
+    for draw in cases:
         own, others, to_the_end = volumetric.FORMULAS[name](
-            one.tkv, one.members, one.newcomer, block
+            draw.tkv, draw.members, draw.newcomer, block
         )
         more = [other + slack for other in others]
         projections.append(volumetric.Projection(own + slack, more, to_the_end))
     products = {
         batch * tkv
-        for one in projections
-        for tkv in (one.newcomer, *one.decoding)
-        for batch in range(1, len(one.decoding) + 2)
+        for projection in projections
+        for tkv in (projection.newcomer, *projection.decoding)
+        for batch in range(1, len(projection.decoding) + 2)
     }
     formula = replace(FORMULAS[name], slack=slack)
     rules: Any = FREE._replace(block_size=block, choices=Choices(formula))
     seen = set()
-    for limit in sorted({near for one in products for near in (one - 1, one)}):
-        expected = [volumetric.accepts(one, limit) for one in projections]
+    for limit in sorted({near for product in products for near in (product - 1, product)}):
+        expected = [volumetric.accepts(projection, limit) for projection in projections]
         assert on_rows(rules._replace(max_batch_tkv=limit), cases) == expected, limit
         seen.update(expected)
     assert seen == {True, False}
@@ -105,10 +105,10 @@ def test_the_volume_is_that_of_the_formula_at_every_limit(name, block, slack):
 @pytest.mark.parametrize("block", [1, 4, 64])
 def test_the_model_length_is_that_of_everyone_realigned(block):
     cases, ends = cases_of("length", block), []
-    for one in cases:
-        width = max(one.tkv, one.newcomer.prompt) // block
-        own = realigned(one.newcomer.prompt, width, block) + one.newcomer.remaining
-        others = [realigned(each.computed, width, block) + each.remaining for each in one.members]
+    for draw in cases:
+        width = max(draw.tkv, draw.newcomer.prompt) // block
+        own = realigned(draw.newcomer.prompt, width, block) + draw.newcomer.remaining
+        others = [realigned(each.computed, width, block) + each.remaining for each in draw.members]
         ends.append(max(own, *others) if others else own)
     rules = FREE._replace(block_size=block)
     for length in sorted({near for end in ends for near in (end - 1, end)}):
@@ -118,7 +118,7 @@ def test_the_model_length_is_that_of_everyone_realigned(block):
 
 def test_a_slot_is_free_below_max_num_seqs():
     cases = cases_of("slots", 4)
-    sizes = [len(one.members) for one in cases]
+    sizes = [len(draw.members) for draw in cases]
     assert {2, 3, 4} <= set(sizes)
     for slots in range(1, ROWS + 1):
         expected = [size < slots for size in sizes]

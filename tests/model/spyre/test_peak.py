@@ -18,7 +18,7 @@ from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, acce
 
 def by_steps(decoding, newcomer, block):
     """Every decode step of the newcomer, one after the other."""
-    all_requests = [(one.computed, one.remaining) for one in decoding]
+    all_requests = [(sequence.computed, sequence.remaining) for sequence in decoding]
     all_requests.append((newcomer.prompt, newcomer.remaining))
     largest = 0
     for step in range(1, newcomer.remaining + 1):
@@ -73,7 +73,7 @@ def test_a_sound_formula_accepts_no_more_than_fits_and_refuses_some_that_do(name
         # The limit is kept before the newcomer joins: what it adds is asked.
         alone = newcomer.prompt + newcomer.remaining
         limit = max(by_steps(decoding, newcomer, 8) - seed % 24, alone)
-        current = documented.max_tkv([one.computed for one in decoding], 8)
+        current = documented.max_tkv([sequence.computed for sequence in decoding], 8)
         yes = accepts(FORMULAS[name](current, decoding, newcomer, 8), limit)
         fits = accepts_exactly(decoding, newcomer, 8, limit)
         assert fits or not yes, (seed, limit)

@@ -1,4 +1,4 @@
-"""What release 2.1.2 does otherwise: no promises, and a tkv that it remembers."""
+"""The differences of release 2.1.2: no promises, and a tkv that it remembers."""
 
 import pytest
 from hypothesis import given
@@ -52,11 +52,11 @@ def test_without_a_promise_the_whole_prompt_must_fit_and_what_others_hold_of_it_
     ],
 )
 def test_up_to_2_3_a_chunk_reports_the_old_tkv_until_the_last(revision, computed, members, tkv):
-    one = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
+    sequence = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
     state = State(running=members, tkv=7, runner_tkv=13)
     if computed:
-        state = state._replace(running=(*members, one))
-    after, shown = chunk(revision, state, one)
+        state = state._replace(running=(*members, sequence))
+    after, shown = chunk(revision, state, sequence)
     assert (shown.tkv, after.tkv, after.runner_tkv) == (tkv, tkv, tkv)
 
 

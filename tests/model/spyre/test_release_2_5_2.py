@@ -1,4 +1,4 @@
-"""What release 2.5.2 does otherwise: pausing, the scan of the queue, a tkv that it remembers."""
+"""The differences of release 2.5.2: pausing, the scan of the queue, a tkv that it remembers."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -120,7 +120,12 @@ def test_paused_on_and_on_a_request_counts_on():
     shown = []
     for _ in range(4):
         state = pause_and_resume(alone, state)
-        shown.append((ids(state.running), [(one.id, one.paused_steps) for one in state.paused]))
+        shown.append(
+            (
+                ids(state.running),
+                [(sequence.id, sequence.paused_steps) for sequence in state.paused],
+            )
+        )
     assert shown == [
         (["a"], [("b", 1), ("c", 1)]),
         (["b"], [("c", 2), ("a", 1)]),
@@ -164,21 +169,21 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(sizes, decoding,
     all_requests = [member(str(n), length, 1, age) for n, (length, age) in enumerate(sizes)]
     before = State(running=tuple(all_requests[:decoding]), paused=tuple(all_requests[decoding:]))
     after = pause_and_resume(config(max_batch_tkv=limit), before)
-    asked = ids(fairness_order(config(), before))
-    length = {one.id: one.computed + 1 for one in all_requests}
+    order = ids(fairness_order(config(), before))
+    length = {sequence.id: sequence.computed + 1 for sequence in all_requests}
 
     def volume(names):
         return len(names) * max_tkv([length[name] for name in names], BLOCK)
 
     kept = ids(after.running)
     assert kept
-    assert sorted(kept + ids(after.paused)) == sorted(asked)
+    assert sorted(kept + ids(after.paused)) == sorted(order)
     assert volume(kept) <= limit
-    for one in after.paused:
-        ahead = [name for name in asked[: asked.index(one.id)] if name in kept]
-        assert volume([*ahead, one.id]) > limit
-    places = [asked.index(one.id) for one in after.paused]
-    assert all(one < next_ for one, next_ in pairwise(places))
+    for sequence in after.paused:
+        ahead = [name for name in order[: order.index(sequence.id)] if name in kept]
+        assert volume([*ahead, sequence.id]) > limit
+    places = [order.index(sequence.id) for sequence in after.paused]
+    assert all(place < next_ for place, next_ in pairwise(places))
 
 
 @ALL
@@ -218,9 +223,9 @@ def test_a_lack_of_blocks_behind_a_skipped_one_stops_the_queue_as_well():
 @only("2.5.2")
 @pytest.mark.parametrize("computed", [0, 4, 12])
 def test_from_2_4_on_a_chunk_reports_the_length_of_its_prompt(revision, computed):
-    one = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
+    sequence = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
     state = State(running=(decoding("old", 30, 9),), tkv=30, runner_tkv=30)
-    after, shown = chunk(revision, state, one)
+    after, shown = chunk(revision, state, sequence)
     assert (shown.tkv, after.tkv, after.runner_tkv) == (18, 18, 18)
 
 

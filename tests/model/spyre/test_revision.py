@@ -65,16 +65,18 @@ def test_the_revisions_differ_as_published(function):
 
 
 def test_every_function_is_compared():
-    assert [one.name for one in fields(Revision)] == [*OTHERWISE]
+    assert [field.name for field in fields(Revision)] == [*OTHERWISE]
 
 
 def test_the_published_revisions_project_as_published():
-    checks = {name: one.volume_check for name, one in REVISIONS.items()}
+    checks = {name: revision.volume_check for name, revision in REVISIONS.items()}
     assert checks == {name: ByFormula(FORMULAS[formula]) for name, formula in FORMULA_OF.items()}
 
 
 def test_a_revision_is_found_by_its_name():
-    assert {name: one.name for name, one in REVISIONS.items()} == {name: name for name in REVISIONS}
+    assert {name: revision.name for name, revision in REVISIONS.items()} == {
+        name: name for name in REVISIONS
+    }
 
 
 def test_a_release_without_a_model_of_its_own_decides_like_one_that_has():
@@ -95,9 +97,9 @@ def steps(revision, arrivals, count, **changes):
     state = model.initial()
     shown = []
     for number in range(count):
-        for one in arrivals:
-            if one.step == number:
-                state = model.arrive(state, request_of(one))
+        for arrival in arrivals:
+            if arrival.step == number:
+                state = model.arrive(state, request_of(arrival))
         state, seen = model.step(state)
         shown.append(seen)
     return shown

@@ -54,9 +54,9 @@ def test_an_aborted_request_is_gone_from_its_queue_and_reported(revision, place,
 
 def test_the_blocks_of_an_aborted_request_are_free_those_that_others_hold_apart():
     cached = {prefix(S, 4): (1,), prefix(S, 8): (2,)}
-    one = decoding("a", 8, 9, content=(("s", 8),), blocks=(1, 2, 3), published=2)
+    sequence = decoding("a", 8, 9, content=(("s", 8),), blocks=(1, 2, 3), published=2)
     state = State(
-        running=(one, decoding("b", 4, 9, blocks=(1, 4))), pool=Pool(fresh=5, cached=cached)
+        running=(sequence, decoding("b", 4, 9, blocks=(1, 4))), pool=Pool(fresh=5, cached=cached)
     )
     after = scheduler.abort(CACHING, SOUND, state, "a")
     assert after.pool == Pool(head=(3,), fresh=5, tail=((2, prefix(S, 8)),), cached=cached)
@@ -70,8 +70,8 @@ def test_between_two_steps_2_5_2_loses_what_it_promised_to_an_aborted_request(
     revision, inside, lost
 ):
     """5 + 12 tokens: 5 blocks, 3 of them held. 7 were lost before."""
-    one = decoding("a", 5, 11, blocks=(1, 2, 3))
-    for state in (State(running=(one,)), State(paused=(one,))):
+    sequence = decoding("a", 5, 11, blocks=(1, 2, 3))
+    for state in (State(running=(sequence,)), State(paused=(sequence,))):
         before = state._replace(lost_blocks=7)
         after = scheduler.abort(config(), revision, before, "a", inside=inside)
         assert after.lost_blocks == lost
@@ -123,10 +123,10 @@ def test_a_step_that_does_nothing_does_so_to_nobody():
 
 
 def test_what_was_decided_is_computed_and_nothing_else():
-    one = waiting(5)
-    state = State(waiting=(one,), running=(decoding("a", 5, 9),), tkv=9, runner_tkv=9)
-    prefill = scheduler.compute(config(), SOUND, state, Decision("prefill", (one,)))
-    assert prefill == forward.compute_chunk(config(), SOUND, state, one)
+    sequence = waiting(5)
+    state = State(waiting=(sequence,), running=(decoding("a", 5, 9),), tkv=9, runner_tkv=9)
+    prefill = scheduler.compute(config(), SOUND, state, Decision("prefill", (sequence,)))
+    assert prefill == forward.compute_chunk(config(), SOUND, state, sequence)
     decode = scheduler.compute(config(), SOUND, state, Decision("decode", state.decoding))
     assert decode == forward.compute_decode(config(), state)
     idle = scheduler.compute(config(), SOUND, State(tkv=9, runner_tkv=9), Decision("idle"))
@@ -155,8 +155,8 @@ def test_whoever_was_computed_and_is_through_its_prompt_emits_a_token():
     [(2, 2, {"a": "length"}), (2, 3, {"a": "eos"}), (3, 3, {}), (3, 4, {})],
 )
 def test_a_request_finishes_with_its_last_token(output_len, max_tokens, finished):
-    one = decoding("a", 5, 9, max_tokens=max_tokens, output_len=output_len, blocks=(2, 1))
-    after, emitted, why = completed(batch(one, decoding("b", 5, 9)), "a")
+    sequence = decoding("a", 5, 9, max_tokens=max_tokens, output_len=output_len, blocks=(2, 1))
+    after, emitted, why = completed(batch(sequence, decoding("b", 5, 9)), "a")
     assert (emitted, why) == ({"a": 1}, finished)
     assert ids(after.running) == (["b"] if finished else ["a", "b"])
     assert after.pool == (Pool(head=(1, 2)) if finished else Pool())
@@ -229,7 +229,7 @@ def test_an_idle_step_shows_nothing(revision):
     assert not any(seen[key] for key in seen.keys() - {"kind"})
 
 
-class Run(NamedTuple):
+class ModelRun(NamedTuple):
     config: dict[str, Any]
     arrivals: list[Arrival]
 
@@ -253,7 +253,7 @@ def runs(draw):
         most = draw(st.integers(1, length - prompt + 1))
         emits = draw(st.just(most) | st.integers(1, most))
         arrivals.append(Arrival(step, str(name), prompt, most, emits))
-    return Run(limits, arrivals)
+    return ModelRun(limits, arrivals)
 
 
 @st.composite
@@ -261,16 +261,16 @@ def sharing(draw):
     """A run with prefix caching: prompts begin alike, or go on from what an earlier one said."""
     run = draw(runs())
     arrivals: list[Arrival] = []
-    for one in run.arrivals:
-        common = draw(st.just(one.prompt) | st.integers(0, one.prompt))
-        content = [("s", common), (one.id, one.prompt - common)]
+    for arrival in run.arrivals:
+        common = draw(st.just(arrival.prompt) | st.integers(0, arrival.prompt))
+        content = [("s", common), (arrival.id, arrival.prompt - common)]
         if arrivals and draw(st.booleans()):
             earlier = draw(st.sampled_from(arrivals))
-            rest = one.prompt - earlier.prompt
+            rest = arrival.prompt - earlier.prompt
             if rest > 0:
                 content = [*earlier.content, (f"out:{earlier.id}", rest)]
-        arrivals.append(one._replace(content=tuple(part for part in content if part[1])))
-    return Run(run.config | {"prefix_caching": True}, arrivals)
+        arrivals.append(arrival._replace(content=tuple(part for part in content if part[1])))
+    return ModelRun(run.config | {"prefix_caching": True}, arrivals)
 
 
 def steps_of(revision, run, **changes):
@@ -286,13 +286,17 @@ def test_everyone_is_served_first_come_first_served_to_the_last_token(revision):
         prefills = [
             name for seen in steps if seen["kind"] == "prefill" for name in seen["scheduled"]
         ]
-        assert list(dict.fromkeys(prefills)) == [one.id for one in run.arrivals]
+        assert list(dict.fromkeys(prefills)) == [arrival.id for arrival in run.arrivals]
         emitted = Counter(name for seen in steps for name in seen["emitted"])
         finished = {name: why for seen in steps for name, why in seen["finished"].items()}
-        for one in run.arrivals:
-            assert prefills.count(one.id) == chunk_count(one.prompt, run.config["chunk_size"])
-            assert emitted[one.id] == one.output_len
-            assert finished[one.id] == ("length" if one.output_len == one.max_tokens else "eos")
+        for arrival in run.arrivals:
+            assert prefills.count(arrival.id) == chunk_count(
+                arrival.prompt, run.config["chunk_size"]
+            )
+            assert emitted[arrival.id] == arrival.output_len
+            assert finished[arrival.id] == (
+                "length" if arrival.output_len == arrival.max_tokens else "eos"
+            )
 
     check()
 
@@ -328,8 +332,8 @@ def test_a_step_is_one_chunk_or_one_token_for_all_that_decode(revision):
             if seen["kind"] == "decode":
                 able = {*decodes, *before["paused"]} - set(seen["paused"])
                 assert seen["scheduled"] == dict.fromkeys(able, 1) == seen["emitted"]
-            left = [name for name in running_after(before, seen) if name not in seen["finished"]]
-            assert seen["running"] == left
+            still = [name for name in running_after(before, seen) if name not in seen["finished"]]
+            assert seen["running"] == still
             before = seen
 
     check()
@@ -344,7 +348,7 @@ def test_no_step_is_idle_while_requests_are_pending(revision):
     def check(run):
         pending: set[str] = set()
         for number, seen in enumerate(steps_of(revision, run)):
-            pending |= {one.id for one in run.arrivals if one.step == number}
+            pending |= {arrival.id for arrival in run.arrivals if arrival.step == number}
             assert (seen["kind"] == "idle") is (not pending)
             pending -= seen["finished"].keys()
 
@@ -368,7 +372,7 @@ def test_a_block_belongs_to_one_request_and_holds_what_is_computed(revision):
     @HALF
     @given(runs())
     def check(run):
-        prompts = {one.id: one.prompt for one in run.arrivals}
+        prompts = {arrival.id: arrival.prompt for arrival in run.arrivals}
         for seen in steps_of(revision, run):
             held = Counter(block for blocks in seen["blocks"].values() for block in blocks)
             assert set(held.values()) <= {1}
@@ -383,13 +387,13 @@ def test_a_block_belongs_to_one_request_and_holds_what_is_computed(revision):
     check()
 
 
-def token(one, position):
+def token(request, position):
     """Stream and number of a token, of the prompt or of what is generated after it."""
-    for stream, length in (*one.content, (f"out:{one.id}", one.max_tokens)):
+    for stream, length in (*request.content, (f"out:{request.id}", request.max_tokens)):
         if position < length:
             return stream, position
         position -= length
-    raise AssertionError(f"{one.id} has no token there")
+    raise AssertionError(f"{request.id} has no token there")
 
 
 @EACH
@@ -401,16 +405,16 @@ def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(rev
     @given(sharing(), st.integers(0, 3))
     def check(run, spare):
         block = run.config["block_size"]
-        requests = {one.id: one for one in run.arrivals}
-        longest = max(one.prompt + one.max_tokens for one in run.arrivals)
+        requests = {arrival.id: arrival for arrival in run.arrivals}
+        longest = max(arrival.prompt + arrival.max_tokens for arrival in run.arrivals)
         pool = max(blocks_for(longest, block), blocks_for(run.config["max_model_len"], block))
         memory: dict[tuple[int, int], tuple[str, int]] = {}
         written: dict[str, int] = {}
         size = None if revision == "2.1.2" else pool + spare
         for seen in steps_of(revision, run, num_blocks=size):
             for name, tokens in seen["scheduled"].items():
-                one = requests[name]
-                hit = seen["prefix_hit"].get(name, one.prompt - tokens)
+                request = requests[name]
+                hit = seen["prefix_hit"].get(name, request.prompt - tokens)
                 start = written.get(name, hit)
                 written[name] = start + tokens
                 slots = seen["slot_blocks"][name]
@@ -419,7 +423,7 @@ def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(rev
                 assert {index for index, slot in enumerate(slots) if slot} == real
                 for position in range(start, start + tokens):
                     place = (slots[position // block - first], position % block)
-                    memory[place] = token(one, position)
+                    memory[place] = token(request, position)
             for name, blocks in seen["blocks"].items():
                 assert seen["computed"][name] >= written[name]
                 for position in range(written[name]):
@@ -429,9 +433,9 @@ def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(rev
     check()
 
 
-def common_prefix_len(one, other):
+def common_prefix_len(first, other):
     """Tokens with which both begin."""
-    pairs = zip(one, other, strict=False)
+    pairs = zip(first, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
@@ -443,20 +447,20 @@ def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revisi
     @given(sharing())
     def check(run):
         block = run.config["block_size"]
-        requests = {one.id: one for one in run.arrivals}
+        requests = {arrival.id: arrival for arrival in run.arrivals}
         # What was computed of each request.
         known: dict[str, list[tuple[str, int]]] = {}
         for seen in steps_of(revision, run):
             for name, tokens in seen["scheduled"].items():
-                one = requests[name]
-                own = [token(one, position) for position in range(one.prompt - 1)]
+                request = requests[name]
+                own = [token(request, position) for position in range(request.prompt - 1)]
                 if name not in known:
-                    common = (common_prefix_len(own, there) for there in known.values())
+                    common = (common_prefix_len(own, other) for other in known.values())
                     hit = max((n // block for n in common), default=0) * block
                     assert seen["prefix_hit"].get(name, hit) == hit
                     known[name] = own[:hit]
                 computed = len(known[name])
-                known[name] += [token(one, computed + n) for n in range(tokens)]
+                known[name] += [token(request, computed + n) for n in range(tokens)]
 
     check()
 
@@ -467,7 +471,10 @@ def test_a_bounded_pool_is_never_promised_twice_and_whole_again_at_the_end(revis
     @given(runs() | sharing(), st.integers(0, 12))
     def check(run, spare):
         # 2.5.2 wants a block for the last token, and a pool for a request of full length.
-        ends = [run.config["max_model_len"], *(one.prompt + one.max_tokens for one in run.arrivals)]
+        ends = [
+            run.config["max_model_len"],
+            *(arrival.prompt + arrival.max_tokens for arrival in run.arrivals),
+        ]
         if revision != "2.5.2":
             ends = [tokens - 1 for tokens in ends[1:]]
         pool = blocks_for(max(ends), run.config["block_size"]) + spare
@@ -489,9 +496,9 @@ def aborted_at(target, name, number, inside):
     """THREE on `target`, one request aborted before or inside step `number`."""
     steps = []
     for step in range(40):
-        for one in THREE:
-            if one.step == step:
-                add(target, one)
+        for arrival in THREE:
+            if arrival.step == step:
+                add(target, arrival)
         if step == number:
             assert target.abort(name, inside) == {"ok": True}
         steps.append(target.step()["step"])
@@ -503,14 +510,14 @@ def aborted_at(target, name, number, inside):
 @pytest.mark.parametrize("name", ["a", "b", "c"])
 def test_an_abort_at_any_point_removes_the_request_and_nothing_else(name, inside, revision):
     """Waiting, between two chunks, in its last chunk, decoding, in its last step, finished."""
-    free = steps_of(revision, Run(TIGHT, THREE))
+    free = steps_of(revision, ModelRun(TIGHT, THREE))
     ends = next(number for number, seen in enumerate(free) if name in seen["finished"])
     for number in range(ends + 2):
         steps = aborted_at(started(revision, **TIGHT, num_blocks=64), name, number, inside)
         finished = {
-            one: (n, why) for n, s in enumerate(steps) for one, why in s["finished"].items()
+            request: (n, why) for n, s in enumerate(steps) for request, why in s["finished"].items()
         }
-        arrived = number >= next(one.step for one in THREE if one.id == name)
+        arrived = number >= next(arrival.step for arrival in THREE if arrival.id == name)
         if number > ends or not arrived:
             assert finished[name][1] == "length"
         else:
@@ -519,7 +526,7 @@ def test_an_abort_at_any_point_removes_the_request_and_nothing_else(name, inside
                 assert name not in {*seen["waiting"], *seen["running"], *seen["prefilling"]}
                 assert name not in {*seen["emitted"], *seen["computed"], *seen["blocks"]}
                 assert name not in seen["scheduled"] or (inside and seen is steps[number])
-        emitted = Counter(one for seen in steps for one in seen["emitted"])
+        emitted = Counter(emitter for seen in steps for emitter in seen["emitted"])
         for other in THREE:
             if other.id != name:
                 assert (finished[other.id][1], emitted[other.id]) == ("length", other.max_tokens)
@@ -539,8 +546,8 @@ def test_an_abort_inside_lets_the_computation_run_but_not_the_token_out():
 @EACH
 def test_several_may_be_aborted_inside_the_same_step(revision):
     target = started(revision, **TIGHT)
-    for one in THREE:
-        add(target, one)
+    for arrival in THREE:
+        add(target, arrival)
     for name in "cab":
         target.abort(name, inside=True)
     seen = target.step()["step"]
@@ -584,7 +591,7 @@ def test_2_5_2_never_starts_what_fills_the_smallest_pool_that_it_takes():
 
 @EACH
 def test_with_one_slot_requests_run_one_after_the_other(revision):
-    steps = steps_of(revision, Run(TIGHT | {"max_num_seqs": 1}, THREE))
+    steps = steps_of(revision, ModelRun(TIGHT | {"max_num_seqs": 1}, THREE))
     order = [name for seen in steps for name in seen["scheduled"]]
     assert list(dict.fromkeys(order)) == ["a", "b", "c"]
     assert order == sorted(order)
@@ -592,9 +599,9 @@ def test_with_one_slot_requests_run_one_after_the_other(revision):
 
 @EACH
 def test_without_interleaving_the_chunks_of_a_prompt_run_without_a_pause(revision):
-    steps = steps_of(revision, Run(TIGHT | {"interleave": False}, THREE[:2]))
+    steps = steps_of(revision, ModelRun(TIGHT | {"interleave": False}, THREE[:2]))
     assert [seen["kind"] for seen in steps][:5] == ["prefill"] * 4 + ["decode"]
-    steps = steps_of(revision, Run(TIGHT, THREE[:2]))
+    steps = steps_of(revision, ModelRun(TIGHT, THREE[:2]))
     assert [seen["kind"] for seen in steps][:5] == ["prefill", "decode"] * 2 + ["prefill"]
 
 
@@ -605,7 +612,7 @@ def test_only_2_1_2_idles_a_step_by_a_stale_tkv_while_a_request_waits(revision):
     idle step resets the tkv, and step 9 does what step 8 should have done.
     """
     long, short = Arrival(0, "long", 20, 3), Arrival(0, "short", 6, 20)
-    steps = steps_of(revision, Run(TIGHT | {"chunk_size": 4}, [long, short]))
+    steps = steps_of(revision, ModelRun(TIGHT | {"chunk_size": 4}, [long, short]))
     assert steps[7]["finished"] == {"long": "length"}
     assert steps[7]["prefilling"] == ["short"]
     if revision == "2.1.2":
@@ -618,7 +625,7 @@ def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs():
     """Two in their second block have a volume of 14 and more, of 13."""
     limits = TIGHT | {"max_batch_tkv": 13}
     arrivals = [Arrival(0, "a", 5, 4), Arrival(0, "b", 5, 4), Arrival(3, "c", 3, 2)]
-    steps = steps_of("2.5.2", Run(limits, arrivals))
+    steps = steps_of("2.5.2", ModelRun(limits, arrivals))
     assert [(seen["kind"], list(seen["scheduled"]), seen["paused"]) for seen in steps] == [
         ("prefill", ["a"], []),
         ("decode", ["a"], []),
@@ -641,8 +648,8 @@ def test_2_1_2_chooses_a_prompt_without_room_and_idles_every_second_step():
     target = started("2.1.2", **TIGHT, num_blocks=4)
     steps = list(play(target, [Arrival(0, "a", 9, 4), Arrival(0, "b", 8, 1)]))
     kinds = ["prefill", "prefill", "decode", "idle", "decode", "idle", "decode", "prefill"]
-    assert [one["kind"] for one in steps] == kinds
-    assert all(one["tkv"] is None for one in steps if one["kind"] == "idle")
+    assert [step["kind"] for step in steps] == kinds
+    assert all(step["tkv"] is None for step in steps if step["kind"] == "idle")
 
 
 def test_without_interleaving_2_1_2_idles_for_ever():

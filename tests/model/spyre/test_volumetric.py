@@ -114,7 +114,7 @@ class Join(NamedTuple):
     def projection(self, formula):
         lengths = [computed for computed, _ in self.members]
         tkvs = request_tkvs(lengths, self.block)
-        members = [Decoding(*one, own) for one, own in zip(self.members, tkvs, strict=True)]
+        members = [Decoding(*member, own) for member, own in zip(self.members, tkvs, strict=True)]
         # What releases go by may still count a member that has finished.
         reported = max_tkv(lengths + [self.gone] * (self.gone > 0), self.block)
         return FORMULAS[formula](reported, members, self.newcomer, self.block)
@@ -166,8 +166,8 @@ def test_unsound_formulas_have_a_counterexample(formula, block):
         )
 
     search = settings(max_examples=20_000, database=None, derandomize=True, phases=[Phase.generate])
-    found = find(joins(block, stale=False), underestimated, settings=search)
-    assert underestimated(found)
+    case = find(joins(block, stale=False), underestimated, settings=search)
+    assert underestimated(case)
 
 
 @pytest.mark.parametrize("block", [4, 64])
@@ -214,7 +214,7 @@ def test_counterexamples_at_production_scale(formula, arrivals, first_over, stat
     """Block 64, chunk 512, limit 131072, from an empty system, no request stops early. Steps from
     0."""
     target = start_revision(replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula])))
-    over = [one for one in volumes_of(target, arrivals) if one[1] > 131072]
+    over = [volume for volume in volumes_of(target, arrivals) if volume[1] > 131072]
     assert over[0] == first_over
     assert stated in {volume for _, volume in over}
 
@@ -267,12 +267,12 @@ def volumes_of(target, arrivals, block=64):
     volumes: list[tuple[int, int]] = []
     arrived = 0
     for number, seen in enumerate(play(target, arrivals)):
-        arrived += sum(one.step == number for one in arrivals)
+        arrived += sum(arrival.step == number for arrival in arrivals)
         if seen["kind"] == "decode":
             volumes.append((number, len(seen["scheduled"]) * seen["tkv"]))
         if arrived == len(arrivals) and not seen["waiting"] and not seen["prefilling"]:
             break
-    ends = {one.id: one.prompt + one.max_tokens - 1 for one in arrivals}
+    ends = {arrival.id: arrival.prompt + arrival.max_tokens - 1 for arrival in arrivals}
     members = [(tokens, ends[name]) for name, tokens in seen["computed"].items()]
     while members := [(tokens + 1, end) for tokens, end in members if tokens < end]:
         number += 1

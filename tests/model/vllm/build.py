@@ -20,8 +20,8 @@ def config(**changes: Any) -> VllmConfig:
 
 def waiting(prompt: int, max_tokens: int = 4, name: str = "new", **changes: Any) -> Sequence:
     """A request that nothing has happened to yet; its tokens are its own."""
-    asked = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
-    return asked._replace(**changes)
+    sequence = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
+    return sequence._replace(**changes)
 
 
 def decoding(name: str, computed: int, *blocks: int, **changes: Any) -> Sequence:
@@ -37,4 +37,4 @@ def pool(size: int | None, held: int) -> Pool:
 
 def ids(members: Listed[Sequence]) -> list[str]:
     """The names, in order."""
-    return [one.id for one in members]
+    return [sequence.id for sequence in members]

@@ -1,4 +1,4 @@
-"""What a configuration may be, and how it is refused."""
+"""Configurations of vLLM that are valid, and how the others are refused."""
 
 import msgspec
 import pytest
@@ -75,5 +75,5 @@ def test_a_drafter_that_is_not_modelled_is_an_error(values, problem):
 
 def test_lookahead_must_leave_room_in_the_budget():
     values = {"num_lookahead_tokens": 4, "num_speculative_tokens": 4, "max_num_seqs": 4}
-    said = refusal(**values, enable_prefix_caching=False, max_num_batched_tokens=4)
-    assert said.endswith("valid: less than that")
+    message = refusal(**values, enable_prefix_caching=False, max_num_batched_tokens=4)
+    assert message.endswith("valid: less than that")

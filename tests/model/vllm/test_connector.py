@@ -19,12 +19,12 @@ SMALL = {
 }
 
 
-def run(steps, *asked, **more):
+def run(steps, *requests, **more):
     """The first steps of requests that arrive together."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, **more})["ok"]
-    for one in asked:
-        assert target.add(one)["ok"]
+    for coming in requests:
+        assert target.add(coming)["ok"]
     return [target.step()["step"] for _ in range(steps)]
 
 
@@ -37,7 +37,7 @@ def loaded(name, prompt, external, steps=0, **more):
 
 
 def scheduled(steps):
-    return [one["scheduled"] for one in steps]
+    return [step["scheduled"] for step in steps]
 
 
 def test_without_a_connector_the_key_is_absent_and_nothing_is_parked():
@@ -50,26 +50,26 @@ def test_without_a_connector_the_key_is_absent_and_nothing_is_parked():
 def test_drafts_are_computed_after_a_load():
     """With lookahead a parked request begins only where its first step has a block for it."""
     eagle = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2}
-    one = loaded("a", 8, 8) | {"accepted": [1]}
-    seen = run(3, one, **eagle)
+    load = loaded("a", 8, 8) | {"accepted": [1]}
+    seen = run(3, load, **eagle)
     assert scheduled(seen) == [{}, {"a": 1}, {"a": 3}]
-    assert [len(one["blocks"].get("a", ())) for one in seen[:2]] == [2, 3]
+    assert [len(step["blocks"].get("a", ())) for step in seen[:2]] == [2, 3]
     assert seen[2]["emitted"] == {"a": 1}
     for free, fits in ((2, False), (3, True)):
-        asked = config(**LOADS, **eagle, num_blocks=8, enable_prefix_caching=False)
+        settings = config(**LOADS, **eagle, num_blocks=8, enable_prefix_caching=False)
         plan = Plan((), (), pool(8, 8 - free), 16, {})
-        assert connector.has_room(asked, plan, waiting(8, external=8), (), 8) is fits
+        assert connector.has_room(settings, plan, waiting(8, external=8), (), 8) is fits
 
 
 def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits():
     """Its only token is to be computed, and no other one needs to be."""
-    asked = [request("b", 4, 20), loaded("a", 1, 1)]
-    seen = run(3, *asked, max_num_seqs=1)
-    assert [one["parked"] for one in seen] == [[], [], []]
-    one = waiting(1, external=1)
-    parked, left = connector.park(config(**LOADS), Pool(8), one, (), 1)
+    requests = [request("b", 4, 20), loaded("a", 1, 1)]
+    seen = run(3, *requests, max_num_seqs=1)
+    assert [step["parked"] for step in seen] == [[], [], []]
+    sequence = waiting(1, external=1)
+    parked, rest = connector.park(config(**LOADS), Pool(8), sequence, (), 1)
     for _ in range(2):
-        parked, left = connector.landed(config(**LOADS), left, parked)
+        parked, rest = connector.landed(config(**LOADS), rest, parked)
         assert (parked.computed, len(parked.blocks)) == (0, 1)
 
 
@@ -87,8 +87,8 @@ def test_whole_blocks_are_offered_or_all_behind_what_is_cached(external, hit, to
 def test_a_parked_request_joins_when_its_load_has_landed(steps):
     seen = run(steps + 3, loaded("a", 10, 8, steps))
     parked, last = seen[: steps + 1], seen[steps + 1]
-    assert [one["parked"] for one in parked] == [["a"]] * (steps + 1)
-    assert [one["blocks"] for one in parked] == [parked[0]["blocks"]] * (steps + 1)
+    assert [step["parked"] for step in parked] == [["a"]] * (steps + 1)
+    assert [step["blocks"] for step in parked] == [parked[0]["blocks"]] * (steps + 1)
     assert len(parked[0]["blocks"]["a"]) == 2
     assert (last["scheduled"], last["emitted"], last["parked"]) == ({"a": 2}, {"a": 1}, [])
     assert seen[-1]["finished"] == {"a": "length"}
@@ -101,14 +101,14 @@ def test_of_a_prompt_that_is_loaded_whole_the_last_token_is_computed():
 def test_others_run_while_one_is_loaded():
     seen = run(3, loaded("a", 8, 8, 1), request("b", 4))
     assert scheduled(seen) == [{"b": 4}, {"b": 1}, {"a": 1}]
-    assert [one["waiting"] for one in seen] == [["a"], ["a"], []]
+    assert [step["waiting"] for step in seen] == [["a"], ["a"], []]
 
 
 def test_loaded_blocks_are_found_by_others_once_they_have_landed():
-    asked = [loaded("a", 9, 8, 1), {**request("b", 9), "prompt": [["a", 9]]}]
-    seen = run(3, *asked, enable_prefix_caching=True, max_num_batched_tokens=2, num_blocks=20)
+    requests = [loaded("a", 9, 8, 1), {**request("b", 9), "prompt": [["a", 9]]}]
+    seen = run(3, *requests, enable_prefix_caching=True, max_num_batched_tokens=2, num_blocks=20)
     assert seen[1]["scheduled"] == {"b": 2}
-    late = run(4, asked[0], enable_prefix_caching=True)
+    late = run(4, requests[0], enable_prefix_caching=True)
     assert late[2]["prefix_hit"] == {"a": 8}
 
 
@@ -137,16 +137,16 @@ def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(inside):
     assert target.abort("a", inside)["ok"]
     seen = [target.step()["step"] for _ in range(3)]
     assert seen[0]["finished"] == {"a": "aborted"}
-    assert [one["free_blocks"] for one in seen] == [6, 6, 8]
-    assert [one["parked"] for one in seen] == [[], [], []]
+    assert [step["free_blocks"] for step in seen] == [6, 6, 8]
+    assert [step["parked"] for step in seen] == [[], [], []]
     assert seen[-1]["blocks"] == {}
 
 
 def test_a_request_that_has_landed_gives_its_blocks_back_at_once():
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, "max_num_seqs": 1})["ok"]
-    for one in (loaded("a", 8, 8), request("b", 4, 9)):
-        assert target.add(one)["ok"]
+    for arrival in (loaded("a", 8, 8), request("b", 4, 9)):
+        assert target.add(arrival)["ok"]
     target.step()
     assert target.abort("a")["ok"]
     assert "a" not in target.step()["step"]["blocks"]
@@ -154,20 +154,20 @@ def test_a_request_that_has_landed_gives_its_blocks_back_at_once():
 
 def test_parking_needs_room_for_all_that_is_known():
     """Also where an admission needs room for its first chunk only: it cannot be preempted."""
-    one = waiting(12, external=8, load_steps=2)
+    sequence = waiting(12, external=8, load_steps=2)
     for whole, free, fits in (
         (True, 3, True),
         (True, 2, False),
         (False, 3, True),
         (False, 2, False),
     ):
-        asked = config(reserve_full_isl=whole, num_blocks=8)
+        settings = config(reserve_full_isl=whole, num_blocks=8)
         plan = Plan((), (), pool(8, 8 - free), 16, {})
-        assert connector.has_room(asked, plan, one, (), 8) is fits
-    parked, left = connector.park(config(), Pool(None), one, (), 8)
+        assert connector.has_room(settings, plan, sequence, (), 8) is fits
+    parked, rest = connector.park(config(), Pool(None), sequence, (), 8)
     assert (parked.computed, parked.loading, parked.was_loaded) == (8, 2, True)
     assert len(parked.blocks) == 2
-    assert left != Pool(None)
+    assert rest != Pool(None)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_what_has_failed_is_computed(fails_at, computes):
 
 
 def test_of_a_load_that_failed_from_the_start_no_block_is_kept():
-    """b runs, and leaves too few blocks for a to begin anew."""
-    asked = [request("b", 4, 20), loaded("a", 16, 16, load_fails_at=0)]
-    seen = run(3, *asked, num_blocks=8, watermark=0.4)
-    assert [one["parked"] for one in seen] == [["a"], [], []]
-    assert [one["waiting"] for one in seen] == [["a"], ["a"], ["a"]]
+    """b runs, and leaves too few blocks for a to start again."""
+    requests = [request("b", 4, 20), loaded("a", 16, 16, load_fails_at=0)]
+    seen = run(3, *requests, num_blocks=8, watermark=0.4)
+    assert [step["parked"] for step in seen] == [["a"], [], []]
+    assert [step["waiting"] for step in seen] == [["a"], ["a"], ["a"]]
     assert "a" not in seen[1]["blocks"]
 
 
@@ -196,28 +196,28 @@ def test_a_request_whose_load_has_failed_ends_where_the_policy_says_so(
     fails_at, load_steps, ends_in
 ):
     """It keeps no block, and is not sent; a load of which every token is right has not failed."""
-    one = loaded("a", 8, 8, load_steps, load_fails_at=fails_at, send_steps=3)
-    seen = run(6, one, kv_load_failure_policy="fail")
-    errors = [step for step, said in enumerate(seen) if said["finished"].get("a") == "error"]
+    load = loaded("a", 8, 8, load_steps, load_fails_at=fails_at, send_steps=3)
+    seen = run(6, load, kv_load_failure_policy="fail")
+    errors = [step for step, shown in enumerate(seen) if shown["finished"].get("a") == "error"]
     assert errors == ([] if ends_in is None else [ends_in])
     if ends_in is not None:
-        assert [said["emitted"] for said in seen] == 6 * [{}]
+        assert [step["emitted"] for step in seen] == 6 * [{}]
         assert (seen[ends_in]["blocks"], seen[ends_in]["free_blocks"]) == ({}, 8)
     else:
-        assert [said["finished"] for said in seen if said["finished"]] == [{"a": "length"}]
+        assert [step["finished"] for step in seen if step["finished"]] == [{"a": "length"}]
 
 
 def test_without_a_word_what_has_failed_is_computed():
     plain = read_config({"kv_connector": True}, "documented")
-    asked = {"kv_connector": True, "kv_load_failure_policy": "recompute"}
-    assert read_config(asked, "documented") == plain
+    settings = {"kv_connector": True, "kv_load_failure_policy": "recompute"}
+    assert read_config(settings, "documented") == plain
     with pytest.raises(InputError, match=r"\$\.config\.kv_load_failure_policy"):
-        read_config({**asked, "kv_load_failure_policy": "ignore"}, "documented")
+        read_config({**settings, "kv_load_failure_policy": "ignore"}, "documented")
 
 
 def test_while_an_answer_is_deferred_others_go():
     seen = run(4, loaded("a", 8, 8, load_deferrals=2), request("b", 4))
-    assert [one["parked"] for one in seen] == [[], [], ["a"], []]
+    assert [step["parked"] for step in seen] == [[], [], ["a"], []]
     assert scheduled(seen) == [{"b": 4}, {"b": 1}, {}, {"a": 1}]
 
 
@@ -225,7 +225,7 @@ def test_while_an_answer_is_deferred_others_go():
 def test_blocks_of_a_request_that_has_ended_are_sent(steps, held):
     seen = run(6, request("a", 8, 1, send_steps=steps))
     assert seen[0]["finished"] == {"a": "length"}
-    assert [one["free_blocks"] for one in seen] == [6] * held + [8] * (6 - held)
+    assert [step["free_blocks"] for step in seen] == [6] * held + [8] * (6 - held)
 
 
 def test_a_client_that_gives_up_is_sent_nothing():
@@ -245,17 +245,17 @@ def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(ins
     """a is computed in step 0, and also in step 1 if the abort comes inside it."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, **AHEAD})["ok"]
-    for one in (request("a", 4, 9), request("b", 4, 9)):
-        assert target.add(one)["ok"]
+    for arrival in (request("a", 4, 9), request("b", 4, 9)):
+        assert target.add(arrival)["ok"]
     target.step()
     assert target.abort("a", inside)["ok"]
     seen = [target.step()["step"] for _ in range(3)]
     assert seen[0]["finished"] == {"a": "aborted"}
-    held = ["a" in one["blocks"] for one in seen]
+    held = ["a" in step["blocks"] for step in seen]
     assert held == ([True, False, False] if inside else [False, False, False])
     assert all(
-        len({n for its in one["blocks"].values() for n in its}) + one["free_blocks"] == 8
-        for one in seen
+        len({n for its in step["blocks"].values() for n in its}) + step["free_blocks"] == 8
+        for step in seen
     )
 
 
@@ -266,23 +266,23 @@ def test_without_a_connector_they_are_free_at_once():
     computed = State(running=(decoding("a", 5, 1),), pool=pool(8, 1), in_flight=flights)
     kept = scheduler.abort(config(**LOADS, **AHEAD), computed, "a")
     freed = scheduler.abort(config(**AHEAD), computed, "a")
-    assert [len(one.leaving) for one in (kept, freed)] == [1, 0]
-    assert [free_blocks(one.pool) for one in (kept, freed)] == [7, 8]
+    assert [len(state.leaving) for state in (kept, freed)] == [1, 0]
+    assert [free_blocks(state.pool) for state in (kept, freed)] == [7, 8]
 
 
 def test_no_request_is_preempted_whose_blocks_would_have_to_wait():
     """a and b hold two blocks of four each; the fifth of either must wait until both decisions
     have completed that compute b."""
-    asked = [request("a", 7, 9), request("b", 7, 9)]
+    requests = [request("a", 7, 9), request("b", 7, 9)]
     small = {"num_blocks": 4, "max_num_batched_tokens": 16, "max_model_len": 16, **AHEAD}
-    seen = run(5, *asked, **small)
-    assert [one["scheduled"] for one in seen[:3]] == [{"a": 7, "b": 7}, {"a": 1, "b": 1}, {}]
-    assert [one["preempted"] for one in seen] == [[], [], [], ["b"], []]
+    seen = run(5, *requests, **small)
+    assert [step["scheduled"] for step in seen[:3]] == [{"a": 7, "b": 7}, {"a": 1, "b": 1}, {}]
+    assert [step["preempted"] for step in seen] == [[], [], [], ["b"], []]
     assert seen[3]["scheduled"] == {"a": 1}
 
 
 def test_a_load_goes_on_where_the_worker_reports():
-    """The first decision of two on their way brings no report."""
+    """The first decision of two in flight brings no report."""
     seen = run(4, request("b", 4, 9), loaded("a", 8, 8, 1), **AHEAD)
-    assert [one["parked"] for one in seen] == [["a"], ["a"], ["a"], []]
+    assert [step["parked"] for step in seen] == [["a"], ["a"], ["a"], []]
     assert "a" in seen[3]["scheduled"]

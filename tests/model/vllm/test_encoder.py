@@ -15,25 +15,25 @@ SMALL = {
 
 
 def target(**more):
-    there = ModelTarget()
-    assert there.start("vllm", "documented", {**SMALL, **ENCODER, **more})["ok"]
-    return there
+    model = ModelTarget()
+    assert model.start("vllm", "documented", {**SMALL, **ENCODER, **more})["ok"]
+    return model
 
 
 def request(name, *prompt, tokens=1, **more):
     """A request; segments whose names are in upper case come from the encoder."""
     inputs = [number for number, (stream, _) in enumerate(prompt) if stream.isupper()]
     segments = [list(segment) for segment in prompt]
-    asked = {"id": name, "prompt": segments, "max_tokens": tokens, **more}
-    return asked | ({"encoder_inputs": inputs} if inputs else {})
+    values = {"id": name, "prompt": segments, "max_tokens": tokens, **more}
+    return values | ({"encoder_inputs": inputs} if inputs else {})
 
 
-def run(steps, *asked, **more):
+def run(steps, *requests, **more):
     """The first steps of requests that arrive together."""
-    there = target(**more)
-    for one in asked:
-        assert there.add(one)["ok"]
-    return [there.step()["step"] for _ in range(steps)]
+    model = target(**more)
+    for coming in requests:
+        assert model.add(coming)["ok"]
+    return [model.step()["step"] for _ in range(steps)]
 
 
 def column(steps, field):
@@ -79,15 +79,15 @@ def test_without_room_for_its_first_token_a_running_request_is_passed_over():
 
 def test_a_preempted_request_gives_back_what_was_not_computed_yet():
     """As in gate/corpus/builtin/vllm/preempted-before-its-input-is-encoded.json, in small."""
-    there = target(
+    model = target(
         **{"num_blocks": 5, "max_num_batched_tokens": 8, "policy": "priority"},
         encoder_cache_size=16,
     )
     album = request("a", ("P", 4), ("Q", 4), ("R", 4), ("S", 4), priority=1)
-    assert there.add(album)["ok"]
-    steps = [there.step()["step"]]
-    assert there.add(request("b", ("b", 3), tokens=6))["ok"]
-    steps += [there.step()["step"] for _ in range(7)]
+    assert model.add(album)["ok"]
+    steps = [model.step()["step"]]
+    assert model.add(request("b", ("b", 3), tokens=6))["ok"]
+    steps += [model.step()["step"] for _ in range(7)]
     assert steps[3]["preempted"] == ["a"]
     assert column(steps, "encoder_inputs") == [
         *({"a": [0]}, {"a": [1]}, {"a": [2]}, {}),
@@ -96,15 +96,15 @@ def test_a_preempted_request_gives_back_what_was_not_computed_yet():
 
 
 def test_another_request_that_counts_on_a_victims_input_has_it_computed():
-    there = target(
+    model = target(
         **{"num_blocks": 5, "max_num_batched_tokens": 16, "policy": "priority", "max_num_seqs": 3},
         encoder_cache_size=16,
     )
-    assert there.add(request("a", ("P", 4), ("Q", 4), ("S", 4), priority=2))["ok"]
-    there.step()
-    assert there.add(request("b", ("b", 3), tokens=6))["ok"]
-    assert there.add(request("c", ("Q", 4), priority=1))["ok"]
-    seen = there.step()["step"]
+    assert model.add(request("a", ("P", 4), ("Q", 4), ("S", 4), priority=2))["ok"]
+    model.step()
+    assert model.add(request("b", ("b", 3), tokens=6))["ok"]
+    assert model.add(request("c", ("Q", 4), priority=1))["ok"]
+    seen = model.step()["step"]
     assert seen["encoder_inputs"] == {"a": [1]}
     assert "c" in seen["scheduled"]
 
@@ -117,12 +117,12 @@ def test_steps_in_flight_keep_what_they_read():
 
 
 def test_an_abort_and_an_end_let_go_of_the_outputs():
-    there = target(encoder_cache_size=4, max_num_batched_tokens=4)
-    assert there.add(request("a", ("X", 4), ("a", 8)))["ok"]
-    assert there.add(request("b", ("Y", 4)))["ok"]
-    assert there.step()["step"]["encoder_inputs"] == {"a": [0]}
-    there.abort("a")
-    seen = there.step()["step"]
+    model = target(encoder_cache_size=4, max_num_batched_tokens=4)
+    assert model.add(request("a", ("X", 4), ("a", 8)))["ok"]
+    assert model.add(request("b", ("Y", 4)))["ok"]
+    assert model.step()["step"]["encoder_inputs"] == {"a": [0]}
+    model.abort("a")
+    seen = model.step()["step"]
     assert (seen["encoder_inputs"], seen["encoder_dropped"]) == ({"b": [0]}, ["X"])
 
 
@@ -165,8 +165,8 @@ def test_half_an_encoder_and_a_drafter_that_reads_ahead_are_refused(keys, words)
 )
 def test_inputs_that_contradict_the_prompts_are_no_scenario(prompts, inputs, words):
     requests = tuple(
-        Request(id=f"r{n}", arrival=0, prompt=tuple(one), max_tokens=1, encoder_inputs=its)
-        for n, (one, its) in enumerate(zip(prompts, inputs, strict=True))
+        Request(id=f"r{n}", arrival=0, prompt=tuple(prompt), max_tokens=1, encoder_inputs=its)
+        for n, (prompt, its) in enumerate(zip(prompts, inputs, strict=True))
     )
     with pytest.raises(InputError) as error:
         check_requests(requests)

@@ -33,8 +33,8 @@ def run(config, more):
     assert target.start("vllm", "documented", {**SMALL, **config})["ok"]
     steps = []
     for name in "abcde":
-        asked = {"id": name, "prompt": [[name, 7]], "max_tokens": 9, **more}
-        assert target.add(asked)["ok"]
+        values = {"id": name, "prompt": [[name, 7]], "max_tokens": 9, **more}
+        assert target.add(values)["ok"]
     for number in range(60):
         if number == 6:
             target.abort("e")
@@ -62,8 +62,8 @@ def entered(monkeypatch, module):
 def test_without_features_no_file_of_one_is_entered(policy, monkeypatch):
     calls = [entered(monkeypatch, module) for module in FEATURES]
     steps = run({"policy": policy}, {})
-    assert any(one["preempted"] for one in steps)
-    assert {why for one in steps for why in one["finished"].values()} == {"aborted", "length"}
+    assert any(step["preempted"] for step in steps)
+    assert {why for step in steps for why in step["finished"].values()} == {"aborted", "length"}
     assert calls == [[], [], [], []]
 
 

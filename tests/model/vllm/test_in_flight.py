@@ -1,4 +1,4 @@
-"""Decisions on their way: what is promised, what completes when, and who is passed over."""
+"""Decisions in flight: what is promised, what completes when, and who is passed over."""
 
 import pytest
 
@@ -28,8 +28,8 @@ def run(steps, *prompts, tokens=3, **more):
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **more})["ok"]
     for name, prompt in zip("abcd", prompts, strict=False):
-        asked = {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens}
-        assert target.add(asked)["ok"]
+        values = {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens}
+        assert target.add(values)["ok"]
     return [target.step()["step"] for _ in range(steps)]
 
 
@@ -68,22 +68,30 @@ def test_what_is_not_modelled_is_refused_with_its_path(values, says):
 
 def test_without_the_keys_a_step_completes_at_once_and_shows_no_place():
     steps = run(3, 6)
-    assert [one["emitted"] for one in steps] == [{"a": 1}] * 3
-    assert all("emitted_at" not in one for one in steps)
+    assert [step["emitted"] for step in steps] == [{"a": 1}] * 3
+    assert all("emitted_at" not in step for step in steps)
 
 
 def test_a_step_is_decided_while_the_one_before_it_is_computed():
     steps = run(4, 6, **AHEAD)
-    assert [one["scheduled"] for one in steps] == [{"a": 6}, {"a": 1}, {"a": 1}, {}]
-    assert [one["emitted_at"] for one in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 2}]
+    assert [step["scheduled"] for step in steps] == [{"a": 6}, {"a": 1}, {"a": 1}, {}]
+    assert [step["emitted_at"] for step in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 2}]
     assert steps[-1]["finished"] == {"a": "length"}
 
 
 def test_in_a_pipeline_a_request_waits_for_its_token_and_others_take_the_turn():
     steps = run(7, 6, 6, **PIPELINE)
-    decided = [list(one["scheduled"]) for one in steps]
+    decided = [list(step["scheduled"]) for step in steps]
     assert decided == [["a", "b"], ["b"], ["a"], ["b"], ["a"], ["b"], []]
-    assert [list(one["emitted"]) for one in steps] == [[], ["a"], ["b"], ["a"], ["b"], ["a"], ["b"]]
+    assert [list(step["emitted"]) for step in steps] == [
+        [],
+        ["a"],
+        ["b"],
+        ["a"],
+        ["b"],
+        ["a"],
+        ["b"],
+    ]
 
 
 def test_a_token_that_ends_a_request_makes_the_step_ahead_of_it_vain():
@@ -91,7 +99,7 @@ def test_a_token_that_ends_a_request_makes_the_step_ahead_of_it_vain():
     target.start("vllm", "documented", {**SMALL, **AHEAD})
     target.add({"id": "a", "prompt": [["a", 3]], "max_tokens": 5, "output_len": 2})
     steps = [target.step()["step"] for _ in range(4)]
-    assert [one["scheduled"] for one in steps] == [{"a": 3}, {"a": 1}, {"a": 1}, {}]
+    assert [step["scheduled"] for step in steps] == [{"a": 3}, {"a": 1}, {"a": 1}, {}]
     assert steps[2]["finished"] == {"a": "eos"}
     assert steps[3]["emitted"] == {}
 
@@ -109,26 +117,26 @@ def test_a_token_of_a_request_that_was_aborted_does_not_come(inside):
 
 def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays_on_its_way():
     steps = run(6, 6, tokens=5, early_completions=2, **AHEAD)
-    assert [one["scheduled"] for one in steps] == [{"a": 6}, *4 * [{"a": 1}], {}]
-    places = [one["emitted_at"] for one in steps]
+    assert [step["scheduled"] for step in steps] == [{"a": 6}, *4 * [{"a": 1}], {}]
+    places = [step["emitted_at"] for step in steps]
     assert places == [{"a": 0}, {"a": 1}, {}, {"a": 2}, {"a": 3}, {"a": 4}]
 
 
 def test_a_worker_that_was_waited_for_is_fast_anew():
     steps = run(8, 6, 6, tokens=9, early_completions=1, pipeline_parallel_size=3)
-    on_their_way, left = [], 0
-    for one in steps:
-        left += bool(one["scheduled"]) - bool(one["emitted"])
-        on_their_way.append(left)
+    on_their_way, remaining = [], 0
+    for step in steps:
+        remaining += bool(step["scheduled"]) - bool(step["emitted"])
+        on_their_way.append(remaining)
     assert on_their_way == [0, 1, 0, 0, 1, 0, 0, 1]
 
 
 def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided():
     first, second = {"a": Coming(0)}, {"a": Coming(1)}
-    one, two = State(in_flight=(first,)), State(in_flight=(first, second))
+    single, two = State(in_flight=(first,)), State(in_flight=(first, second))
     assert in_flight.arrived(of(**PIPELINE), two, True) == (State(in_flight=(second,)), first)
-    assert in_flight.arrived(of(**PIPELINE), one, True) == (one, {})
-    assert in_flight.arrived(of(**PIPELINE), one, False) == (State(), first)
+    assert in_flight.arrived(of(**PIPELINE), single, True) == (single, {})
+    assert in_flight.arrived(of(**PIPELINE), single, False) == (State(), first)
     assert in_flight.arrived(of(**PIPELINE), State(), False) == (State(), {})
 
 
@@ -153,7 +161,7 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known():
     flight = scheduler.tokens_on_their_way(state.running, scheduled)
     assert flight == {"chunk": None, "last": Coming(0), "ahead": Coming(ahead.generated + 1)}
     after = in_flight.set_off(of(**AHEAD), state.running, flight)
-    assert [one.promised for one in after] == [0, 1, 2]
+    assert [sequence.promised for sequence in after] == [0, 1, 2]
 
 
 def test_a_decision_is_in_flight_until_it_completes():
@@ -174,8 +182,8 @@ def test_a_decision_is_in_flight_until_it_completes():
     ],
 )
 def test_what_has_nothing_to_compute_is_passed_over(keys, promised, generated, passed):
-    one = waiting(4, 3, promised=promised, generated=generated)
-    assert (scheduler.behind(of(**keys), one) == 0) == passed
+    sequence = waiting(4, 3, promised=promised, generated=generated)
+    assert (scheduler.behind(of(**keys), sequence) == 0) == passed
 
 
 def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption():
@@ -184,10 +192,10 @@ def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption():
 
 
 def test_a_block_is_found_as_soon_as_its_last_token_is_known():
-    one = decoding("a", 4, 1, 2, promised=1)._replace(computed=5)
-    kept, pool = in_flight.publish(of(enable_prefix_caching=True, **AHEAD), Pool(), one)
+    sequence = decoding("a", 4, 1, 2, promised=1)._replace(computed=5)
+    kept, pool = in_flight.publish(of(enable_prefix_caching=True, **AHEAD), Pool(), sequence)
     assert (kept.published, list(pool.cached.values())) == (1, [(1,)])
-    early = one._replace(promised=2)
+    early = sequence._replace(promised=2)
     kept, pool = in_flight.publish(of(enable_prefix_caching=True, **AHEAD), Pool(), early)
     assert (kept.published, pool) == (0, Pool())
 
@@ -209,10 +217,10 @@ def test_drafts_are_computed_ahead_and_those_that_were_wrong_are_taken_back():
     target.start("vllm", "documented", {**SMALL, **AHEAD, **DRAFTS})
     target.add({"id": "a", "prompt": [["a", 6]], "max_tokens": 6, "accepted": [1, 2]})
     steps = [target.step()["step"] for _ in range(5)]
-    assert [one["scheduled"] for one in steps] == [{"a": 6}, {"a": 3}, {"a": 3}, {"a": 3}, {}]
-    assert [one["emitted"] for one in steps] == [{}, {"a": 1}, {"a": 2}, {"a": 3}, {}]
-    assert [one["emitted_at"] for one in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 3}, {}]
-    assert [one["computed"].get("a") for one in steps] == [6, 9, 11, None, None]
+    assert [step["scheduled"] for step in steps] == [{"a": 6}, {"a": 3}, {"a": 3}, {"a": 3}, {}]
+    assert [step["emitted"] for step in steps] == [{}, {"a": 1}, {"a": 2}, {"a": 3}, {}]
+    assert [step["emitted_at"] for step in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 3}, {}]
+    assert [step["computed"].get("a") for step in steps] == [6, 9, 11, None, None]
 
 
 def test_where_all_positions_may_be_taken_a_request_waits_for_what_is_on_its_way():

@@ -32,10 +32,10 @@ def test_a_hit_ends_before_the_last_token(tokens, hit):
 
 def test_what_a_request_has_generated_is_found_as_well():
     """Prompt 6, three tokens generated: two blocks are full before the last token."""
-    one = waiting(6, name="a", generated=3)
+    sequence = waiting(6, name="a", generated=3)
     cache = Pool(fresh=3, cached={(("a", 4),): (1,), (("a", 6), ("out:a", 2)): (2,)})
-    assert kv_cache.prefix_hit(CACHING, cache, one) == (1, 2)
-    assert kv_cache.prefix_hit(CACHING, cache, one._replace(generated=2)) == (1,)
+    assert kv_cache.prefix_hit(CACHING, cache, sequence) == (1, 2)
+    assert kv_cache.prefix_hit(CACHING, cache, sequence._replace(generated=2)) == (1,)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_what_a_request_has_generated_is_found_as_well():
 )
 def test_a_running_request_gets_the_blocks_that_it_lacks_or_nothing(free, tokens, blocks):
     """Five tokens in two blocks: three more fit, the fourth needs a third block."""
-    one = decoding("a", 5, 1, 2)
-    grown = kv_cache.grow(config(), pool(2 + free, 2), one, tokens)
+    sequence = decoding("a", 5, 1, 2)
+    grown = kv_cache.grow(config(), pool(2 + free, 2), sequence, tokens)
     if blocks is None:
         assert grown is None
     else:
-        assert grown == (one._replace(blocks=blocks), pool(2 + free, len(blocks)))
+        assert grown == (sequence._replace(blocks=blocks), pool(2 + free, len(blocks)))
 
 
 def test_the_watermark_is_not_for_running_requests():
@@ -94,9 +94,9 @@ def test_the_full_sequence_gate_asks_for_all_that_is_known_not_for_this_chunk(pr
 
 
 def test_what_passes_the_gate_holds_blocks_for_its_chunk_only():
-    one = waiting(16)
-    room = kv_cache.admit(config(), pool(9, 5), one, (), 5, True)
-    assert room == (one._replace(blocks=(6, 7)), pool(9, 7))
+    sequence = waiting(16)
+    room = kv_cache.admit(config(), pool(9, 5), sequence, (), 5, True)
+    assert room == (sequence._replace(blocks=(6, 7)), pool(9, 7))
 
 
 def cached_pool(size, held, tail):
@@ -131,31 +131,31 @@ def test_hit_blocks_that_somebody_holds_are_not_needed(size, fits):
 
 def test_blocks_that_the_step_fills_are_found_from_then_on():
     prompt = waiting(14, content=(("s", 6), ("t", 8)))
-    one, cache = kv_cache.hold(CACHING, Pool(), prompt, 11)
-    assert (one.blocks, one.published) == ((1, 2, 3), 2)
+    sequence, cache = kv_cache.hold(CACHING, Pool(), prompt, 11)
+    assert (sequence.blocks, sequence.published) == ((1, 2, 3), 2)
     s6t2 = (("s", 6), ("t", 2))
     assert cache == Pool(fresh=4, cached={S4: (1,), s6t2: (2,)})
     # The third block fills up; the fourth is begun.
-    more, cache = kv_cache.hold(CACHING, cache, one._replace(computed=11), 3)
+    more, cache = kv_cache.hold(CACHING, cache, sequence._replace(computed=11), 3)
     assert (more.blocks, more.published) == ((1, 2, 3, 4), 3)
     assert cache.cached == {S4: (1,), s6t2: (2,), (("s", 6), ("t", 6)): (3,)}
 
 
 def test_nothing_is_published_twice_and_a_hit_not_at_all():
-    one = saying(10)._replace(computed=8, blocks=(2, 1), published=2)
+    sequence = saying(10)._replace(computed=8, blocks=(2, 1), published=2)
     cache = cached_pool(9, 2, ())
-    held, after = kv_cache.hold(CACHING, cache, one, 2)
+    held, after = kv_cache.hold(CACHING, cache, sequence, 2)
     assert (held.published, after.cached) == (2, cache.cached)
 
 
 def test_without_caching_nothing_is_published():
-    one, after = kv_cache.hold(config(), Pool(), waiting(8), 8)
-    assert (one.blocks, one.published, after.cached) == ((1, 2), 0, {})
+    sequence, after = kv_cache.hold(config(), Pool(), waiting(8), 8)
+    assert (sequence.blocks, sequence.published, after.cached) == ((1, 2), 0, {})
 
 
 def test_what_nobody_can_find_is_free_first_the_last_block_in_front():
-    one = decoding("a", 9, 1, 2, 3)
-    assert kv_cache.free(config(), pool(4, 3), one, (one,)) == Pool(4, (3, 2, 1), 4)
+    sequence = decoding("a", 9, 1, 2, 3)
+    assert kv_cache.free(config(), pool(4, 3), sequence, (sequence,)) == Pool(4, (3, 2, 1), 4)
 
 
 def test_cached_blocks_are_evicted_in_the_order_of_release_the_end_of_a_prompt_first():
@@ -178,9 +178,9 @@ def test_a_block_that_is_hit_again_is_the_last_to_be_evicted():
     cache = Pool(5, (5,), 6, ((1, S8), (2, S4), (3, S12)), cached)
     room = kv_cache.admit(CACHING, cache, saying(5), (2,), 1, False)
     assert room is not None
-    one, in_use = room
-    assert (one.blocks, in_use.tail) == ((2, 5), ((1, S8), (3, S12)))
-    after = kv_cache.free(CACHING, in_use, one._replace(computed=5), ())
+    sequence, in_use = room
+    assert (sequence.blocks, in_use.tail) == ((2, 5), ((1, S8), (3, S12)))
+    after = kv_cache.free(CACHING, in_use, sequence._replace(computed=5), ())
     assert (after.head, after.tail) == ((5,), ((1, S8), (3, S12), (2, S4)))
 
 
@@ -195,8 +195,8 @@ def test_shared_blocks_stay_with_who_holds_them_until_the_last():
 
 def test_a_block_that_the_step_was_to_fill_is_not_found_when_its_request_gives_up():
     """Three tokens computed, the fourth only scheduled: block 1 was published and is not full."""
-    one = waiting(3, name="a", computed=3, generated=1, blocks=(1,))
-    held, cache = kv_cache.hold(CACHING, pool(4, 1), one, 1)
+    sequence = waiting(3, name="a", computed=3, generated=1, blocks=(1,))
+    held, cache = kv_cache.hold(CACHING, pool(4, 1), sequence, 1)
     assert held.published == 1
     assert list(cache.cached.values()) == [(1,)]
     after = kv_cache.free(CACHING, cache, held, (held,))
@@ -211,8 +211,8 @@ def test_a_block_that_the_step_was_to_fill_is_not_found_when_its_request_gives_u
 
 def test_of_several_blocks_that_the_step_was_to_fill_none_is_found():
     """A chunk of eight behind four computed tokens fills two blocks, and never runs."""
-    one = saying(16)._replace(computed=4, blocks=(1,), published=1)
-    held, cache = kv_cache.hold(CACHING, pool(4, 1)._replace(cached={S4: (1,)}), one, 8)
+    sequence = saying(16)._replace(computed=4, blocks=(1,), published=1)
+    held, cache = kv_cache.hold(CACHING, pool(4, 1)._replace(cached={S4: (1,)}), sequence, 8)
     assert list(cache.cached) == [S4, S8, S12]
     after = kv_cache.free(CACHING, cache, held, (held,))
     assert dict(after.cached) == {S4: (1,)}

@@ -1,4 +1,4 @@
-"""What releases do otherwise than the documents, and the documents do not."""
+"""The differences of vLLM's releases from the documents."""
 
 import pytest
 
@@ -24,19 +24,19 @@ def request(name, prompt, tokens=4, **more):
 
 
 def scheduled(revision, *arrivals, **config):
-    """What is scheduled in each step; a step's arrivals are requests."""
+    """Return the scheduled tokens of each step; a step's arrivals are requests."""
     target = ModelTarget()
     assert target.start("vllm", revision, SMALL | config)["ok"]
     seen = []
     for requests in arrivals:
-        for one in requests:
-            assert target.add(one)["ok"]
+        for arrival in requests:
+            assert target.add(arrival)["ok"]
         seen.append(target.step()["step"]["scheduled"])
     return seen
 
 
 def test_the_models_are_the_revisions_of_the_descriptor():
-    assert [one.name for one in (DOCUMENTED, *RELEASES)] == [*SYSTEMS["vllm"].revisions]
+    assert [release.name for release in (DOCUMENTED, *RELEASES)] == [*SYSTEMS["vllm"].revisions]
 
 
 @pytest.mark.parametrize(("revision", "alone"), [("documented", 4), ("0.30", 4), ("0.31", 9)])
@@ -81,7 +81,7 @@ def test_what_is_made_up_counts_as_wrong():
     target.step()
     assert target.add(request("b", 1, accepted=[2]))["ok"]
     steps = [target.step()["step"] for _ in range(2)]
-    assert [one["emitted"]["b"] for one in steps] == [1, 3]
+    assert [step["emitted"]["b"] for step in steps] == [1, 3]
 
 
 @pytest.mark.parametrize(("revision", "goes_on"), [("0.31", False), ("0.33", True)])
@@ -100,7 +100,7 @@ def test_from_0_31_on_a_preempted_request_stands_in_front_of_those_set_aside(rev
     limits = config(num_blocks=2, max_num_batched_tokens=16)
     plan = scheduler.schedule(limits, state, scheduler.by_policy, REVISIONS[revision])
     assert plan.preempted == ("b",)
-    assert "".join(one.id for one in plan.waiting) == order
+    assert "".join(sequence.id for sequence in plan.waiting) == order
 
 
 @pytest.mark.parametrize(("revision", "resumes"), [("0.31", 5), ("0.33", 3)])

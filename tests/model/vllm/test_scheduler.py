@@ -27,14 +27,14 @@ def steps(limits, state, count):
 
 def queue(*members, **changes):
     """Nothing but waiting requests, numbered in their order."""
-    numbered = tuple(one._replace(arrival=place) for place, one in enumerate(members))
+    numbered = tuple(sequence._replace(arrival=place) for place, sequence in enumerate(members))
     return State(waiting=numbered, arrived=len(members))._replace(**changes)
 
 
 def test_arrivals_are_numbered_and_wait_behind_the_others():
     state = scheduler.arrive(config(), State(), waiting(5, name="a"))
     state = scheduler.arrive(config(), state, waiting(5, name="b", priority=-1))
-    assert [(one.id, one.arrival) for one in state.waiting] == [("a", 0), ("b", 1)]
+    assert [(sequence.id, sequence.arrival) for sequence in state.waiting] == [("a", 0), ("b", 1)]
     assert state.arrived == 2
 
 
@@ -207,8 +207,8 @@ def test_a_hit_is_not_computed_again():
     s4, s8 = (("s", 4),), (("s", 8),)
     cache = Pool(9, (), 3, ((2, s8), (1, s4)), {s4: (1,), s8: (2,)})
     for prompt, tokens in ((9, 1), (8, 4)):
-        asked = waiting(prompt, content=(("s", prompt),))
-        seen = scheduler.step(CACHING, State(waiting=(asked,), pool=cache))[1]
+        newcomer = waiting(prompt, content=(("s", prompt),))
+        seen = scheduler.step(CACHING, State(waiting=(newcomer,), pool=cache))[1]
         assert seen["scheduled"] == {"new": tokens}
         assert seen["prefix_hit"] == {"new": prompt - tokens}
         assert seen["computed"] == {"new": prompt}
@@ -225,7 +225,7 @@ def test_who_starts_together_shares_what_the_first_is_about_to_compute():
 
 def full(limits, *running, waits=()):
     """The decision where the running requests hold all blocks of the pool."""
-    held = max(block for one in running for block in one.blocks)
+    held = max(block for sequence in running for block in sequence.blocks)
     return decided(limits, State(waits, running, pool(held, held)))
 
 
@@ -360,11 +360,11 @@ def test_a_preempted_request_begins_anew_and_hits_what_is_left_of_its_own():
 
 
 def completed(state, *scheduled):
-    there = {one.id: one for one in state.running}
+    running = {sequence.id: sequence for sequence in state.running}
     coming = {
-        name: Coming(there[name].generated)
+        name: Coming(running[name].generated)
         for name in scheduled
-        if name in there and there[name].num_uncomputed_tokens == 0
+        if name in running and running[name].num_uncomputed_tokens == 0
     }
     return scheduler.complete(config(), state, {**dict.fromkeys(scheduled), **coming})
 
@@ -388,9 +388,9 @@ def test_whoever_has_caught_up_emits_a_token():
 def test_a_request_finishes_with_its_last_token_and_gives_back_its_blocks(
     output_len, max_tokens, finished
 ):
-    one = waiting(5, max_tokens, "a", output_len=output_len, computed=6, generated=1)
-    one, other = one._replace(blocks=(2, 1)), decoding("b", 5)
-    after, emitted, why = completed(State(running=(one, other)), "a")
+    sequence = waiting(5, max_tokens, "a", output_len=output_len, computed=6, generated=1)
+    sequence, other = sequence._replace(blocks=(2, 1)), decoding("b", 5)
+    after, emitted, why = completed(State(running=(sequence, other)), "a")
     assert (emitted, why) == ({"a": 1}, finished)
     assert ids(after.running) == (["b"] if finished else ["a", "b"])
     assert after.pool == (Pool(head=(1, 2)) if finished else Pool())
@@ -403,8 +403,8 @@ def test_a_first_token_may_be_the_last():
 
 
 def test_aborts_are_reported_once_before_those_who_finish():
-    one = waiting(5, 1, "a", computed=5)
-    state = State(running=(one,), aborted=("y", "x"))
+    sequence = waiting(5, 1, "a", computed=5)
+    state = State(running=(sequence,), aborted=("y", "x"))
     after, _, finished = completed(state, "a")
     assert list(finished.items()) == [("y", "aborted"), ("x", "aborted"), ("a", "length")]
     assert (after.aborted, completed(after)[2]) == ((), {})

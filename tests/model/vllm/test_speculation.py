@@ -14,16 +14,16 @@ def test_a_prompt_is_computed_without_drafts_and_gets_them_with_its_first_token(
     drafting = config(**DRAFTS)
     state, seen = scheduler.step(drafting, State(waiting=(waiting(6),)))
     assert (seen["scheduled"], seen["emitted"]) == ({"new": 6}, {"new": 1})
-    [one] = state.running
-    assert (one.computed, one.drafted, one.verified) == (6, 3, 0)
+    [sequence] = state.running
+    assert (sequence.computed, sequence.drafted, sequence.verified) == (6, 3, 0)
 
 
 @pytest.mark.parametrize(
     ("right", "emitted"), [((), 1), ((0,), 1), ((2,), 3), ((3,), 4), ((9,), 4)]
 )
 def test_the_drafts_that_are_right_come_out_and_one_token_more(right, emitted):
-    one = decoding("a", 6, 1, 2, drafted=3, accepted=right)
-    state, seen = scheduler.step(config(**DRAFTS), State(running=(one,), pool=pool(None, 2)))
+    sequence = decoding("a", 6, 1, 2, drafted=3, accepted=right)
+    state, seen = scheduler.step(config(**DRAFTS), State(running=(sequence,), pool=pool(None, 2)))
     assert (seen["scheduled"], seen["emitted"]) == ({"a": 4}, {"a": emitted})
     assert seen["computed"] == {"a": 6 + emitted}
     assert state.running[0].verified == 1
@@ -40,17 +40,17 @@ def test_each_time_the_next_number_of_the_scenario_counts_over_and_over():
 
 
 def test_no_token_comes_out_beyond_the_last():
-    one = decoding("a", 6, 1, 2, drafted=3, accepted=(3,), generated=7)._replace(computed=12)
-    _, seen = scheduler.step(config(**DRAFTS), State(running=(one,), pool=pool(None, 4)))
+    sequence = decoding("a", 6, 1, 2, drafted=3, accepted=(3,), generated=7)._replace(computed=12)
+    _, seen = scheduler.step(config(**DRAFTS), State(running=(sequence,), pool=pool(None, 4)))
     assert (seen["emitted"], seen["finished"]) == ({"a": 2}, {"a": "length"})
 
 
 def test_the_budget_cuts_drafts_and_the_length_of_the_model_does():
-    one = decoding("a", 6, 1, 2, drafted=3)
-    assert speculation.wanted(config(**DRAFTS), one) == 4
-    assert speculation.wanted(config(**DRAFTS, max_model_len=9), one) == 2
+    sequence = decoding("a", 6, 1, 2, drafted=3)
+    assert speculation.wanted(config(**DRAFTS), sequence) == 4
+    assert speculation.wanted(config(**DRAFTS, max_model_len=9), sequence) == 2
     tight = config(**DRAFTS, max_num_batched_tokens=2, max_num_seqs=2)
-    plan = scheduler.schedule(tight, State(running=(one,), pool=pool(None, 2)))
+    plan = scheduler.schedule(tight, State(running=(sequence,), pool=pool(None, 2)))
     assert plan.scheduled == {"a": 2}
 
 
@@ -66,15 +66,15 @@ def test_a_preempted_request_loses_its_drafts():
 @pytest.mark.parametrize(("lookahead", "blocks"), [(0, 3), (3, 4)])
 def test_lookahead_takes_blocks_beyond_what_is_computed(lookahead, blocks):
     drafting = config(**DRAFTS, num_lookahead_tokens=lookahead)
-    one = decoding("a", 6, 1, 2, drafted=3)
-    state, _ = scheduler.step(drafting, State(running=(one,), pool=pool(None, 2)))
+    sequence = decoding("a", 6, 1, 2, drafted=3)
+    state, _ = scheduler.step(drafting, State(running=(sequence,), pool=pool(None, 2)))
     assert len(state.running[0].blocks) == blocks
 
 
 def test_a_block_is_found_only_when_its_drafts_were_verified():
     drafting = config(**DRAFTS, enable_prefix_caching=True)
-    one = decoding("a", 6, 1, 2, drafted=3, accepted=(3,), output_len=20, published=1)
-    state, _ = scheduler.step(drafting, State(running=(one,), pool=pool(None, 2)))
+    sequence = decoding("a", 6, 1, 2, drafted=3, accepted=(3,), output_len=20, published=1)
+    state, _ = scheduler.step(drafting, State(running=(sequence,), pool=pool(None, 2)))
     assert state.running[0].published == 1
     state, _ = scheduler.step(drafting, state)
     assert state.running[0].published == 2

@@ -49,16 +49,16 @@ def test_a_field_that_one_does_not_show_is_no_difference():
     ],
 )
 def test_a_difference_has_the_class_of_its_field(changes, kind, words):
-    found = between(**changes)
-    assert (found.kind, found.step) == (kind, 3)
-    assert found.words[0].startswith(words)
+    difference = between(**changes)
+    assert (difference.kind, difference.step) == (kind, 3)
+    assert difference.words[0].startswith(words)
 
 
 def test_the_gravest_class_names_the_step_and_every_field_is_kept():
-    found = between(scheduled={"a": 1}, tkv=5, free_blocks=6)
-    assert found.kind == "decision"
-    assert [one.field for one in found.fields] == ["scheduled", "tkv", "free_blocks"]
-    assert found.message == "scheduled: b 1 only on A"
+    difference = between(scheduled={"a": 1}, tkv=5, free_blocks=6)
+    assert difference.kind == "decision"
+    assert [field.field for field in difference.fields] == ["scheduled", "tkv", "free_blocks"]
+    assert difference.message == "scheduled: b 1 only on A"
 
 
 def test_differences_of_one_shape_differ_in_numbers_and_names_only():
@@ -85,10 +85,10 @@ def test_crashes_with_the_same_words_but_other_requests_are_one_shape():
 
 def test_long_lists_of_blocks_are_cut_for_a_reader():
     blocks = {"a": tuple(range(1, 200))}
-    found = of_steps(0, step(blocks=blocks), step(blocks={"a": (1,)}))
-    assert found is not None
-    assert "… (199)" in found.message
-    assert len(found.message) < 100
+    difference = of_steps(0, step(blocks=blocks), step(blocks={"a": (1,)}))
+    assert difference is not None
+    assert "… (199)" in difference.message
+    assert len(difference.message) < 100
 
 
 def of(message, rule="SPY-R07", requests=("r0", "r1", "r2")):
@@ -96,7 +96,7 @@ def of(message, rule="SPY-R07", requests=("r0", "r1", "r2")):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ("2 x 261 = 522 > 520", "5 x 26304 = 131520 > 131072"),
         ("r0 waits, free 12 blocks", "r2 waits, free 7 blocks"),
@@ -107,20 +107,20 @@ def of(message, rule="SPY-R07", requests=("r0", "r1", "r2")):
         ("1,024 tokens", "7 tokens"),
     ],
 )
-def test_numbers_names_and_lengths_of_lists_do_not_matter(one, other):
-    assert of(one) == of(other)
+def test_numbers_names_and_lengths_of_lists_do_not_matter(first, other):
+    assert of(first) == of(other)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ("r0 waits", "r0 is lost"),
         ("crashed: KeyError: 'r0'", "crashed: AssertionError: 'r0'"),
         ("2 x 261 = 522 > 520", "2 x 261 = 522"),
     ],
 )
-def test_words_matter(one, other):
-    assert of(one) != of(other)
+def test_words_matter(first, other):
+    assert of(first) != of(other)
 
 
 def test_the_rule_matters():
@@ -128,15 +128,19 @@ def test_the_rule_matters():
 
 
 def test_of_lockstep_the_fields_that_differ_are_the_shape():
-    one = of("kind: target decode, model idle; scheduled: target [('r0', 1)], model []", "ALL-R07")
+    difference = of(
+        "kind: target decode, model idle; scheduled: target [('r0', 1)], model []", "ALL-R07"
+    )
     other = of("kind: target idle, model prefill; scheduled: target [], model [5]", "ALL-R07")
-    assert one == other == "ALL-R07: kind, scheduled"
-    assert one != of("kind: target decode, model idle", "ALL-R07")
+    assert difference == other == "ALL-R07: kind, scheduled"
+    assert difference != of("kind: target decode, model idle", "ALL-R07")
 
 
 def test_a_lockstep_failure_at_the_door_has_its_own_shape():
-    said = "r1 is accepted, the model refuses it: $.prompt: 9 tokens"
-    assert of(said, "ALL-R07") == "ALL-R07: @ is accepted, the model refuses it: $.prompt: # tokens"
+    message = "r1 is accepted, the model refuses it: $.prompt: 9 tokens"
+    assert (
+        of(message, "ALL-R07") == "ALL-R07: @ is accepted, the model refuses it: $.prompt: # tokens"
+    )
 
 
 def test_an_id_inside_a_word_or_a_number_inside_a_name_is_no_id_and_no_number():

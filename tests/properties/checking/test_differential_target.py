@@ -6,7 +6,7 @@ from schedproof.model.faults import TargetBroken, TargetHung
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
@@ -63,7 +63,7 @@ class NoPools(ModelTarget):
 
 
 def pair(first, second, system="spyre", revision="sound"):
-    return Pair(Side(first, system, revision), Side(second, system, revision))
+    return DifferentialTarget(Side(first, system, revision), Side(second, system, revision))
 
 
 def scenario(**changes):
@@ -122,10 +122,10 @@ def test_other_block_numbers_are_no_difference():
 
 
 def test_a_crash_of_one_is_a_difference_with_its_traceback():
-    found = difference(ModelTarget(), Raises())
-    assert found.kind == "crash"
-    assert found.message == "B: the scheduler raised at 'step': KeyError: 'two'"
-    assert "Traceback" in found.details
+    outcome = difference(ModelTarget(), Raises())
+    assert outcome.kind == "crash"
+    assert outcome.message == "B: the scheduler raised at 'step': KeyError: 'two'"
+    assert "Traceback" in outcome.details
 
 
 def test_a_crash_of_both_is_none():
@@ -137,14 +137,14 @@ def test_a_crash_of_both_is_none():
 
 
 def test_a_hang_of_one_is_a_difference_of_its_own_class():
-    found = difference(Hangs(), ModelTarget())
-    assert found.kind == "hang"
-    assert found.message == "A: target hung: no reply to 'step' within 0.5 s"
+    outcome = difference(Hangs(), ModelTarget())
+    assert outcome.kind == "hang"
+    assert outcome.message == "A: target hung: no reply to 'step' within 0.5 s"
 
 
 def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_none():
-    found = difference(ModelTarget(), Choosy())
-    assert (found.kind, found.message) == ("refusal", "B refuses b: not b")
+    outcome = difference(ModelTarget(), Choosy())
+    assert (outcome.kind, outcome.message) == ("refusal", "B refuses b: not b")
     both = pair(Choosy(), Choosy())
     assert ran(both).session.rejected == {"b": "not b"}
     assert both.difference is None
@@ -200,10 +200,10 @@ def test_both_abort_where_both_can(inside):
 
 def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_not():
     config = full_config("spyre", "sound", SMALL | {"num_blocks": 64})
-    one, both = pair(ModelTarget(), NoPools()), pair(NoPools(), NoPools())
-    for two in (one, both):
+    either, both = pair(ModelTarget(), NoPools()), pair(NoPools(), NoPools())
+    for two in (either, both):
         assert two.start("spyre", "sound", config)["error"] == "config"
-    [refused] = one.coverage.refused.values()
+    [refused] = either.coverage.refused.values()
     assert refused.difference.kind == "refusal"
     assert "no pools" in refused.difference.message
     assert both.coverage.refused == {}
@@ -234,7 +234,7 @@ def test_a_harmless_difference_does_not_hide_a_graver_one_that_follows():
 
     two = pair(ModelTarget(), First(reserved_blocks=lambda blocks: blocks + 1))
     assert ran(two).finished
-    kinds = [(one.kind, one.step) for one in two.differences]
+    kinds = [(entry.kind, entry.step) for entry in two.differences]
     assert kinds == [("bookkeeping", 0), ("decision", 3)]
 
 

@@ -1,4 +1,5 @@
-"""What a target does not show is not judged: a correct one that hides fields is never accused."""
+"""A target is never judged by what it does not show: a correct one that hides fields is never
+accused."""
 
 import random
 

@@ -72,9 +72,9 @@ def test_every_field_is_compared():
 
 
 def test_who_is_not_listed_has_nothing_and_the_order_of_the_preempted_does_not_matter():
-    one = replace(WHOLE, preempted=("a", "b"), prefix_hit={"b": 4, "a": 0}, computed={"a": 9})
+    first = replace(WHOLE, preempted=("a", "b"), prefix_hit={"b": 4, "a": 0}, computed={"a": 9})
     other = replace(WHOLE, preempted=("b", "a"), computed={"a": 9, "b": 0})
-    assert differences(one, other) == []
+    assert differences(first, other) == []
 
 
 @pytest.mark.parametrize("field", COMPARED)
@@ -135,8 +135,8 @@ def holding(slots=None, **blocks):
     ids=["shared", "written", "padding", "order of requests", "written by who has left"],
 )
 def test_blocks_that_differ_in_their_numbers_only_are_the_same(seen, model):
-    found = [line for line in differences(seen, model) if "blocks" in line]
-    assert found == []
+    lines = [line for line in differences(seen, model) if "blocks" in line]
+    assert lines == []
 
 
 def test_where_no_step_pads_a_block_may_be_named_0():
@@ -166,8 +166,8 @@ def test_where_no_step_pads_a_block_may_be_named_0():
     ],
 )
 def test_blocks_that_differ_by_more_than_names_are_told_apart(seen, model, field):
-    found = [line.partition(":")[0] for line in differences(seen, model)]
-    assert [name for name in found if name != "scheduled"] == [field]
+    lines = [line.partition(":")[0] for line in differences(seen, model)]
+    assert [name for name in lines if name != "scheduled"] == [field]
 
 
 REQUESTS = st.dictionaries(
@@ -180,7 +180,7 @@ def test_any_renaming_that_leaves_the_padding_alone_changes_nothing(blocks, slot
     renamed = dict(enumerate(names, 1)) | {0: 0}
 
     def under_new_names(held):
-        return {one: tuple(renamed[block] for block in own) for one, own in held.items()}
+        return {name: tuple(renamed[block] for block in own) for name, own in held.items()}
 
     model = decode("a", blocks=blocks, slot_blocks=slots)
     seen = decode("a", blocks=under_new_names(blocks), slot_blocks=under_new_names(slots))
@@ -191,9 +191,9 @@ def test_any_renaming_that_leaves_the_padding_alone_changes_nothing(blocks, slot
 def test_two_blocks_under_one_name_are_told_apart(blocks, data):
     used = sorted({block for own in blocks.values() for block in own})
     assume(len(used) > 1)
-    one, other, *_ = data.draw(st.permutations(used))
+    first, other, *_ = data.draw(st.permutations(used))
     merged = {
-        name: tuple(other if block == one else block for block in own)
+        name: tuple(other if block == first else block for block in own)
         for name, own in blocks.items()
     }
     assert differences(decode("a", blocks=merged), decode("a", blocks=blocks))
@@ -239,6 +239,6 @@ def test_a_tkv_that_only_one_of_them_shows_is_not_equal_at_sight():
 @given(st.sets(st.sampled_from(sorted(FIELDS - REQUIRED - {"tkv"}))))
 def test_what_is_equal_at_sight_differs_in_nothing(hidden):
     partly = replace(WHOLE, **dict.fromkeys(hidden))
-    for one, other in ((partly, WHOLE), (WHOLE, partly)):
-        assert equal_at_sight(answer(one), answer(other))
-        assert differences(one, other) == []
+    for first, other in ((partly, WHOLE), (WHOLE, partly)):
+        assert equal_at_sight(answer(first), answer(other))
+        assert differences(first, other) == []

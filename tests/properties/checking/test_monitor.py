@@ -9,7 +9,7 @@ from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.differential_target import DifferentialTarget, Side
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.checking.recording import Recorded, Recorder, RecordError
 from schedproof.properties.checking.replay import replay
@@ -69,14 +69,14 @@ def test_a_predicate_reads_the_history_as_it_was_before_the_step():
     assert seen == [(0, 0), (1, 5)]
 
 
-@pytest.mark.parametrize(("members", "asked"), [("prefill", 1), ("decode", 1), ("any", 3)])
-def test_a_rule_is_asked_only_about_steps_with_its_members(members, asked):
+@pytest.mark.parametrize(("members", "evaluated"), [("prefill", 1), ("decode", 1), ("any", 3)])
+def test_a_rule_is_asked_only_about_steps_with_its_members(members, evaluated):
     judge = monitor(A=HOLDS._replace(members=members))
     accepted(judge, "a")
     judge.observe(Step(kind="prefill", scheduled={"a": 5}))
     judge.observe(Step(kind="decode", scheduled={"a": 1}))
     judge.observe(IDLE)
-    assert judge.exercised["A"] == asked
+    assert judge.exercised["A"] == evaluated
 
 
 def test_never_crashes_and_never_hangs_are_at_stake_only_while_someone_is_unfinished():
@@ -99,11 +99,11 @@ def test_a_crash_and_a_hang_are_broken_rules_of_the_coming_step():
 def test_lockstep_comes_last_and_only_where_the_rule_is_checked():
     differs = ["kind: target idle, model prefill", "scheduled: target [], model [('a', 5)]"]
     with_rule = Monitor([rule("A"), *select(RULES, ["ALL-R07"])], {"A": breaks("a")}, CONFIG, **OF)
-    assert [one.rule for one in with_rule.observe(IDLE)] == ["A"]
-    assert [one.rule for one in with_rule.observe(IDLE, [])] == ["A"]
-    found = with_rule.observe(IDLE, differs)
-    assert [one.rule for one in found] == ["A", "ALL-R07"]
-    assert found[1].message == "; ".join(differs)
+    assert [finding.rule for finding in with_rule.observe(IDLE)] == ["A"]
+    assert [finding.rule for finding in with_rule.observe(IDLE, [])] == ["A"]
+    broken = with_rule.observe(IDLE, differs)
+    assert [finding.rule for finding in broken] == ["A", "ALL-R07"]
+    assert broken[1].message == "; ".join(differs)
     assert monitor(A=HOLDS).observe(IDLE, differs) == []
 
 
@@ -147,7 +147,7 @@ def recorded(target, **changes):
 
 def beside(answers, target, **changes):
     sides = (Side(Recorded(answers), "spyre", "sound"), Side(target, "spyre", "sound"))
-    pair = Pair(*sides)
+    pair = DifferentialTarget(*sides)
     replay(pair, scenario(**changes), ())
     return pair
 
@@ -163,9 +163,9 @@ def test_a_recorded_target_stands_in_for_itself(changes):
 def test_what_decides_otherwise_later_is_seen():
     answers = recorded(ModelTarget())
     answers[-1][1]["step"]["scheduled"] = {"b": 2}
-    found = beside(answers, ModelTarget()).difference
-    assert found is not None
-    assert found.shape == "decision: how many are scheduled"
+    difference = beside(answers, ModelTarget()).difference
+    assert difference is not None
+    assert difference.shape == "decision: how many are scheduled"
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def test_what_decides_otherwise_later_is_seen():
 )
 def test_crashes_and_hangs_are_recorded_too(fault, kind):
     answers = recorded(Fails(fault))
-    found = beside(answers, ModelTarget()).difference
-    assert found is not None
-    assert (found.kind, found.step) == (kind, 1)
-    assert found.message.startswith("A: ")
+    difference = beside(answers, ModelTarget()).difference
+    assert difference is not None
+    assert (difference.kind, difference.step) == (kind, 1)
+    assert difference.message.startswith("A: ")
     assert beside(answers, Fails(fault)).difference is None
 
 

@@ -31,22 +31,22 @@ def scenario(*requests, **expect):
 
 
 class Recorder(ModelTarget):
-    """The model, and what it was asked."""
+    """The model, and the calls it gets."""
 
     def __init__(self):
         super().__init__()
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def add(self, request):
-        self.asked.append(f"add {request['id']}")
+        self.calls.append(f"add {request['id']}")
         return super().add(request)
 
     def abort(self, id, inside=False):  # noqa: A002
-        self.asked.append(f"abort {id}{' inside' * inside}")
+        self.calls.append(f"abort {id}{' inside' * inside}")
         return super().abort(id, inside)
 
     def step(self):
-        self.asked.append("step")
+        self.calls.append("step")
         return super().step()
 
 
@@ -73,7 +73,7 @@ def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step():
         target=target,
     )
     assert outcome.finished
-    assert target.asked[:8] == [
+    assert target.calls[:8] == [
         *("add a", "step", "add b", "add c", "abort c", "step", "abort b inside", "step")
     ]
 
@@ -82,7 +82,7 @@ def test_a_request_that_is_rejected_is_not_aborted():
     target = Recorder()
     long = request("long", prompt=(("long", 99),), abort_at=1)
     assert run(request("a"), long, target=target).finished
-    assert not any(word.startswith("abort") for word in target.asked)
+    assert not any(word.startswith("abort") for word in target.calls)
 
 
 def test_a_run_goes_on_to_the_last_event_though_nobody_is_there():
@@ -162,7 +162,7 @@ def test_a_field_that_no_step_has_is_refused_before_anything_runs():
     target = Recorder()
     with pytest.raises(InputError, match=r"^\$\.expect\.steps\[0\]\.tkvs: unknown field; valid"):
         run(target=target, steps=({"step": 0, "tkvs": 1},))
-    assert target.asked == []
+    assert target.calls == []
 
 
 FAR = {

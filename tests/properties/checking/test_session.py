@@ -1,4 +1,4 @@
-"""A target under a monitor: what it is told, and what becomes of its faults."""
+"""A target under a monitor: the calls it gets, and how its faults are handled."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -120,7 +120,7 @@ def test_a_target_that_cannot_abort_goes_on_without():
     run.add(request("b"))
     assert run.abort("a", False) == run.abort("b", True) == []
     assert run_out(run) == []
-    assert {one.ended for one in run.monitor.history.requests.values()} == {"length"}
+    assert {account.ended for account in run.monitor.history.requests.values()} == {"length"}
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -204,16 +204,16 @@ def test_a_release_that_takes_a_request_beyond_a_limit_is_no_longer_compared():
     assert run.monitor.exercised["ALL-R07"] == 0
 
 
-@pytest.mark.parametrize(("drafts", "told"), [(0, False), (2, True)])
-def test_only_a_target_with_drafts_is_told_how_many_are_right(drafts, told):
-    asked: list[Mapping[str, Any]] = []
+@pytest.mark.parametrize(("drafts", "expected"), [(0, False), (2, True)])
+def test_only_a_target_with_drafts_is_told_how_many_are_right(drafts, expected):
+    requests: list[Mapping[str, Any]] = []
 
     class Listens(ModelTarget):
         def add(self, request):
-            asked.append(request)
+            requests.append(request)
             return super().add(request)
 
     config = full_config("vllm", "documented", {"num_speculative_tokens": drafts})
     run = Session(Listens(), "vllm", "documented", config, load("vllm"))
     run.add(Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=3, accepted=(1,)))
-    assert [("accepted" in one) for one in asked] == [told]
+    assert [("accepted" in options) for options in requests] == [expected]

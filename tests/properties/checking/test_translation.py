@@ -21,22 +21,22 @@ def config(system, revision, **values):
 
 def test_what_both_have_is_passed_on_and_the_rest_is_without_effect():
     given = config(*VLLM, block_size=4, num_blocks=9, enable_prefix_caching=False)
-    asked = translated(given, *VLLM, *SIM)
-    assert (asked["block_size"], asked["num_blocks"]) == (4, 9)
-    assert asked["enable_prefix_caching"] is False
-    assert (asked["prioritize_prefill"], asked["pp_size"]) == (False, 1)
-    assert "max_model_len" not in asked
+    config_of_other = translated(given, *VLLM, *SIM)
+    assert (config_of_other["block_size"], config_of_other["num_blocks"]) == (4, 9)
+    assert config_of_other["enable_prefix_caching"] is False
+    assert (config_of_other["prioritize_prefill"], config_of_other["pp_size"]) == (False, 1)
+    assert "max_model_len" not in config_of_other
 
 
 def test_the_other_way_round_no_length_is_in_the_way():
-    asked = translated(config(*SIM, max_num_seqs=4), *SIM, *VLLM)
-    assert asked == config(*VLLM, max_num_seqs=4, max_model_len=LONG)
+    config_of_other = translated(config(*SIM, max_num_seqs=4), *SIM, *VLLM)
+    assert config_of_other == config(*VLLM, max_num_seqs=4, max_model_len=LONG)
 
 
 def test_nano_vllm_always_caches_and_cuts_prompts():
-    asked = translated(config(*NANO), *NANO, *VLLM)
-    assert asked["enable_prefix_caching"]
-    assert asked["enable_chunked_prefill"]
+    config_of_other = translated(config(*NANO), *NANO, *VLLM)
+    assert config_of_other["enable_prefix_caching"]
+    assert config_of_other["enable_chunked_prefill"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def request(name, prompt=12, tokens=6, **changes):
 
 
 class Recording:
-    """A model, and an explainer that is told what it does: with `change`, something else."""
+    """A model and an explainer that follows it; `change` falsifies what the explainer sees."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class Recording:
         self.change = change
         self.number = 0
 
-    def add(self, one, *, open_ended=False):
-        assert self.target.add(one.for_target())["ok"]
-        reported = replace(one, output_len=None) if open_ended else one
+    def add(self, added, *, open_ended=False):
+        assert self.target.add(added.for_target())["ok"]
+        reported = replace(added, output_len=None) if open_ended else added
         self.explainer.accept(reported, open_ended=open_ended)
 
-    def abort(self, name, inside, *, said=None):
+    def abort(self, name, inside, *, message=None):
         self.target.abort(name, inside)
-        self.explainer.abort(name, inside if said is None else said)
+        self.explainer.abort(name, inside if message is None else message)
 
     def steps(self, count):
         for _ in range(count):
@@ -54,7 +54,7 @@ class Recording:
             self.number += 1
 
     def matched(self):
-        return {one.revision: one.matched for one in self.explainer.matches}
+        return {match.revision: match.matched for match in self.explainer.matches}
 
 
 def three_requests(recording, *, open_ended=False):
@@ -101,8 +101,8 @@ def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_d
         return replace(step, tkv=(step.tkv or 0) + 1) if number == 4 else step
 
     recording, right = Recording(change=bend), Recording()
-    for one in (recording, right):
-        three_requests(one)
+    for values in (recording, right):
+        three_requests(values)
     match = recording.explainer.match_of("sound")
     assert match is not None
     assert match.departed is not None
@@ -126,15 +126,15 @@ def test_a_request_that_the_model_refuses_ends_the_match():
 
 
 @pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("said", [False, True])
-def test_an_abort_may_have_been_inside_the_step_or_before_it(inside, said):
+@pytest.mark.parametrize("message", [False, True])
+def test_an_abort_may_have_been_inside_the_step_or_before_it(inside, message):
     recording = Recording()
     for name in "abc":
         recording.add(request(name))
     recording.steps(4)
-    recording.abort("a", inside, said=said)
+    recording.abort("a", inside, message=message)
     recording.steps(1)
-    recording.abort("c", inside, said=said)
+    recording.abort("c", inside, message=message)
     recording.steps(12)
     match = recording.explainer.match_of("sound")
     assert match is not None
@@ -186,7 +186,7 @@ def test_every_run_of_a_model_matches_it_whole(shapes, revision, gives_up, insid
     for number, (prompt, tokens, wait) in enumerate(shapes):
         recording.add(request(f"r{number}", prompt, tokens), open_ended=bool(number % 2))
         recording.steps(wait)
-    recording.abort(f"r{gives_up % 6}", inside, said=False)
+    recording.abort(f"r{gives_up % 6}", inside, message=False)
     recording.steps(gives_up)
     match = recording.explainer.match_of(revision)
     assert match is not None

@@ -1,4 +1,4 @@
-"""What requests have in common: counted in tokens, from the start."""
+"""Common prefixes of requests, counted in tokens."""
 
 import pytest
 from hypothesis import given
@@ -21,9 +21,9 @@ def tokens(content):
     return [(stream, place) for stream, length in content for place in range(length)]
 
 
-def common_tokens(one, other):
+def common_tokens(first, other):
     count = 0
-    for mine, yours in zip(tokens(one), tokens(other), strict=False):
+    for mine, yours in zip(tokens(first), tokens(other), strict=False):
         if mine != yours:
             break
         count += 1
@@ -31,7 +31,7 @@ def common_tokens(one, other):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "shared"),
+    ("first", "other", "shared"),
     [
         ((), (("a", 4),), 0),
         ((("a", 4),), (("a", 4),), 4),
@@ -43,14 +43,16 @@ def common_tokens(one, other):
         ((("a", 4), ("a", 4)), (("a", 8),), 4),
     ],
 )
-def test_contents_share_what_their_first_segments_agree_on(one, other, shared):
-    assert common_prefix_len(one, other) == common_prefix_len(other, one) == shared
+def test_contents_share_what_their_first_segments_agree_on(first, other, shared):
+    assert common_prefix_len(first, other) == common_prefix_len(other, first) == shared
 
 
 @given(CONTENTS, CONTENTS)
-def test_segments_share_as_many_tokens_as_their_tokens_one_by_one(one, other):
+def test_segments_share_as_many_tokens_as_their_tokens_one_by_one(first, other):
     assert (
-        common_prefix_len(one, other) == common_prefix_len(other, one) == common_tokens(one, other)
+        common_prefix_len(first, other)
+        == common_prefix_len(other, first)
+        == common_tokens(first, other)
     )
 
 
@@ -60,10 +62,10 @@ def test_a_content_has_everything_in_common_with_itself(content):
 
 
 def test_a_request_has_said_its_prompt_and_what_it_generated():
-    one = waiting("r1", 6, content=(("r0", 4), ("r1", 2)))
-    assert known_tokens(one) == (("r0", 4), ("r1", 2))
-    one.emitted = 3
-    assert known_tokens(one) == (("r0", 4), ("r1", 2), ("out:r1", 3))
+    sequence = waiting("r1", 6, content=(("r0", 4), ("r1", 2)))
+    assert known_tokens(sequence) == (("r0", 4), ("r1", 2))
+    sequence.emitted = 3
+    assert known_tokens(sequence) == (("r0", 4), ("r1", 2), ("out:r1", 3))
 
 
 def test_a_prompt_may_go_on_with_what_another_generated():
@@ -80,26 +82,26 @@ SAYS = (("s", 12),)
 @pytest.mark.parametrize(
     ("gone", "shared"),
     [
-        # Even before the holder began: of two blocks an index may keep the older one.
-        ({"over": 3}, 0),
-        ({"over": 5}, 0),
-        ({"over": None}, 0),
+        # Even before the holder began: of two blocks an index may keep the older newcomer.
+        ({"ended_at": 3}, 0),
+        ({"ended_at": 5}, 0),
+        ({"ended_at": None}, 0),
         # What it had found itself it did not fill.
-        ({"over": 7, "prefix_hit": 8}, 8),
+        ({"ended_at": 7, "prefix_hit": 8}, 8),
     ],
 )
 def test_what_one_that_runs_holds_is_found_unless_another_filled_it(gone, shared):
     holder = decoding("a", 12, content=SAYS, began=5)
     earlier = decoding("b", 12, content=SAYS, ended="eos", **gone)
-    one = waiting("c", 12, content=SAYS)
-    assert surely_shared(one, [holder], [holder, one], 4) == 8
-    assert surely_shared(one, [holder], [earlier, holder, one], 4) == shared
+    newcomer = waiting("c", 12, content=SAYS)
+    assert surely_shared(newcomer, [holder], [holder, newcomer], 4) == 8
+    assert surely_shared(newcomer, [holder], [earlier, holder, newcomer], 4) == shared
 
 
 def test_of_one_that_was_preempted_nothing_is_sure():
-    holder, one = decoding("a", 12, content=SAYS, began=5), waiting("c", 12, content=SAYS)
-    one.preemptions = 1
-    assert surely_shared(one, [holder], [holder, one], 4) == 0
-    one.preemptions, holder.preemptions = 0, 1
+    holder, newcomer = decoding("a", 12, content=SAYS, began=5), waiting("c", 12, content=SAYS)
+    newcomer.preemptions = 1
+    assert surely_shared(newcomer, [holder], [holder, newcomer], 4) == 0
+    newcomer.preemptions, holder.preemptions = 0, 1
     # It may have filled such a block twice, and the first of them is free.
-    assert surely_shared(one, [holder], [holder, one], 4) == 0
+    assert surely_shared(newcomer, [holder], [holder, newcomer], 4) == 0

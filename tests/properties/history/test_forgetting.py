@@ -62,20 +62,20 @@ def judged(system, loads):
     monitors[1].history.forgets = True
     for number, (first, shared, own, tokens, wait) in enumerate(loads):
         prompt: tuple[Segment, ...] = ((f"s{first}", shared), (f"r{number}", own))
-        one = Request(
+        request = Request(
             id=f"r{number}",
             arrival=0,
             prompt=prompt if own else prompt[:1],
             max_tokens=tokens,
             output_len=tokens,
         )
-        if target.add(one.for_target())["ok"]:
+        if target.add(request.for_target())["ok"]:
             for monitor in monitors:
-                monitor.accept(one)
+                monitor.accept(request)
         for _ in range(wait if number + 1 < len(loads) else 60):
             seen = read_step(target.step(), observes)
-            said, other = [monitor.observe(seen) for monitor in monitors]
-            assert said == other == []
+            verdict, other = [monitor.observe(seen) for monitor in monitors]
+            assert verdict == other == []
     return monitors
 
 

@@ -29,8 +29,8 @@ CONFIG = full_config(
 
 def history(*requests):
     book = RunHistory(CONFIG, "sound", "spyre")
-    for one in requests:
-        book.accept(one)
+    for new in requests:
+        book.accept(new)
     return book
 
 
@@ -41,7 +41,7 @@ def request(name, prompt=12, max_tokens=3, output_len=2):
 
 
 def ids(accounts):
-    return [one.id for one in accounts]
+    return [account.id for account in accounts]
 
 
 def phases(book):
@@ -145,7 +145,7 @@ def test_the_allowance_of_the_first_in_line_stays_while_it_waits():
 
 
 def test_a_copied_account_has_everything_and_goes_on_by_itself():
-    values: Any = {one.name: number for number, one in enumerate(fields(RequestHistory))}
+    values: Any = {field.name: number for number, field in enumerate(fields(RequestHistory))}
     account = RequestHistory(**values)
     other = copy(account)
     assert other == account
@@ -225,28 +225,28 @@ def test_forgetting_changes_no_verdict(loads, revision, gives_up):
         for _ in range(2)
     ]
     monitors[1].history.forgets = True
-    said = []
+    verdicts = []
     for number, (prompt, most, early, wait) in enumerate(loads):
-        one = request(f"r{number}", prompt, most, min(most, early))
-        if target.add(one.for_target())["ok"]:
+        new = request(f"r{number}", prompt, most, min(most, early))
+        if target.add(new.for_target())["ok"]:
             for monitor in monitors:
-                monitor.accept(one)
+                monitor.accept(new)
         for step in range(wait if number + 1 < len(loads) else 60):
             if step == gives_up:
                 target.abort("r0")
                 for monitor in monitors:
                     monitor.abort("r0", inside=False)
             seen = read_step(target.step(), observes)
-            said.append([monitor.observe(seen) for monitor in monitors])
-    assert all(one == other for one, other in said)
+            verdicts.append([monitor.observe(seen) for monitor in monitors])
+    assert all(first == other for first, other in verdicts)
     assert monitors[0].exercised == monitors[1].exercised
     assert not monitors[1].history.requests.keys() - monitors[1].history.live.keys()
 
 
 def cached(*requests, revision="sound"):
     book = RunHistory(CONFIG | {"prefix_caching": True}, revision, "spyre")
-    for one in requests:
-        book.accept(one)
+    for new in requests:
+        book.accept(new)
     return book
 
 
@@ -366,21 +366,21 @@ def test_the_books_agree_with_what_the_model_shows(lengths, prefix_caching):
     target.start("spyre", "sound", config)
     book = RunHistory(config, "sound", "spyre")
     for number, (prompt, most, early) in enumerate(lengths):
-        one = request(f"r{number}", prompt, most, min(most, early))
-        one = structs.replace(one, prompt=(("common", prompt),))
-        if target.add(one.for_target())["ok"]:
-            book.accept(one)
+        new = request(f"r{number}", prompt, most, min(most, early))
+        new = structs.replace(new, prompt=(("common", prompt),))
+        if target.add(new.for_target())["ok"]:
+            book.accept(new)
     allowance = book.work + 2 * len(book.requests) + 2
     while book.live:
         seen = target.step()["step"]
         book.observe(read_step({"ok": True, "step": seen}, frozenset()))
-        shown = {name: one.computed for name, one in book.live.items() if one.started}
+        shown = {name: account.computed for name, account in book.live.items() if account.started}
         assert shown == seen["computed"]
-        hits = {name: one.prefix_hit for name, one in book.live.items() if one.started}
+        hits = {name: account.prefix_hit for name, account in book.live.items() if account.started}
         assert hits == (seen["prefix_hit"] if prefix_caching else dict.fromkeys(shown, 0))
         assert set(book.live) == {*seen["waiting"], *seen["running"]}
         assert book.busy_steps <= allowance
-    assert all(one.emitted == one.output_len for one in book.requests.values())
+    assert all(account.emitted == account.output_len for account in book.requests.values())
 
 
 def test_the_books_know_who_is_paused_as_the_model_does():
@@ -389,16 +389,16 @@ def test_the_books_know_who_is_paused_as_the_model_does():
     target.start("spyre", "2.5.2", config)
     book = RunHistory(config, "2.5.2", "spyre")
     for number in range(4):
-        one = request(f"r{number}", 12, 30, 30)
-        assert target.add(one.for_target())["ok"]
-        book.accept(one)
+        new = request(f"r{number}", 12, 30, 30)
+        assert target.add(new.for_target())["ok"]
+        book.accept(new)
     longest = 0
     while book.live:
         seen = target.step()["step"]
         book.observe(read_step({"ok": True, "step": seen}, frozenset()))
         assert book.paused == set(seen["paused"])
-        assert {one.id for one in book.running()} == set(seen["running"])
-        longest = max(longest, *(one.paused_steps for one in book.requests.values()))
+        assert {sequence.id for sequence in book.running()} == set(seen["running"])
+        longest = max(longest, *(account.paused_steps for account in book.requests.values()))
     assert longest > 1
 
 
@@ -415,10 +415,10 @@ def test_where_preemptions_are_not_shown_a_request_may_have_come_back_with_a_hit
     assert book.reached(step, book.live["a"]) == tokens
 
 
-@pytest.mark.parametrize(("emitted", "there"), [({}, False), ({"long": 1}, True)])
-def test_a_request_that_can_never_run_is_given_up_unless_its_last_token_comes(emitted, there):
+@pytest.mark.parametrize(("emitted", "given_up"), [({}, False), ({"long": 1}, True)])
+def test_a_request_that_can_never_run_is_given_up_unless_its_last_token_comes(emitted, given_up):
     """With decisions ahead it ends in a step that does not schedule it, and held its slot."""
     book = history(request("long", 12, 100))
-    assert book.live["long"].beyond
+    assert book.live["long"].never_runnable
     book.give_up(Step(kind="idle", scheduled={}, emitted=emitted, finished={"long": "length"}))
-    assert ("long" in book.live) is there
+    assert ("long" in book.live) is given_up

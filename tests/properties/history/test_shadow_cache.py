@@ -13,7 +13,7 @@ CONFIG = full_config(
 )
 
 
-class Seen:
+class ObservedRun:
     """A run that is shown step by step: what each step computes, and the blocks after it."""
 
     def __init__(self, **prompts):
@@ -34,27 +34,27 @@ class Seen:
 
 
 def test_a_request_that_fills_its_own_blocks_reads_its_own_tokens():
-    run = Seen(a=(("a", 6),))
+    run = ObservedRun(a=(("a", 6),))
     assert run.step({"a": 6}, {"a": [1, 2]}) is None
     for table in ([1, 2], [1, 2], [1, 2, 3], [1, 2, 3]):
         assert run.step({"a": 1}, {"a": table}) is None
 
 
 def test_one_block_for_everything_is_named():
-    run = Seen(a=(("a", 6),))
+    run = ObservedRun(a=(("a", 6),))
     assert run.step({"a": 6}, {"a": [1, 1]}) == (
         "a reads its tokens 0 to 3 from block 1, which holds tokens 4 to 5 of a"
     )
 
 
 def test_a_request_that_listed_one_block_twice_may_leave():
-    run = Seen(a=(("a", 8),))
+    run = ObservedRun(a=(("a", 8),))
     run.step({"a": 8}, {"a": [1, 1]})
     assert run.step({}, {}, finished={"a": "length"}) is None
 
 
 def test_two_requests_that_write_one_private_block_are_named():
-    run = Seen(a=(("a", 3),), b=(("b", 3),))
+    run = ObservedRun(a=(("a", 3),), b=(("b", 3),))
     assert run.step({"a": 3}, {"a": [1]}) is None
     assert run.step({"b": 3}, {"a": [1], "b": [1]}) is None  # a's next step reads it
     assert run.step({"a": 1}, {"a": [1], "b": [1]}) == (
@@ -63,7 +63,7 @@ def test_two_requests_that_write_one_private_block_are_named():
 
 
 def test_a_block_that_another_request_goes_on_reading_is_not_written():
-    run = Seen(a=(("a", 4),), b=(("b", 4),))
+    run = ObservedRun(a=(("a", 4),), b=(("b", 4),))
     assert run.step({"a": 4}, {"a": [1]}) is None
     assert run.step({"b": 4}, {"a": [1], "b": [1]}) == (
         "a reads its tokens 0 to 3 from block 1, which holds tokens 0 to 3 of b: "
@@ -72,7 +72,7 @@ def test_a_block_that_another_request_goes_on_reading_is_not_written():
 
 
 def test_a_hit_on_blocks_that_hold_the_same_beginning_is_right():
-    run = Seen(a=(("s", 8), ("a", 1)), b=(("s", 8), ("b", 2)))
+    run = ObservedRun(a=(("s", 8), ("a", 1)), b=(("s", 8), ("b", 2)))
     assert run.step({"a": 9}, {"a": [1, 2, 3]}) is None
     hit = {"prefix_hit": {"b": 8}}
     assert run.step({"b": 2}, {"a": [1, 2, 3], "b": [1, 2, 4]}, **hit) is None
@@ -87,14 +87,14 @@ def test_a_hit_on_blocks_that_hold_the_same_beginning_is_right():
     ],
 )
 def test_a_hit_on_any_other_block_is_named(blocks, says):
-    run = Seen(a=(("s", 8), ("a", 1)), b=(("s", 8), ("b", 2)))
+    run = ObservedRun(a=(("s", 8), ("a", 1)), b=(("s", 8), ("b", 2)))
     assert run.step({"a": 9}, {"a": [1, 2, 3]}) is None
     table = {"a": [1, 2, 3], "b": blocks}
     assert run.step({"b": 2}, table, prefix_hit={"b": 8}) == says
 
 
 def test_a_freed_block_may_go_to_any_request_and_a_stale_name_is_seen():
-    run = Seen(a=(("s", 4), ("a", 1)), b=(("b", 4),), c=(("s", 4), ("c", 1)))
+    run = ObservedRun(a=(("s", 4), ("a", 1)), b=(("b", 4),), c=(("s", 4), ("c", 1)))
     assert run.step({"a": 5}, {"a": [1, 2]}) is None
     run.history.abort("a", inside=False)
     assert run.step({"b": 4}, {"b": [1]}, finished={"a": "aborted"}) is None
@@ -106,7 +106,7 @@ def test_a_freed_block_may_go_to_any_request_and_a_stale_name_is_seen():
 
 
 def test_a_token_that_is_written_to_a_block_of_another_place_is_missed_by_its_reader():
-    run = Seen(a=(("a", 4),))
+    run = ObservedRun(a=(("a", 4),))
     assert run.step({"a": 4}, {"a": [1]}) is None
     assert run.step({"a": 1}, {"a": [1, 2]}, slot_blocks={"a": [1]}) == (
         "a reads its tokens 4 to 4 from block 2, which no request has written"
@@ -114,7 +114,7 @@ def test_a_token_that_is_written_to_a_block_of_another_place_is_missed_by_its_re
 
 
 def test_a_block_that_a_request_gets_a_second_time_is_named():
-    run = Seen(a=(("a", 4),))
+    run = ObservedRun(a=(("a", 4),))
     assert run.step({"a": 4}, {"a": [1]}) is None
     assert run.step({"a": 1}, {"a": [1, 1]}) == (
         "a reads its tokens 0 to 3 from block 1, which holds tokens 4 to 4 of a"
@@ -122,13 +122,13 @@ def test_a_block_that_a_request_gets_a_second_time_is_named():
 
 
 def test_what_was_written_to_blocks_that_were_not_shown_may_be_found_anywhere():
-    run = Seen(a=(("s", 4), ("a", 1)), b=(("s", 4), ("b", 1)))
+    run = ObservedRun(a=(("s", 4), ("a", 1)), b=(("s", 4), ("b", 1)))
     assert run.step({"a": 5}, {}, finished={"a": "eos"}, emitted={"a": 1}) is None
     assert run.step({"b": 1}, {"b": [7, 3]}, prefix_hit={"b": 4}) is None
 
 
 def test_a_preempted_request_computes_its_tokens_again_in_other_blocks():
-    run = Seen(a=(("a", 5),))
+    run = ObservedRun(a=(("a", 5),))
     assert run.step({"a": 5}, {"a": [1, 2]}) is None
     assert run.step({}, {}, preempted=["a"]) is None
     assert run.step({"a": 6}, {"a": [3, 4]}) is None

@@ -10,7 +10,7 @@ from schedproof.properties.rules.registry import applies
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
-from schedproof.tests.properties.drawn import found
+from schedproof.tests.properties.drawn import find_example
 
 REVISIONS = ("documented", "head")
 RULES = [rule for rule in load("llmservingsim") if rule.checked]
@@ -26,7 +26,7 @@ EARLIER = [
 
 
 def test_prefills_are_prioritised_by_the_page_alone():
-    assert found(
+    assert find_example(
         llmservingsim.configs("small", "documented"), lambda config: config["prioritize_prefill"]
     )
 
@@ -38,7 +38,7 @@ def test_prefills_are_prioritised_by_the_page_alone():
 
 
 def test_a_budget_may_be_less_than_a_token_for_everybody():
-    assert found(
+    assert find_example(
         llmservingsim.configs("small", "head"),
         lambda config: config["max_num_batched_tokens"] < config["max_num_seqs"],
     )
@@ -46,15 +46,15 @@ def test_a_budget_may_be_less_than_a_token_for_everybody():
 
 def test_a_prompt_may_end_as_another_one_begins():
     contents = llmservingsim.contents(CONFIG, EARLIER, "new", 9)
-    mixed = found(contents, lambda content: [name for name, _ in content] == ["r1", "r0"])
+    mixed = find_example(contents, lambda content: [name for name, _ in content] == ["r1", "r0"])
     assert mixed[0] == ("r1", 4)
 
 
 def test_without_a_cache_prompts_are_repeated_as_well():
     config = CONFIG | {"enable_prefix_caching": False}
     contents = llmservingsim.contents(config, EARLIER, "new", 9)
-    assert found(contents, lambda content: content == EARLIER[-1].prompt)
-    assert found(contents, lambda content: content == (("new", 9),))
+    assert find_example(contents, lambda content: content == EARLIER[-1].prompt)
+    assert find_example(contents, lambda content: content == (("new", 9),))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.nano_vllm import strategies as nano_vllm
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
-from schedproof.tests.properties.drawn import SCALES, found, history
+from schedproof.tests.properties.drawn import SCALES, find_example, history
 
 REVISIONS = ("documented", "0.2.0")
 each_scale = pytest.mark.parametrize("scale", SCALES)
@@ -51,25 +51,29 @@ def test_where_prompts_are_computed_whole_the_budget_has_room_for_more_than_half
 def test_every_number_of_slots_and_budgets_around_the_pool_are_tried(scale, revision):
     configs = nano_vllm.configs(scale, revision)
     for slots in range(1, 7):
-        found(configs, lambda one, slots=slots: one["max_num_seqs"] == slots)
+        find_example(configs, lambda config, slots=slots: config["max_num_seqs"] == slots)
 
-    def over(one):
-        return one["max_num_batched_tokens"] - one["block_size"] * one["num_blocks"]
+    def over(config):
+        return config["max_num_batched_tokens"] - config["block_size"] * config["num_blocks"]
 
-    found(configs, lambda one: over(one) < 0)
-    found(configs, lambda one: over(one) > 0)
+    find_example(configs, lambda config: over(config) < 0)
+    find_example(configs, lambda config: over(config) > 0)
 
 
 @each_scale
 def test_where_prompts_go_in_chunks_budgets_of_less_than_a_block_are_tried(scale):
     configs = nano_vllm.configs(scale, "0.2.0")
-    found(configs, lambda one: one["max_num_batched_tokens"] < one["block_size"])
-    found(configs, lambda one: one["max_num_batched_tokens"] == one["block_size"] - 1)
+    find_example(configs, lambda config: config["max_num_batched_tokens"] < config["block_size"])
+    find_example(
+        configs, lambda config: config["max_num_batched_tokens"] == config["block_size"] - 1
+    )
 
 
 def test_every_size_of_a_small_block_is_tried():
     configs = nano_vllm.configs("small", "documented")
-    sizes = {found(configs, lambda c, n=n: c["block_size"] == n)["block_size"] for n in (2, 3, 8)}
+    sizes = {
+        find_example(configs, lambda c, n=n: c["block_size"] == n)["block_size"] for n in (2, 3, 8)
+    }
     assert sizes == {2, 3, 8}
     assert nano_vllm.BLOCK_SIZES["short"] == (16,)
     assert nano_vllm.BLOCK_SIZES["tight"] == (256,)
@@ -95,8 +99,8 @@ def test_the_longest_request_is_what_the_door_lets_in(revision, budget, longest)
     assert nano_vllm.longest_request(config) == longest
     model = make_model(revision, config)
     for tokens, refused in ((longest, False), (longest + 1, True)):
-        asked = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
-        assert (model.refusal(asked) is not None) is refused
+        newcomer = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
+        assert (model.refusal(newcomer) is not None) is refused
 
 
 @pytest.mark.slow
@@ -104,15 +108,15 @@ def test_the_longest_request_is_what_the_door_lets_in(revision, budget, longest)
 def test_prompts_at_the_borders_of_blocks_and_budget_are_tried(prompt):
     """Blocks of 4, a budget of 9, up to three of each."""
     assert nano_vllm.borders(IN_CHUNKS) == [4, 9]
-    found(nano_vllm.shapes(IN_CHUNKS), lambda shape: shape.prompt == prompt)
+    find_example(nano_vllm.shapes(IN_CHUNKS), lambda shape: shape.prompt == prompt)
 
 
 def test_answers_that_fill_the_pool_and_that_stop_early_are_tried():
     def fills(shape):
         return shape.prompt <= 2 and shape.prompt + shape.output_len == 25
 
-    found(nano_vllm.shapes(CONFIG), fills)
-    found(nano_vllm.shapes(CONFIG), lambda shape: shape.output_len < shape.max_tokens)
+    find_example(nano_vllm.shapes(CONFIG), fills)
+    find_example(nano_vllm.shapes(CONFIG), lambda shape: shape.output_len < shape.max_tokens)
 
 
 @pytest.mark.parametrize(("block", "most"), [(4, 99), (16, 64), (256, 40)])
@@ -125,7 +129,7 @@ def test_answers_are_short_where_a_pool_is_large(block, most):
 def test_long_prompts_are_up_to_two_blocks_short_of_the_pool():
     drawn = nano_vllm.long_prompts(CONFIG)
     for prompt in (24, 17):
-        found(drawn, lambda shape, prompt=prompt: shape.prompt == prompt)
+        find_example(drawn, lambda shape, prompt=prompt: shape.prompt == prompt)
 
 
 @given(st.data())
@@ -138,7 +142,7 @@ def test_a_late_request_aims_at_what_is_left(prompt):
     """Three blocks are free, or two if another one takes one; with 2 tokens it fills its block
     when the first of requests that run does."""
     book = history("nano_vllm", CONFIG, [5, 8], free=3)
-    found(nano_vllm.beside_the_batch(CONFIG, book), lambda shape: shape.prompt == prompt)
+    find_example(nano_vllm.beside_the_batch(CONFIG, book), lambda shape: shape.prompt == prompt)
 
 
 @pytest.mark.parametrize(
@@ -178,22 +182,22 @@ def situations(monkeypatch):
         lost[victim.id] = victim.blocks[: victim.published]
         return really(config, plan, victim, ready)
 
-    def allocate(config, pool, one, hit, really=block_manager.allocate):
-        if set(hit) & set(lost.get(one.id, ())):
+    def allocate(config, pool, sequence, hit, really=block_manager.allocate):
+        if set(hit) & set(lost.get(sequence.id, ())):
             seen.add("admitted on its own old blocks")
-        return really(config, pool, one, hit)
+        return really(config, pool, sequence, hit)
 
     def take(pool, count, really=allocator.take):
-        taken, left = really(pool, count)
-        if left.cached != pool.cached:
+        taken, rest = really(pool, count)
+        if rest.cached != pool.cached:
             seen.add("a cached block evicted")
-        return taken, left
+        return taken, rest
 
-    def hash_blocks(config, pool, one, really=block_manager.hash_blocks):
-        after, left = really(config, pool, one)
-        if any(left.cached[content] != holders for content, holders in pool.cached.items()):
+    def hash_blocks(config, pool, sequence, really=block_manager.hash_blocks):
+        after, rest = really(config, pool, sequence)
+        if any(rest.cached[content] != holders for content, holders in pool.cached.items()):
             seen.add("a block filled twice")
-        return after, left
+        return after, rest
 
     def noted(config, plan, chunked):
         if len(plan.running) > config.max_num_seqs:
@@ -219,8 +223,8 @@ def situations(monkeypatch):
 
     def abort(config, state, name, really=scheduler.abort):
         everybody = state.running + state.waiting
-        held = {block for one in everybody if one.id != name for block in one.blocks}
-        if any(held & set(one.blocks) for one in everybody if one.id == name):
+        held = {block for sequence in everybody if sequence.id != name for block in sequence.blocks}
+        if any(held & set(sequence.blocks) for sequence in everybody if sequence.id == name):
             seen.add("aborted with blocks that another one holds")
         return really(config, state, name)
 

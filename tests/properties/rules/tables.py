@@ -1,4 +1,4 @@
-"""The blocks of requests that run, in a pool of which so many are free."""
+"""Histories with the blocks of running requests, in a pool with a given number of free ones."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a target shows of its requests is what they hold."""
+"""A target's requests hold exactly what it shows."""
 
 from typing import Any
 
@@ -77,11 +77,11 @@ def test_a_step_is_named_after_what_its_requests_do(kind, scheduled, says):
     ("scheduled", "emitted", "prefilling", "says"),
     [
         ({"a": 1}, {"a": 1}, (), None),
-        ({"a": 1}, {"a": 1}, ("a",), "a goes on to generate, and is named as prefilling"),
+        ({"a": 1}, {"a": 1}, ("a",), "a already generates, but is listed as prefilling"),
         ({"b": 3}, {}, ("b",), None),
-        ({"b": 3}, {}, (), "b has emitted no token yet, and is not named as prefilling"),
+        ({"b": 3}, {}, (), "b has emitted no token yet, but is not listed as prefilling"),
         ({"b": 5}, {"b": 1}, (), None),
-        ({"b": 5}, {"b": 1}, ("b",), "b goes on to generate, and is named as prefilling"),
+        ({"b": 5}, {"b": 1}, ("b",), "b already generates, but is listed as prefilling"),
         ({}, {}, ("b",), None),
     ],
 )
@@ -154,7 +154,7 @@ RULE = default_is("interleave", True)
 
 
 @pytest.mark.parametrize(
-    ("said", "step", "broken", "exercised"),
+    ("default", "step", "broken", "exercised"),
     [
         ({"interleave": True}, 0, False, True),
         ({"interleave": False}, 0, True, True),
@@ -163,8 +163,10 @@ RULE = default_is("interleave", True)
         ({}, 0, False, False),
     ],
 )
-def test_a_default_is_judged_once_and_only_where_the_target_says_it(said, step, broken, exercised):
-    history = RunHistory({}, "sound", "spyre", defaults=said, step=step)
+def test_a_default_is_judged_once_and_only_where_the_target_says_it(
+    default, step, broken, exercised
+):
+    history = RunHistory({}, "sound", "spyre", defaults=default, step=step)
     assert (RULE.broken(history, STEP) is not None) == broken
     assert RULE.exercised(history, STEP) == exercised
 

@@ -77,7 +77,7 @@ def test_a_request_keeps_its_priority_when_its_client_gives_up():
     search = Search(SearchOptions(OnlySomeLeaveAGhost(), "vllm", "documented", rules, "small"))
     assert run_search(search, 300, 0, 50)
     scenario, broken = search.failure
-    assert any(one.priority for one in scenario.requests if one.abort_at is not None)
+    assert any(request.priority for request in scenario.requests if request.abort_at is not None)
     assert replay(OnlySomeLeaveAGhost(), scenario, rules).broken == broken
 
 

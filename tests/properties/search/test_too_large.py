@@ -84,11 +84,11 @@ def test_each_bound_is_exceeded_by_one_and_by_far(system):
     assert limits
     for limit in limits:
         for beyond in (limit + 1, 2 * limit):
-            found = find(
+            example = find(
                 too_large(system, config),
-                lambda one: one.prompt_len + one.max_tokens - 1 == beyond,  # noqa: B023
+                lambda request: request.prompt_len + request.max_tokens - 1 == beyond,  # noqa: B023
             )
-            assert found is not None
+            assert example is not None
 
 
 @pytest.mark.parametrize("system", PUBLISHED)
@@ -99,9 +99,9 @@ def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system
     for prompt in (1, limit // 2, limit):
         for longest, beyond in ((limit, False), (limit + 1, True)):
             max_tokens = longest - prompt + 1
-            asked = Request(id="a", arrival=0, prompt=(("a", prompt),), max_tokens=max_tokens)
+            newcomer = Request(id="a", arrival=0, prompt=(("a", prompt),), max_tokens=max_tokens)
             assert bounds_of(system).beyond(config, prompt, max_tokens) == beyond
-            assert (model.refusal(asked) is not None) == beyond
+            assert (model.refusal(newcomer) is not None) == beyond
 
 
 @pytest.mark.slow
@@ -112,12 +112,12 @@ def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system):
     assert search.failure is not None
     scenario, broken = search.failure
     rules, name = load(system), broken[0].rule
-    assert name in {one.rule for one in replay(AcceptsAll(), scenario, rules).broken}
+    assert name in {finding.rule for finding in replay(AcceptsAll(), scenario, rules).broken}
     beyond = bounds_of(system).beyond
     without = tuple(
-        one
-        for one in scenario.requests
-        if not beyond(scenario.config, one.prompt_len, one.max_tokens)
+        request
+        for request in scenario.requests
+        if not beyond(scenario.config, request.prompt_len, request.max_tokens)
     )
     if without:
         assert not replay(AcceptsAll(), replace(scenario, requests=without), rules).broken
@@ -140,8 +140,8 @@ def test_a_request_that_can_run_may_not_be_ended_early():
     config = full_config("spyre", "sound", CONFIGS["spyre"])
     exercised: Counter[str] = Counter()
     session = Session(EndsEarly(), "spyre", "sound", config, load("spyre"), exercised)
-    one = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=5)
-    session.add(one)
+    request = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=5)
+    session.add(request)
     assert "ALL-R04" in {broken.rule for broken in session.step()}
 
 

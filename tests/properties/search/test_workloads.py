@@ -2,6 +2,7 @@
 
 import pytest
 
+from schedproof.model.spyre import volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.workloads import SHAPES, workloads
@@ -79,9 +80,12 @@ def test_each_shape_has_what_it_is_named_for():
     ]
     assert max(gaps) > 150
     [scarce] = runs("vllm", "scarce")
-    assert sum(one.prompt_len for one in scarce.requests) > 16 * 2 * scarce.config["num_blocks"]
-    assert sum(one.abort_at is not None for one in scarce.requests) > 1
-    streams = [stream for one in scarce.requests for stream, _ in one.prompt]
+    assert (
+        sum(request.prompt_len for request in scarce.requests)
+        > 16 * 2 * scarce.config["num_blocks"]
+    )
+    assert sum(request.abort_at is not None for request in scarce.requests) > 1
+    streams = [stream for request in scarce.requests for stream, _ in request.prompt]
     assert len(set(streams)) < len(streams)
 
 
@@ -181,3 +185,14 @@ class Sleeping(ModelTarget):
 )
 def test_a_fault_of_size_is_named(target, system, expected):
     assert first_broken(target(), system) == expected
+
+
+@pytest.mark.parametrize("members", [1, 4, 8])
+def test_a_walk_that_looks_at_few_members_is_found_in_a_packed_batch(members, monkeypatch):
+    accepts = volumetric.accepts
+
+    def short_sighted(projection, limit):
+        return accepts(projection._replace(decoding=projection.decoding[:members]), limit)
+
+    monkeypatch.setattr(volumetric, "accepts", short_sighted)
+    assert first_broken(ModelTarget(), "spyre") == ("packed", "SPY-R47")

@@ -37,7 +37,7 @@ def scenarios(draw):
 
 def size(scenario):
     ours = scenario.requests
-    numbers = sum(one.prompt_len + one.max_tokens + one.arrival for one in ours)
+    numbers = sum(request.prompt_len + request.max_tokens + request.arrival for request in ours)
     return len(ours), numbers
 
 
@@ -63,7 +63,7 @@ def test_the_result_still_breaks_is_no_larger_and_costs_no_more_than_the_attempt
 
     def breaks(candidate):
         tried.append(candidate)
-        return sum(one.prompt_len for one in candidate.requests) >= least
+        return sum(request.prompt_len for request in candidate.requests) >= least
 
     result = shrink(scenario, breaks, attempts)
     assert result == scenario or breaks(result)
@@ -92,7 +92,7 @@ def test_what_breaks_no_more_is_left_alone(scenario):
 @given(scenarios(), st.integers(2, 80))
 def test_the_smallest_number_that_breaks_is_found(scenario, least):
     def breaks(candidate):
-        return max(one.prompt_len for one in candidate.requests) >= least
+        return max(drawn.prompt_len for drawn in candidate.requests) >= least
 
     if not breaks(scenario):
         return
@@ -102,8 +102,8 @@ def test_the_smallest_number_that_breaks_is_found(scenario, least):
 
 def test_no_candidate_is_tried_twice():
     tried: list[str] = []
-    one = Request(id="a", arrival=3, prompt=(("a", 33),), max_tokens=17)
-    scenario = Scenario(system="spyre", config={"block_size": BLOCK}, requests=(one,))
+    request = Request(id="a", arrival=3, prompt=(("a", 33),), max_tokens=17)
+    scenario = Scenario(system="spyre", config={"block_size": BLOCK}, requests=(request,))
 
     def breaks(candidate):
         tried.append(repr(candidate.requests))
@@ -115,25 +115,25 @@ def test_no_candidate_is_tried_twice():
 
 @given(st.integers(0, 500), st.integers(0, 5), st.integers(1, 64))
 def test_smaller_numbers_are_smaller_and_different(number, least, block):
-    found = list(smaller_numbers(number, least, block))
-    assert all(least <= one < number for one in found)
-    assert len(found) == len(set(found))
-    assert bool(found) == (number > least)
+    candidates = list(smaller_numbers(number, least, block))
+    assert all(least <= smaller < number for smaller in candidates)
+    assert len(candidates) == len(set(candidates))
+    assert bool(candidates) == (number > least)
 
 
 def with_inputs(*prompt, inputs):
-    one = Request(id="a", arrival=0, prompt=prompt, max_tokens=1, encoder_inputs=inputs)
-    return Scenario(system="vllm", config={"block_size": BLOCK}, requests=(one,))
+    request = Request(id="a", arrival=0, prompt=prompt, max_tokens=1, encoder_inputs=inputs)
+    return Scenario(system="vllm", config={"block_size": BLOCK}, requests=(request,))
 
 
 def test_an_encoder_input_is_left_out_or_becomes_text_and_is_never_cut():
     scenario = with_inputs(("a", 1), ("cat", 4), ("b", 2), ("dog", 3), inputs=(1, 3))
-    seen = [one.requests[0] for one in simpler(scenario)]
+    seen = [candidate.requests[0] for candidate in simpler(scenario)]
     for request in seen:
         check_requests((request,))
         for number in request.encoder_inputs:
             assert request.prompt[number] in (("cat", 4), ("dog", 3))
-    shapes = {(one.prompt, one.encoder_inputs) for one in seen}
+    shapes = {(request.prompt, request.encoder_inputs) for request in seen}
     assert ((("a", 1), ("b", 2), ("dog", 3)), (2,)) in shapes
     assert ((("a", 1), ("a", 4), ("b", 2), ("dog", 3)), (3,)) in shapes
     assert ((("a", 10),), ()) in shapes

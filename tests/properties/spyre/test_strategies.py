@@ -14,8 +14,8 @@ from schedproof.model.spyre.lanes import (
     MAX_TOKENS,
     PROMPT,
     LaneResult,
-    asked_by,
     read_rules,
+    requests_table,
 )
 from schedproof.model.systems import full_config
 from schedproof.properties.spyre import FEWER_BLOCKS
@@ -27,7 +27,7 @@ from schedproof.properties.spyre.workloads import (
     scenario_of,
     smallest,
 )
-from schedproof.tests.properties.drawn import SCALES, found, history
+from schedproof.tests.properties.drawn import SCALES, find_example, history
 
 revisions = st.sampled_from(REVISIONS)
 
@@ -56,7 +56,7 @@ def test_pools_are_tried_that_hold_one_request_and_not_a_full_batch(scale, revis
         longest = ceil(config["max_model_len"] / config["block_size"])
         return config["num_blocks"] == longest and config["max_num_seqs"] > 1
 
-    found(spyre.configs(scale, revision), is_small)
+    find_example(spyre.configs(scale, revision), is_small)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -79,21 +79,23 @@ def test_every_load_is_one_that_the_model_takes(seed):
     draw = np.random.default_rng(seed)
     config = draw_config(draw)
     rules = read_rules("sound", config)
-    asked = draw_loads(draw, rules, 8, 50)
-    scenarios = [scenario_of(asked, place, "sound", config) for place in range(50)]
-    assert {len(one.requests) for one in scenarios} >= {2, 8}
+    table = draw_loads(draw, rules, 8, 50)
+    scenarios = [scenario_of(table, place, "sound", config) for place in range(50)]
+    assert {len(scenario.requests) for scenario in scenarios} >= {2, 8}
     # Read as requests, which is checked, and as lanes again, they are what was drawn.
-    assert np.array_equal(asked_by(rules, [one.requests for one in scenarios]), asked)
+    assert np.array_equal(
+        requests_table(rules, [scenario.requests for scenario in scenarios]), table
+    )
 
 
 def test_loads_arrive_in_order_and_some_stop_early():
     draw = np.random.default_rng(0)
-    asked = draw_loads(draw, read_rules("sound", {}), 5, 400)
-    there = asked[PROMPT] > 0
-    late = np.diff(asked[ARRIVAL], axis=0)[there[1:]]
+    table = draw_loads(draw, read_rules("sound", {}), 5, 400)
+    present = table[PROMPT] > 0
+    late = np.diff(table[ARRIVAL], axis=0)[present[1:]]
     assert late.min() >= 0 < late.max()
-    early = asked[END] - asked[PROMPT] + 1 < asked[MAX_TOKENS]
-    assert 0 < np.count_nonzero(early[there]) < np.count_nonzero(there)
+    early = table[END] - table[PROMPT] + 1 < table[MAX_TOKENS]
+    assert 0 < np.count_nonzero(early[present]) < np.count_nonzero(present)
 
 
 def test_a_lane_beyond_the_limit_or_idle_is_caught_and_the_smallest_of_them_kept():
@@ -101,10 +103,10 @@ def test_a_lane_beyond_the_limit_or_idle_is_caught_and_the_smallest_of_them_kept
     reported = LaneResult(np.array([9, 9, 9]), np.array([1000, 1001, 999]), np.array([0, 0, 1]))
     assert caught("SPY-R07", rules, reported).tolist() == [False, True, False]
     assert caught("SPY-R35", rules, reported).tolist() == [False, False, True]
-    asked = np.zeros((4, 3, 3), np.int64)
-    asked[PROMPT] = [[5, 9, 3], [5, 9, 4], [1, 0, 0]]
-    assert smallest(asked, np.array([True, True, True])) == 2
-    assert smallest(asked, np.array([True, True, False])) == 1
+    table = np.zeros((4, 3, 3), np.int64)
+    table[PROMPT] = [[5, 9, 3], [5, 9, 4], [1, 0, 0]]
+    assert smallest(table, np.array([True, True, True])) == 2
+    assert smallest(table, np.array([True, True, False])) == 1
 
 
 @given(data=st.data())

@@ -23,7 +23,7 @@ from schedproof.properties.vllm import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NUL
 from schedproof.properties.vllm import strategies as vllm
 from schedproof.properties.vllm.history import encoder
 from schedproof.properties.vllm.request_features import encoders, with_pictures
-from schedproof.tests.properties.drawn import SCALES, found, history
+from schedproof.tests.properties.drawn import SCALES, find_example, history
 
 REVISION = "documented"
 # Six blocks of four; requests of at most 24 tokens.
@@ -70,7 +70,7 @@ def test_a_watermark_does_not_depend_on_whether_the_unusable_block_counts(scale,
 
 @pytest.mark.parametrize("tokens", [12, 16, vllm.MODEL_LENGTH])
 def test_a_pool_is_tried_with_what_it_holds_with_the_null_block_and_with_any_length(tokens):
-    found(vllm.served_lengths(4, 3), lambda length: length == tokens)
+    find_example(vllm.served_lengths(4, 3), lambda length: length == tokens)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -96,8 +96,8 @@ def test_pools_are_tried_that_a_server_of_this_length_would_not_and_would_start_
     def longest(config):
         return ceil(config["max_model_len"] / config["block_size"])
 
-    found(_configs(scale), lambda one: (one["num_blocks"] or 99) < longest(one))
-    found(_configs(scale), lambda one: one["num_blocks"] == longest(one))
+    find_example(_configs(scale), lambda config: (config["num_blocks"] or 99) < longest(config))
+    find_example(_configs(scale), lambda config: config["num_blocks"] == longest(config))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -105,13 +105,16 @@ def test_watermarks_of_a_block_and_of_a_third_of_the_pool_are_tried(scale):
     def kept(config):
         return read_config(config, REVISION).watermark_blocks
 
-    found(_configs(scale), lambda one: kept(one) == 1)
-    found(_configs(scale), lambda one: one["num_blocks"] and kept(one) > one["num_blocks"] // 4)
+    find_example(_configs(scale), lambda config: kept(config) == 1)
+    find_example(
+        _configs(scale),
+        lambda config: config["num_blocks"] and kept(config) > config["num_blocks"] // 4,
+    )
 
 
 def test_the_smallest_blocks_are_tried():
     assert {
-        found(_configs("small"), lambda c, n=n: c["block_size"] == n)["block_size"]
+        find_example(_configs("small"), lambda c, n=n: c["block_size"] == n)["block_size"]
         for n in (1, 2, 4, 8)
     } == {1, 2, 4, 8}
 
@@ -131,14 +134,14 @@ def test_the_longest_request_is_what_the_door_lets_in(changes, longest):
     assert vllm.longest_request(config) == longest
     model = make_model(REVISION, config)
     for tokens, refused in ((longest, False), (longest + 1, True)):
-        asked = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
-        assert (model.refusal(asked) is not None) is refused
+        newcomer = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
+        assert (model.refusal(newcomer) is not None) is refused
 
 
 @pytest.mark.parametrize("prompt", [3, 4, 5, 8, 9, 10, 18, 23])
 def test_prompts_at_the_borders_of_blocks_budget_and_length_are_tried(prompt):
     config = CONFIG | {"num_blocks": 9}
-    found(vllm.shapes(config), lambda shape: shape.prompt == prompt)
+    find_example(vllm.shapes(config), lambda shape: shape.prompt == prompt)
 
 
 @pytest.mark.slow
@@ -146,8 +149,8 @@ def test_answers_that_fill_the_pool_and_that_stop_early_are_tried():
     def fills(shape):
         return shape.prompt == 1 and shape.output_len == 23
 
-    found(vllm.shapes(CONFIG), fills)
-    found(vllm.shapes(CONFIG), lambda shape: shape.output_len < shape.max_tokens)
+    find_example(vllm.shapes(CONFIG), fills)
+    find_example(vllm.shapes(CONFIG), lambda shape: shape.output_len < shape.max_tokens)
 
 
 @pytest.mark.parametrize("prompt", [11, 12, 13, 7, 8, 2])
@@ -157,7 +160,7 @@ def test_a_late_request_aims_at_what_is_left(prompt):
     does."""
     config = CONFIG | {"num_blocks": 9}
     book = history("vllm", config, [5, 8], free=4)
-    found(vllm.beside_the_batch(config, book), lambda shape: shape.prompt == prompt)
+    find_example(vllm.beside_the_batch(config, book), lambda shape: shape.prompt == prompt)
 
 
 def test_a_late_request_aims_at_what_the_watermark_leaves():
@@ -166,12 +169,12 @@ def test_a_late_request_aims_at_what_the_watermark_leaves():
     book = history("vllm", config, [5, 8], free=4)
     for prompt in (8, 9):
         late = vllm.beside_the_batch(config, book)
-        found(late, lambda shape, prompt=prompt: shape.prompt == prompt)
+        find_example(late, lambda shape, prompt=prompt: shape.prompt == prompt)
 
 
 def test_a_late_request_may_be_more_important_than_everybody():
     book = history("vllm", CONFIG, [5, 8], free=1, priority=-1)
-    found(vllm.beside_the_batch(CONFIG, book), lambda shape: shape.priority == -2)
+    find_example(vllm.beside_the_batch(CONFIG, book), lambda shape: shape.priority == -2)
 
 
 def test_who_comes_during_a_prefill_fills_the_pool_together_with_its_chunks():
@@ -183,14 +186,14 @@ def test_who_comes_during_a_prefill_fills_the_pool_together_with_its_chunks():
     book.accept(long)
     book.observe(Step(kind="prefill", scheduled={"long": 4}, free_blocks=7))
     late = vllm.beside_a_prefill(config, book)
-    found(late, lambda shape: shape.priority == -1)
+    find_example(late, lambda shape: shape.priority == -1)
     with pytest.raises(NoSuchExample):
-        found(late, lambda shape: shape.prompt != 12)
+        find_example(late, lambda shape: shape.prompt != 12)
 
 
 def test_few_priorities_are_drawn_so_that_many_are_equal():
     drawn = {
-        found(vllm.shapes(CONFIG), lambda one, n=n: one.priority == n).priority
+        find_example(vllm.shapes(CONFIG), lambda shape, n=n: shape.priority == n).priority
         for n in (-1, 0, 1, 2)
     }
     assert drawn == {-1, 0, 1, 2}
@@ -249,32 +252,34 @@ def situations(monkeypatch):
         lost[victim.id] = victim.blocks[: victim.published]
         return really(config, plan, victim)
 
-    def admit(config, pool, one, hit, tokens, runs, really=kv_cache.admit):
-        admitted = really(config, pool, one, hit, tokens, runs)
+    def admit(config, pool, sequence, hit, tokens, runs, really=kv_cache.admit):
+        admitted = really(config, pool, sequence, hit, tokens, runs)
         if admitted is None:
             for option, off, name in (
                 ("watermark", 0.0, "refused by the watermark"),
                 ("reserve_full_isl", False, "refused by the full sequence"),
             ):
                 without = msgspec.structs.replace(config, **{option: off})
-                if really(without, pool, one, hit, tokens, runs) is not None:
+                if really(without, pool, sequence, hit, tokens, runs) is not None:
                     seen.add(name)
         else:
-            if set(hit) & set(lost.get(one.id, ())):
+            if set(hit) & set(lost.get(sequence.id, ())):
                 seen.add("admitted on its own old blocks")
-            if tokens < one.num_tokens - len(hit) * config.block_size:
+            if tokens < sequence.num_tokens - len(hit) * config.block_size:
                 seen.add("admitted in chunks")
         return admitted
 
     def take(pool, count, really=allocator.take):
-        taken, left = really(pool, count)
+        taken, rest = really(pool, count)
         if any(content is not None and block in taken for block, content in pool.tail):
             seen.add("a cached block evicted")
-        return taken, left
+        return taken, rest
 
     def abort(config, state, name, really=scheduler.abort):
-        held = {block for one in state.running if one.id != name for block in one.blocks}
-        if any(held & set(one.blocks) for one in state.running if one.id == name):
+        held = {
+            block for sequence in state.running if sequence.id != name for block in sequence.blocks
+        }
+        if any(held & set(sequence.blocks) for sequence in state.running if sequence.id == name):
             seen.add("aborted with blocks that another one holds")
         return really(config, state, name)
 
@@ -322,13 +327,13 @@ def configs(draw):
 @given(st.data())
 def test_requests_with_pictures_keep_their_length_and_can_be_computed(data):
     config = data.draw(configs())
-    said: list[Request] = []
+    requests: list[Request] = []
     for number in range(3):
         name, length = f"r{number}", data.draw(st.integers(1, 20))
-        content = data.draw(vllm.contents(config, said, name, length))
+        content = data.draw(vllm.contents(config, requests, name, length))
         plain = Request(id=name, arrival=0, prompt=content, max_tokens=1)
         request = data.draw(with_pictures(plain, config))
         assert request.prompt_len == plain.prompt_len
         assert not encoder.beyond(config, encoder.inputs_of(request))
-        said.append(request)
-    check_requests(tuple(said))
+        requests.append(request)
+    check_requests(tuple(requests))

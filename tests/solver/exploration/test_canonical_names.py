@@ -25,8 +25,10 @@ def _running(name, *blocks):
 
 def test_requests_and_blocks_count_by_their_places():
     first, second = (
-        CanonicalNames(frozenset(), [[_running(one, 7, 3), _running(other, 5)]], _book(one, other))
-        for one, other in (("a", "b"), ("b", "a"))
+        CanonicalNames(
+            frozenset(), [[_running(number, 7, 3), _running(other, 5)]], _book(number, other)
+        )
+        for number, other in (("a", "b"), ("b", "a"))
     )
     assert first.content((("a", 4), ("out:b", 1))) == second.content((("b", 4), ("out:a", 1)))
     assert [first.block(number) for number in (7, 3, 5)] == [1, 2, 3]
@@ -46,11 +48,11 @@ def test_words_of_a_menu_stay():
 def test_a_request_that_a_menu_mentions_is_not_taken_for_another():
     """Aborted before it began, it has left nothing, and a prompt may still cite its answer."""
     for kept, alike in ((frozenset(), True), (frozenset({"a"}), False)):
-        one, other = (
+        member, other = (
             CanonicalNames(kept, [[_running(name)]], _book("a", "b")).content(((f"out:{name}", 4),))
             for name in ("a", "b")
         )
-        assert (one == other) is alike
+        assert (member == other) is alike
 
 
 def test_the_free_blocks_count_with_what_they_hold_and_in_their_order():

@@ -39,7 +39,10 @@ def scenario(path, member=0, accepted=(0b11, 0b11, 0b10)):
 
 def test_requests_arrive_before_the_step_that_follows():
     path = [("arrive", "r0", 1), ("step", None, ()), ("step", None, ()), ("arrive", "r1", 2)]
-    assert [(one.id, one.arrival) for one in scenario(path).requests] == [("r0", 0), ("r1", 2)]
+    assert [(request.id, request.arrival) for request in scenario(path).requests] == [
+        ("r0", 0),
+        ("r1", 2),
+    ]
 
 
 def test_what_was_chosen_is_what_the_request_has():
@@ -67,7 +70,7 @@ def test_aborts_are_in_their_step():
         ("step", ("r1", False), ()),
         ("give up", "r2"),
     ]
-    aborted = [(one.abort_at, one.abort_inside) for one in scenario(path).requests]
+    aborted = [(request.abort_at, request.abort_inside) for request in scenario(path).requests]
     assert aborted == [(0, True), (1, False), (2, False)]
 
 
@@ -82,7 +85,7 @@ def test_a_request_is_as_important_as_the_menu_says():
         [Request(id="a", arrival=0, prompt=((OWN, 1),), max_tokens=1, priority=3)], [1]
     )
     found = scenario_of([("arrive", "r0", 1)], menu, 0, "vllm", "documented", {})
-    assert [one.priority for one in found.requests] == [3]
+    assert [request.priority for request in found.requests] == [3]
 
 
 def test_configurations_that_decide_alike_are_together():
@@ -139,7 +142,7 @@ def test_a_menu_knows_who_is_taken_where_and_how_important_it_is():
     models = [make_model("vllm", "documented", {"num_blocks": blocks}) for blocks in (1, 2)]
     menu = menu_of([(((OWN, 16),), 1), (((OWN, 17),), 1, -1)], models)
     assert menu.accepted == (0b11, 0b10)
-    assert [one.priority for one in menu.items] == [0, -1]
+    assert [item.priority for item in menu.items] == [0, -1]
     assert [part.priority for part in menu.everything.split("priority")] == [0, -1]
     assert menu.everything.priority is None
 

@@ -45,8 +45,8 @@ def test_states_moves_and_rules_are_those_of_the_explorer(question):
     assert graph.result.counterexamples == explored.counterexamples
     staked = {rule for edge in graph.edges for rule in edge.exercised}
     assert {rule for rule, limits in explored.exercised.items() if limits} >= staked
-    broken = {one.rule for edge in graph.edges for one in edge.broken}
-    assert broken == {one.rule for one in explored.counterexamples}
+    broken = {violation.rule for edge in graph.edges for violation in edge.broken}
+    assert broken == {counterexample.rule for counterexample in explored.counterexamples}
     assert (graph.beyond, graph.unopened) == (0, frozenset())
 
 
@@ -84,9 +84,9 @@ def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter():
             nearest.setdefault(edge.target, nearest[edge.source] + 1)
     for number, vertex in enumerate(graph.vertices):
         place = 0
-        for one in graph.path_to(number):
-            assert graph.edges[one].source == place
-            target = graph.edges[one].target
+        for item in graph.path_to(number):
+            assert graph.edges[item].source == place
+            target = graph.edges[item].target
             assert target is not None
             place = target
         assert place == number
@@ -97,9 +97,16 @@ def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample():
     graph = graph_of(SPYRE)
     first = next(graph.breaking("SPY-R07"))
     labels = graph.labels(graph.path_through(first))
-    [found] = [one for one in graph.result.counterexamples if one.rule == "SPY-R07"]
+    [found] = [
+        counterexample
+        for counterexample in graph.result.counterexamples
+        if counterexample.rule == "SPY-R07"
+    ]
     assert graph.run.scenario(labels) == found.scenario
-    depths = [graph.vertices[graph.edges[one].source].depth for one in graph.breaking("SPY-R07")]
+    depths = [
+        graph.vertices[graph.edges[counterexample].source].depth
+        for counterexample in graph.breaking("SPY-R07")
+    ]
     assert depths == sorted(depths)
     assert list(graph.breaking("SPY-R09")) == []
 
@@ -112,5 +119,7 @@ def test_beyond_the_bound_states_are_counted_and_not_kept():
     looked_at = {edge.source for edge in cut.edges}
     assert looked_at.isdisjoint(cut.unopened)
     assert not cut.result.complete
-    assert [one.depth for one in cut.vertices] == [one.depth for one in whole.vertices[:100]]
+    assert [vertex.depth for vertex in cut.vertices] == [
+        vertex.depth for vertex in whole.vertices[:100]
+    ]
     assert any(edge.target is None and not edge.broken for edge in cut.edges)

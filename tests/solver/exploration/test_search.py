@@ -48,10 +48,10 @@ def explored(graph, order="breadth", **options):
 
 @pytest.mark.parametrize("order", ["breadth", "depth", "deepening"])
 def test_every_state_is_reached_once(order):
-    one = explored(Graph(DIAMOND), order)
-    assert one.complete
-    assert one.states == 6
-    assert one.states_by_member(2) == [6, 6]
+    exploration = explored(Graph(DIAMOND), order)
+    assert exploration.complete
+    assert exploration.states == 6
+    assert exploration.states_by_member(2) == [6, 6]
 
 
 def test_each_move_is_counted_once():
@@ -62,30 +62,32 @@ def test_each_move_is_counted_once():
 @pytest.mark.parametrize("order", ["breadth", "deepening"])
 def test_the_first_counterexample_is_the_shortest(order):
     graph = Graph(DIAMOND | {"late": [("bad", "over")]}, bad=("bad",))
-    one = explored(graph, order, first_only=True)
-    assert [found.rule for found in one.violations] == ["X"]
-    assert len(one.violations[0].path) == 4
-    assert one.violations[0].path[-1] == ("bad",)
+    exploration = explored(graph, order, first_only=True)
+    assert [found.rule for found in exploration.violations] == ["X"]
+    assert len(exploration.violations[0].path) == 4
+    assert exploration.violations[0].path[-1] == ("bad",)
 
 
 def test_a_search_that_ends_with_the_first_broken_rule_does_not_claim_to_be_complete():
-    one = explored(Graph(DIAMOND, bad=("a",)), first_only=True)
-    assert one.violations
-    assert not one.complete
+    exploration = explored(Graph(DIAMOND, bad=("a",)), first_only=True)
+    assert exploration.violations
+    assert not exploration.complete
 
 
 def test_a_path_that_is_cut_is_not_complete():
-    one = explored(Graph(DIAMOND), deepest=2)
-    assert not one.complete
-    assert one.cut
-    assert one.states == 5
+    exploration = explored(Graph(DIAMOND), deepest=2)
+    assert not exploration.complete
+    assert exploration.cut
+    assert exploration.states == 5
 
 
 def test_random_walks_find_and_never_prove():
-    one = explored(Graph(DIAMOND, bad=("f",)), "random", choose=Random(0).randrange, walks=50)
-    assert [found.path[-1] for found in one.violations] == [("f",)]
-    assert one.states > 3
-    assert not one.complete
+    exploration = explored(
+        Graph(DIAMOND, bad=("f",)), "random", choose=Random(0).randrange, walks=50
+    )
+    assert [found.path[-1] for found in exploration.violations] == [("f",)]
+    assert exploration.states > 3
+    assert not exploration.complete
 
 
 def test_random_walks_need_a_source_of_randomness():
@@ -95,10 +97,10 @@ def test_random_walks_need_a_source_of_randomness():
 
 def test_configurations_that_part_are_counted_apart():
     graph = Graph(DIAMOND, members={"a": 0b01, "b": 0b10})
-    one = explored(graph)
-    assert one.states == 6
+    exploration = explored(graph)
+    assert exploration.states == 6
     # "left" and "detour" belong to the first alone, "right" to the second.
-    assert one.states_by_member(2) == [5, 4]
+    assert exploration.states_by_member(2) == [5, 4]
 
 
 def test_what_breaks_in_one_configuration_only_is_said_of_that_one():
@@ -112,7 +114,7 @@ def test_each_configuration_has_its_own_first_counterexample():
     edges = {"start": [("a", "x"), ("b", "y")], "x": [("bad", "z")], "y": [("c", "x")]}
     graph = Graph(edges, bad=("bad",), members={"a": 0b01, "b": 0b10})
     found = explored(graph).violations
-    assert [(one.members, len(one.path)) for one in found] == [(0b01, 2), (0b10, 3)]
+    assert [(request.members, len(request.path)) for request in found] == [(0b01, 2), (0b10, 3)]
 
 
 def test_a_cycle_without_progress_is_a_livelock():
@@ -125,9 +127,9 @@ def test_a_cycle_without_progress_is_a_livelock():
 def test_the_way_to_a_livelock_is_told():
     edges = {"start": [("go", "x")], "x": [("wait", "y")], "y": [("idle", "x")]}
     for order in ("breadth", "deepening"):
-        one = explored(Graph(edges, stalls=("wait", "idle")), order)
-        [state] = one.livelocks
-        assert one.way_to(state) == {"x": (("go",),), "y": (("go",), ("wait",))}[state]
+        exploration = explored(Graph(edges, stalls=("wait", "idle")), order)
+        [state] = exploration.livelocks
+        assert exploration.way_to(state) == {"x": (("go",),), "y": (("go",), ("wait",))}[state]
 
 
 def test_a_state_that_stays_as_it_is_without_progress_is_a_livelock():

@@ -110,7 +110,7 @@ def test_the_client_knows_the_place_and_the_importance_of_a_request():
     for name in ("r0", "r1"):
         history.open(name, menu.everything)
     history.narrow("r1", menu.candidates(0b010))
-    assert [one.arrival for one in history.live.values()] == [0, 1]
+    assert [request.arrival for request in history.live.values()] == [0, 1]
     assert (history.live["r1"].priority, history.live["r1"].prompt) == (1, 3)
 
 
@@ -119,12 +119,12 @@ def test_the_client_knows_the_place_and_the_importance_of_a_request():
 )
 def test_a_request_in_a_queue_is_an_ordinary_one_once_it_is_decided(models):
     menu = RequestMenu(ITEMS, [1] * 4)
-    one = models.opened("r0", menu.candidates(0b0110))
-    assert isinstance(one, models.open_sequence)
-    assert (one.prompt, one.max_tokens, one.output_len) == (3, 4, ENDLESS)
+    request = models.opened("r0", menu.candidates(0b0110))
+    assert isinstance(request, models.open_sequence)
+    assert (request.prompt, request.max_tokens, request.output_len) == (3, 4, ENDLESS)
     with pytest.raises(ChoiceNeeded):
-        one.content  # noqa: B018 (reading is what is tested)
-    moved = one._replace(computed=2, generated=1, output_len=2)
+        request.content  # noqa: B018 (reading is what is tested)
+    moved = request._replace(computed=2, generated=1, output_len=2)
     assert moved.output_len == 2
     plain = models.decided(moved._replace(content=menu.candidates(0b0100)))
     assert not isinstance(plain, models.open_sequence)

@@ -56,18 +56,18 @@ PINNED = {
 
 
 def forgets_what_it_said(original):
-    return lambda one: original(one)._replace(generated=0)
+    return lambda number: original(number)._replace(generated=0)
 
 
 def keeps_its_last_block(original):
-    def deallocate(pool, one, *rest):
-        return original(pool, one._replace(blocks=one.blocks[:1]), *rest)
+    def deallocate(pool, request, *rest):
+        return original(pool, request._replace(blocks=request.blocks[:1]), *rest)
 
     return deallocate
 
 
 def a_token_of_every_chunk(original):
-    return lambda one: one.computed > 0
+    return lambda request: request.computed > 0
 
 
 def always_quiet(original):

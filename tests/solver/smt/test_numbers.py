@@ -90,10 +90,10 @@ ONCE = [X > 2, X < 4]
 
 
 def ended(claim, guard):
-    [one] = discharge([Obligation("name", "Sentence.", lambda: claim, lambda: guard)])
-    assert (one.name, one.sentence) == ("name", "Sentence.")
-    assert one.seconds >= 0
-    return one.status, one.by
+    [lemma] = discharge([Obligation("name", "Sentence.", lambda: claim, lambda: guard)])
+    assert (lemma.name, lemma.sentence) == ("name", "Sentence.")
+    assert lemma.seconds >= 0
+    return lemma.status, lemma.by
 
 
 @pytest.mark.parametrize(
@@ -170,24 +170,24 @@ def on(numbers, values, code):
     return results
 
 
-def arithmetic(one, other):
+def arithmetic(number, other):
     """Uses every operator that a number has."""
-    total = 3 + one - other * 2 + (7 - one) // 3 - (-other) % 4 + 2 * one
-    if one == other:
+    total = 3 + number - other * 2 + (7 - number) // 3 - (-other) % 4 + 2 * number
+    if number == other:
         return total
-    if one < 2 <= other or one >= 5 > other:
+    if number < 2 <= other or number >= 5 > other:
         total = max(total, other) + 1
-    return sorted([one, other, total])[1]
+    return sorted([number, other, total])[1]
 
 
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(SMALL, SMALL)
-def test_a_path_gives_what_the_code_gives(one, other):
+def test_a_path_gives_what_the_code_gives(number, other):
     numbers = Numbers()
     a, b = numbers.fresh("a", None, None), numbers.fresh("b", None, None)
-    found = on(numbers, {a: one, b: other}, lambda run: arithmetic(run.number(a), run.number(b)))
-    assert found == [arithmetic(one, other)]
+    found = on(numbers, {a: number, b: other}, lambda run: arithmetic(run.number(a), run.number(b)))
+    assert found == [arithmetic(number, other)]
 
 
 @pytest.mark.slow
@@ -209,10 +209,10 @@ def test_paths_are_all_that_are_possible_and_no_other():
     tokens = numbers.fresh("tokens", 1, 9)
 
     def code(run):
-        one = run.number(tokens)
-        if one > 9:
+        number = run.number(tokens)
+        if number > 9:
             return "impossible"
-        return "long" if one > 4 else "short"
+        return "long" if number > 4 else "short"
 
     assert sorted(path.result for path in paths(numbers, code)) == ["long", "short"]
 
@@ -230,8 +230,8 @@ def test_what_is_split_is_right_on_every_path():
     tokens = numbers.fresh("tokens", None, None)
 
     def code(run):
-        one = run.number(tokens)
-        return one // 4 if one > 0 else -(one // 4)
+        number = run.number(tokens)
+        return number // 4 if number > 0 else -(number // 4)
 
     assert on(numbers, {tokens: 7}, code) == [1]
     assert on(numbers, {tokens: -7}, code) == [2]
@@ -239,22 +239,24 @@ def test_what_is_split_is_right_on_every_path():
 
 
 SIGNED: list[Callable[..., object]] = [
-    lambda one, other: one // 4,
-    lambda one, other: one % 4,
-    lambda one, other: one // -4,
-    lambda one, other: one % -4,
-    lambda one, other: -(-one // 4),
-    lambda one, other: one // other,
-    lambda one, other: one % other,
-    lambda one, other: 7 // other - 7 % other,
-    lambda one, other: divmod(one, 4)[0] - divmod(one, other)[1],
-    lambda one, other: divmod(-9, other)[0],
-    lambda one, other: math.ceil(one / 4) + math.floor(other / 3) - math.ceil(7 / other),
-    lambda one, other: math.ceil(one) + math.floor(other) + round(one) + +other,
-    lambda one, other: max(one, other, 3) - min(one, other),
-    lambda one, other: abs(one) * other if one != other else sum([one, other, 2]),
-    lambda one, other: 1 - one if one else other and 5,
-    lambda one, other: (one - other + 4 - 1) // 4 * 4 if one - other < -2 else (one - other) // 4,
+    lambda number, other: number // 4,
+    lambda number, other: number % 4,
+    lambda number, other: number // -4,
+    lambda number, other: number % -4,
+    lambda number, other: -(-number // 4),
+    lambda number, other: number // other,
+    lambda number, other: number % other,
+    lambda number, other: 7 // other - 7 % other,
+    lambda number, other: divmod(number, 4)[0] - divmod(number, other)[1],
+    lambda number, other: divmod(-9, other)[0],
+    lambda number, other: math.ceil(number / 4) + math.floor(other / 3) - math.ceil(7 / other),
+    lambda number, other: math.ceil(number) + math.floor(other) + round(number) + +other,
+    lambda number, other: max(number, other, 3) - min(number, other),
+    lambda number, other: abs(number) * other if number != other else sum([number, other, 2]),
+    lambda number, other: 1 - number if number else other and 5,
+    lambda number, other: (
+        (number - other + 4 - 1) // 4 * 4 if number - other < -2 else (number - other) // 4
+    ),
 ]
 """Every operator that a formula may use, on numbers of either sign."""
 
@@ -262,15 +264,15 @@ SIGNED: list[Callable[..., object]] = [
 @pytest.mark.parametrize("code", SIGNED)
 def test_a_symbol_computes_what_python_computes_also_below_zero(code):
     numbers, chance = Numbers(), random.Random(1)
-    one, other = numbers.fresh("one", -40, 40), numbers.fresh("other", -40, 40)
+    first, other = numbers.fresh("one", -40, 40), numbers.fresh("other", -40, 40)
     numbers.facts.append(other != 0)
-    result = merged(numbers, lambda run: code(run.number(one), run.number(other)))
+    result = merged(numbers, lambda run: code(run.number(first), run.number(other)))
     solver = z3.Solver()
     solver.add(numbers.facts)
     for _ in range(12):
         values = chance.randint(-40, 40), chance.choice((-7, -4, -1, 1, 3, 4, 40))
         solver.push()
-        solver.add(one == values[0], other == values[1])
+        solver.add(first == values[0], other == values[1])
         assert solver.check() == z3.sat, values
         assert read(solver.model(), result) == code(*values), values
         solver.pop()

@@ -11,8 +11,8 @@ from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 def refuted(formula, *names):
     """Whether each of these lemmas on the limit fails; the others are not tried."""
     groups = limit_lemmas("SPY-R07", Setting(formula, 0), 64)
-    lemmas = {one.name: one for group in groups for one in group.lemmas}
-    return all(one.status != "proven" for one in discharge([lemmas[name] for name in names]))
+    lemmas = {lemma.name: lemma for group in groups for lemma in group.lemmas}
+    return all(lemma.status != "proven" for lemma in discharge([lemmas[name] for name in names]))
 
 
 def always(*_, **__):

@@ -156,8 +156,8 @@ def test_a_dividend_below_zero_hides_no_run_at_production_scale(monkeypatch):
     problem = encoded(Setting("pushed_on", 5))
     known = [(20_000, 12_000)] * 4 + [(64, 11_500)]
     facts = [
-        z3.And(one.prompt == prompt, one.max_tokens == tokens)
-        for one, (prompt, tokens) in zip(problem.arrivals, known, strict=True)
+        z3.And(arrival.prompt == prompt, arrival.max_tokens == tokens)
+        for arrival, (prompt, tokens) in zip(problem.arrivals, known, strict=True)
     ]
     answer, model = decide([*problem.facts, *facts])
     assert answer == "sat"
@@ -243,8 +243,8 @@ def some_batch_overruns(asked):
         prompts = product(*(range(1, computed + 1) for computed, _ in members))
         for newcomer, asked_for in product(SIZES, prompts):
             decoding = [
-                volumetric.Decoding(*one, at, prompt)
-                for one, at, prompt in zip(members, own, asked_for, strict=True)
+                volumetric.Decoding(*member, at, prompt)
+                for member, at, prompt in zip(members, own, asked_for, strict=True)
             ]
             asks = volumetric.Newcomer(newcomer[0], newcomer[1] + 1)
             formula = volumetric.formula_named(asked.formula)
@@ -280,7 +280,7 @@ def test_at_production_scale_2_1_0_accepts_what_overruns(requests):
     assert peak_volume(found.decoding, found.newcomer, 64) > limit
     projection = volumetric.release_2_1_0(found.tkv, found.decoding, found.newcomer, 64)
     assert volumetric.accepts(projection, limit)
-    assert found.tkv == max(one.tkv for one in found.decoding)
+    assert found.tkv == max(request.tkv for request in found.decoding)
 
 
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base"])

@@ -36,7 +36,7 @@ def symbolic_plan(block, chunk_blocks, prompt, computed):
 @pytest.mark.slow
 @pytest.mark.parametrize(("block", "chunk_blocks"), SIZES)
 def test_every_lemma_is_proven_and_guarded(block, chunk_blocks):
-    found = {one.name: one.status for one in discharge(obligations(block, chunk_blocks))}
+    found = {lemma.name: lemma.status for lemma in discharge(obligations(block, chunk_blocks))}
     assert found == dict.fromkeys(found, "proven")
     assert len(found) == len(obligations())
 
@@ -48,15 +48,15 @@ def test_a_plan_is_the_one_of_the_model():
         block, blocks = chance.randint(1, 5), chance.randint(1, 4)
         prompt = chance.randint(1, 12 * block)
         hit = chance.randint(0, (prompt - 1) // block)
-        numbers, one = symbolic_plan(block, blocks, prompt, hit * block)
+        numbers, plan = symbolic_plan(block, blocks, prompt, hit * block)
         left = documented.left_padding_blocks(prompt, block * blocks, block)
         count = documented.chunk_count(prompt, block * blocks)
-        usable = chunk_lemmas.usable_blocks(numbers, one.left, z3.IntVal(hit), one.chunks, blocks)
+        usable = chunk_lemmas.usable_blocks(numbers, plan.left, z3.IntVal(hit), plan.chunks, blocks)
         model = solved(numbers)
-        assert read(model, one.left) == left
-        assert read(model, one.chunks) == count
+        assert read(model, plan.left) == left
+        assert read(model, plan.chunks) == count
         assert read(model, usable) == documented.usable_blocks(left, hit, count, blocks)
-        assert (read(model, one.start), read(model, one.end)) == documented.next_chunk(
+        assert (read(model, plan.start), read(model, plan.end)) == documented.next_chunk(
             prompt, hit * block, block * blocks, block
         )
 
@@ -71,12 +71,12 @@ def test_what_is_counted_ahead_is_what_the_model_counts(release):
         prompt = chance.randint(1, 12 * block)
         computed = chance.randint(0, (prompt - 1) // block) * block
         hit = chance.choice([computed, chance.randint(0, computed // block) * block])
-        numbers, one = symbolic_plan(block, blocks, prompt, computed)
-        counted = chunk_lemmas.progress(one, z3.IntVal(hit), release == "2.1.2")
+        numbers, plan = symbolic_plan(block, blocks, prompt, computed)
+        counted = chunk_lemmas.progress(plan, z3.IntVal(hit), release == "2.1.2")
         model = solved(numbers)
         config = SpyreConfig(block_size=block, chunk_size=block * blocks)
         sequence = Sequence("r0", prompt, 1, 1, computed=computed, prefix_hit=hit)
-        expected = revision.progress(config, sequence, read(model, one.end))
+        expected = revision.progress(config, sequence, read(model, plan.end))
         assert tuple(read(model, number) for number in counted) == expected
 
 
@@ -88,7 +88,7 @@ def test_a_plan_whose_padding_is_a_block_short_fails(monkeypatch):
         return whole(numbers, sizes, prompt, computed, padding_more - 1)
 
     monkeypatch.setattr(chunk_lemmas, "plan", short)
-    failed = {one.name for one in discharge(obligations(64, 8)) if one.status == "refuted"}
+    failed = {lemma.name for lemma in discharge(obligations(64, 8)) if lemma.status == "refuted"}
     assert "padding_is_less_than_a_chunk" in failed
 
 

@@ -22,15 +22,17 @@ LENGTHS = st.integers(0, 40) | st.integers(0, 40_000)
 
 
 @st.composite
-def arguments_of(draw, one):
+def arguments_of(draw, request):
     """Arguments within the sizes; lengths are often next to a border of a block or a chunk."""
-    block = draw(st.integers(one.sizes.block[0], one.sizes.block[1] or MAX_BLOCK))
-    blocks = st.integers(one.sizes.chunk_blocks[0], one.sizes.chunk_blocks[1] or MAX_CHUNK_BLOCKS)
+    block = draw(st.integers(request.sizes.block[0], request.sizes.block[1] or MAX_BLOCK))
+    blocks = st.integers(
+        request.sizes.chunk_blocks[0], request.sizes.chunk_blocks[1] or MAX_CHUNK_BLOCKS
+    )
     chunk_blocks = draw(blocks)
     border = st.integers(0, 40).map(lambda n: n * block)
     near = st.builds(lambda at, off: max(at + off, 0), border, st.integers(-1, 1)) | LENGTHS
     drawn: dict[str, Any] = {}
-    for name, kind in one.arguments().items():
+    for name, kind in request.arguments().items():
         if name in ("block", "chunk_blocks"):
             drawn[name] = block if name == "block" else chunk_blocks
         elif kind is int:
@@ -56,31 +58,33 @@ def arguments_of(draw, one):
 @settings(max_examples=10)  # CrossHair proves each
 @given(st.data())
 def test_a_contract_holds_of_the_model_wherever_it_applies(name, data):
-    one = CONTRACTS[name]
-    arguments = data.draw(arguments_of(one))
-    assume(one.applies(**arguments))
-    assert one.holds(**arguments)
+    contract = CONTRACTS[name]
+    arguments = data.draw(arguments_of(contract))
+    assume(contract.applies(**arguments))
+    assert contract.holds(**arguments)
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_a_contract_says_in_one_sentence_what_it_is_about(name):
-    one = CONTRACTS[name]
-    module, _, function = one.about.partition(".")
+    contract = CONTRACTS[name]
+    module, _, function = contract.about.partition(".")
     assert callable(getattr(MODULES[module], function))
-    assert one.name == name == f"{one.holds.__name__}/{one.sizes.name}"
-    assert one.statement.endswith(".")
-    assert "block" in one.arguments() or "chunk_blocks" in one.arguments()
+    assert contract.name == name == f"{contract.holds.__name__}/{contract.sizes.name}"
+    assert contract.statement.endswith(".")
+    assert "block" in contract.arguments() or "chunk_blocks" in contract.arguments()
 
 
 def test_the_rules_that_contracts_name_are_in_the_catalogue():
     known = {rule.id for rule in load("spyre")}
-    named = set(re.findall(r"SPY-R\d+", " ".join(one.holds.__doc__ for one in CONTRACTS.values())))
+    named = set(
+        re.findall(r"SPY-R\d+", " ".join(contract.holds.__doc__ for contract in CONTRACTS.values()))
+    )
     assert named
     assert named <= known
 
 
 def test_every_function_of_the_page_on_plain_numbers_has_a_contract():
-    about = {one.about for one in CONTRACTS.values()}
+    about = {contract.about for contract in CONTRACTS.values()}
     of_numbers = {
         f"documented.{name}"
         for name, function in vars(documented).items()

@@ -26,7 +26,7 @@ from schedproof.solver.spyre.symbolic_admission import lengths_of
 
 
 def status_of(formula, block=64):
-    return {one.name: one.status for one in discharge(obligations(formula, block))}
+    return {lemma.name: lemma.status for lemma in discharge(obligations(formula, block))}
 
 
 @pytest.mark.slow
@@ -38,7 +38,9 @@ def status_of(formula, block=64):
     ],
 )
 def test_every_lemma_of_a_sound_formula_is_proven(formula, block):
-    assert status_of(formula, block) == {one.name: "proven" for one in obligations(formula, block)}
+    assert status_of(formula, block) == {
+        lemma.name: "proven" for lemma in obligations(formula, block)
+    }
 
 
 @pytest.mark.slow
@@ -67,8 +69,8 @@ def test_no_reading_of_the_document_is_proven(formula):
 
 @pytest.mark.parametrize("block", [1, 2, 64, 100, None])
 def test_no_member_is_longer_than_the_tkv_of_its_batch(block):
-    [one] = discharge([no_length_exceeds_tkv(lengths_of(block))])
-    assert one.status == "proven"
+    [lemma] = discharge([no_length_exceeds_tkv(lengths_of(block))])
+    assert lemma.status == "proven"
 
 
 def test_the_smallest_sound_slack_of_the_common_base_is_none(monkeypatch):
@@ -104,26 +106,26 @@ def test_a_lemma_whose_guard_holds_too_is_unguarded(monkeypatch):
 
     batch = formula_lemmas._batch
     monkeypatch.setattr(formula_lemmas, "_batch", of_no_batch)
-    covers = [one for one in obligations("common_base") if one.name.startswith("covers")]
-    assert [status(one) for one in covers] == ["unguarded", "unguarded"]
+    covers = [lemma for lemma in obligations("common_base") if lemma.name.startswith("covers")]
+    assert [status(number) for number in covers] == ["unguarded", "unguarded"]
 
 
 def test_every_lemma_has_a_name_of_its_own_and_a_sentence():
     found = obligations("2.1.2")
-    assert len({one.name for one in found}) == len(found)
-    assert all(one.sentence.endswith(".") for one in found)
-    assert all(isinstance(fact, z3.BoolRef) for one in found for fact in one.claim())
+    assert len({request.name for request in found}) == len(found)
+    assert all(lemma.sentence.endswith(".") for lemma in found)
+    assert all(isinstance(fact, z3.BoolRef) for lemma in found for fact in lemma.claim())
 
 
 def status(lemma):
-    [one] = discharge([lemma])
-    return one.status
+    [request] = discharge([lemma])
+    return request.status
 
 
 def test_each_is_proven_and_guarded():
     assert [
-        status(one())
-        for one in (
+        status(request())
+        for request in (
             walk_accepts_only_what_fits,
             accepted_request_fits_alone,
             fewer_requests_still_fit,

@@ -48,7 +48,7 @@ def run(scenario, last_step=None, target=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [None, 64])
 def test_every_lemma_is_proven_and_guarded(block):
-    found = {one.name: one.status for one in discharge(obligations(block))}
+    found = {lemma.name: lemma.status for lemma in discharge(obligations(block))}
     assert found == dict.fromkeys(found, "proven")
 
 
@@ -70,12 +70,12 @@ def test_the_constraint_is_the_one_of_the_model():
         prompt, remaining = chance.randint(1, 20), chance.randint(0, 9)
         batch = [(chance.randint(1, 20), chance.randint(1, 9)) for _ in range(seed % 3)]
         current, longest = chance.randint(0, 20), chance.randint(15, 30)
-        members = [Sequence("r", one, left, left, computed=one) for one, left in batch]
+        members = [Sequence("r", member, left, left, computed=member) for member, left in batch]
         newcomer = Sequence("n", prompt, remaining + 1, remaining + 1)
         config = SpyreConfig(block_size=block, chunk_size=block, max_model_len=longest)
         expected = fits_model_length(config, current, members, newcomer)
         numbers = Numbers()
-        symbols = [(z3.IntVal(one), z3.IntVal(left)) for one, left in batch]
+        symbols = [(z3.IntVal(member), z3.IntVal(left)) for member, left in batch]
         joining = Joining(z3.IntVal(prompt), z3.IntVal(remaining))
         lengths = Lengths(block, None)
         said = passes(numbers, lengths, z3.IntVal(current), symbols, joining, longest)

@@ -60,7 +60,9 @@ def batch_tkv(lengths, block):
 
 
 def volume_at(run, time, block):
-    lengths = [one.prompt + time - one.joins for one in run if 0 < time - one.joins <= one.decodes]
+    lengths = [
+        step.prompt + time - step.joins for step in run if 0 < time - step.joins <= step.decodes
+    ]
     return len(lengths) * batch_tkv(lengths, block) if lengths else 0
 
 
@@ -74,9 +76,9 @@ def joins(setting, formula, run, newcomer):
     """Does the scheduler let it join the batch that it meets?"""
     block = setting.block
     met = [
-        (one.prompt, one.prompt + age, one.decodes - age)
-        for one in run
-        if one.decodes > (age := newcomer.joins - one.joins)
+        (step.prompt, step.prompt + age, step.decodes - age)
+        for step in run
+        if step.decodes > (age := newcomer.joins - step.joins)
     ]
     if not met:
         return False  # it begins anew, as the first of another run
@@ -153,7 +155,7 @@ def agree(seed, monkeypatch):
     for run in runs(setting, formula):
         volumes[len(run)] = max(volumes[len(run)], largest(run, setting.block))
     broken = max(volumes.values()) > setting.limit
-    answers = [one.answer for one in fewest(setting, setting.requests)]
+    answers = [request.answer for request in fewest(setting, setting.requests)]
     assert ("sat" in answers) == broken, (seed, setting)
     assert "unknown" not in answers
     expected = max(volumes[setting.requests], setting.limit)

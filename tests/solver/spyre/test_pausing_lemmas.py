@@ -34,9 +34,9 @@ from schedproof.spec.catalogue import load
 def failing(*names):
     """Which of the lemmas on the limit fail; `names`: of these alone."""
     lemmas = [*any_number(), *few(RELEASE_2_5_2), *batch_within_limit_is_not_paused()]
-    lemmas = [one for one in lemmas if not names or one.name in names]
+    lemmas = [lemma for lemma in lemmas if not names or lemma.name in names]
     assert not names or len(lemmas) == len(names)
-    return {one.name for one in discharge(lemmas) if one.status != "proven"}
+    return {lemma.name for lemma in discharge(lemmas) if lemma.status != "proven"}
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
 
 def test_a_batch_that_is_asked_about_as_it_was_is_refuted(monkeypatch):
     def before_the_step(config, batch):
-        reached = documented.max_tkv([one.computed for one in batch], config.block_size)
+        reached = documented.max_tkv([member.computed for member in batch], config.block_size)
         return len(batch) * reached <= config.max_batch_tkv
 
     monkeypatch.setattr(release_2_5_2, "fits_limit", before_the_step)
@@ -81,7 +81,7 @@ STARVES = [rule for rule in RULES if rule.id == "SPY-P01"]
 
 
 def test_every_lemma_is_proven_and_guarded():
-    found = {one.name: one.status for one in discharge(obligations())}
+    found = {lemma.name: lemma.status for lemma in discharge(obligations())}
     assert found == dict.fromkeys(found, "proven")
 
 
@@ -95,8 +95,10 @@ def test_the_order_is_the_one_of_the_model(long_outputs):
         ]
         order = fairness_order(config, State(running=tuple(members)))
         asked = [
-            FairnessRank(z3.IntVal(one.paused_steps), z3.IntVal(one.generated), z3.IntVal(place))
-            for place, one in enumerate(members)
+            FairnessRank(
+                z3.IntVal(member.paused_steps), z3.IntVal(member.generated), z3.IntVal(place)
+            )
+            for place, member in enumerate(members)
         ]
         said = z3.simplify(before(asked[0], asked[1], z3.BoolVal(long_outputs)))
         assert z3.is_true(said) == (order[0].id == "a")
@@ -112,7 +114,7 @@ def longest_wait(model, requests):
         state, seen = model.step(state)
         waits = {name: waits.get(name, 0) + 1 for name in seen["paused"]}
         steps = max([steps, *waits.values()])
-        pauses = max([pauses, *(one.paused_steps for one in state.paused)])
+        pauses = max([pauses, *(request.paused_steps for request in state.paused)])
     return steps, pauses
 
 
@@ -126,8 +128,10 @@ def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_slots(slo
         model = make_model("spyre", "2.5.2", config)
         for asked in product([(1, 1), (1, 2), (1, 4), (2, 3)], repeat=4):
             requests = [
-                Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
-                for number, (one, own) in enumerate(asked)
+                Request(
+                    id=f"r{number}", arrival=0, prompt=((f"r{number}", request),), max_tokens=own
+                )
+                for number, (request, own) in enumerate(asked)
             ]
             steps, pauses = longest_wait(model, requests)
             # One who stays may start after each pausing step, and all requests that want one token.
@@ -143,9 +147,9 @@ def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_slots(slo
 def test_one_token_requests_go_before_a_paused_one_as_long_as_they_come(scale, members, passing):
     scenario = starving(scale, members, passing)
     outcome = replay(ModelTarget(), scenario, RULES)
-    assert [one.rule for one in outcome.broken] == ["SPY-R52"]
+    assert [violation.rule for violation in outcome.broken] == ["SPY-R52"]
     outcome = replay(ModelTarget(), scenario, STARVES)
-    assert [one.rule for one in outcome.broken] == ["SPY-P01"]
+    assert [violation.rule for violation in outcome.broken] == ["SPY-P01"]
     fewer = replay(ModelTarget(), starving(scale, members, passing - 1), STARVES)
     assert fewer.finished
     assert fewer.broken == []
@@ -164,7 +168,7 @@ def test_the_bound_of_the_catalogue_is_broken_without_one_token_requests():
         ),
     )
     outcome = replay(ModelTarget(), scenario, STARVES)
-    assert [one.rule for one in outcome.broken] == ["SPY-P01"]
+    assert [violation.rule for violation in outcome.broken] == ["SPY-P01"]
     assert longest_wait(make_model("spyre", "2.5.2", scenario.config), scenario.requests) == (4, 2)
 
 

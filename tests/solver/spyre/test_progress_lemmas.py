@@ -22,7 +22,7 @@ WAITS = select(load("spyre"), ["ALL-R05"])
 
 
 def statuses(revision):
-    return {one.name: one.status for one in discharge(obligations(64, revision))}
+    return {lemma.name: lemma.status for lemma in discharge(obligations(64, revision))}
 
 
 @pytest.mark.slow
@@ -57,16 +57,16 @@ def test_an_admission_that_stops_or_turns_the_queue_is_refuted(planted, refuted)
     """The second takes the last in line, and ignores the ongoing prefill."""
     revision = replace(SOUND, candidate=planted)
     asked = [
-        one
-        for one in obligations(revision=revision)
-        if one.name
+        lemma
+        for lemma in obligations(revision=revision)
+        if lemma.name
         in (
             "waiting_request_prevents_idling",
             "only_first_in_line_starts",
             "first_in_line_starts_at_rank_zero",
         )
     ]
-    assert {one.name for one in discharge(asked) if one.status == "refuted"} == refuted
+    assert {lemma.name for lemma in discharge(asked) if lemma.status == "refuted"} == refuted
 
 
 REQUESTS = st.lists(
@@ -96,14 +96,14 @@ def test_the_rank_falls_in_each_step_until_the_first_in_line_starts(
     while arriving or state.waiting or state.running:
         while arriving and arriving[0][1][0] <= number:
             name, (_, prompt, tokens, wanted) = arriving.pop(0)
-            one = Request(
+            request = Request(
                 id=f"r{name}",
                 arrival=number,
                 prompt=(("shared", prompt),),
                 max_tokens=tokens,
                 output_len=min(tokens, wanted),
             )
-            state = model.arrive(state, one)
+            state = model.arrive(state, request)
         first = state.waiting[0].id if state.waiting else None
         before = rank(model.config, state)
         state, seen = model.step(state)
@@ -114,7 +114,9 @@ def test_the_rank_falls_in_each_step_until_the_first_in_line_starts(
 
 def test_a_refused_request_is_passed_by_in_2_5_2_and_not_in_sound():
     scenario = passed_by()
-    assert [one.rule for one in replay(ModelTarget(), scenario, WAITS).broken] == ["ALL-R05"]
+    assert [violation.rule for violation in replay(ModelTarget(), scenario, WAITS).broken] == [
+        "ALL-R05"
+    ]
     config = {key: value for key, value in scenario.config.items() if key != "pausing"}
     sound = msgspec.structs.replace(scenario, revision="sound", config=config)
     assert not replay(ModelTarget(), sound, WAITS).broken

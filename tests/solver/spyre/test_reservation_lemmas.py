@@ -52,7 +52,7 @@ def slack(state, model):
 
 @pytest.mark.parametrize("block", [None, 1, 64])
 def test_every_lemma_is_proven_and_guarded(block):
-    found = {one.name: one.status for one in discharge(obligations(block))}
+    found = {lemma.name: lemma.status for lemma in discharge(obligations(block))}
     assert found == dict.fromkeys(found, "proven")
 
 
@@ -64,14 +64,14 @@ def test_the_invariant_holds_whoever_arrives_leaves_or_shares(revision, pool):
     shared = binds = False
     for kinds in PAIRS + TRIPLES:
         for _, _, state in moves(model, requests(kinds)):
-            held = [block for one in state.admitted for block in one.blocks]
+            held = [block for request in state.admitted for block in request.blocks]
             shared = shared or len(set(held)) < len(held)
             binds = binds or slack(state, model) == 0
             assert slack(state, model) >= 0
             assert len(set(held)) + free_blocks(state.pool) == pool
-            for one in state.admitted:
-                assert len(one.blocks) <= model.revision.blocks_at_end(model.config, one)
-                assert len(one.blocks) >= blocks_for(one.computed, 2)
+            for request in state.admitted:
+                assert len(request.blocks) <= model.revision.blocks_at_end(model.config, request)
+                assert len(request.blocks) >= blocks_for(request.computed, 2)
     assert shared
     assert binds
 
@@ -92,7 +92,7 @@ def test_exploring_finds_who_takes_all_hits_off_the_need(monkeypatch):
 def test_a_request_that_fills_the_pool_is_never_admitted_by_the_model_of_the_release(scale):
     scenario = never_admitted(*scale)
     outcome = replay(ModelTarget(), scenario, load("spyre"))
-    assert [one.rule for one in outcome.broken] == ["SPY-R38", "SPY-R35"]
+    assert [violation.rule for violation in outcome.broken] == ["SPY-R38", "SPY-R35"]
     model = make_model("spyre", "2.5.2", scenario.config)
     state, _ = model.step(model.arrive(model.initial(), scenario.requests[0]))
     assert model.step(state)[0] == state

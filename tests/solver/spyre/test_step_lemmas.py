@@ -55,30 +55,33 @@ def skips_check(monkeypatch, condition):
     rewrite(monkeypatch, documented, "may_prefill", line, f"{line[:-1]} or {condition}:")
 
 
+SKIPPED = [
+    ("len(state.decoding) == 3", 3),
+    ("len(state.waiting) >= 4", 2),
+    ("config.num_blocks is not None", 2),
+]
+SLOWLY = [
+    ("len(state.decoding) == 4", 4),
+    ("len(state.decoding) == 17", 5),
+    ("len(state.running) > 40", 5),
+    ("len(state.waiting) == 1", 2),
+    ("not state.waiting[1:]", 2),
+    ("config.num_blocks is None", 2),
+    ("config.num_blocks == 100", 2),
+    ("not config.prefix_caching", 2),
+]
+
+
 @pytest.mark.parametrize(
     ("condition", "size"),
-    [
-        ("len(state.decoding) == 3", 3),
-        ("len(state.decoding) == 4", 4),
-        ("len(state.decoding) == 17", 5),
-        ("len(state.running) > 40", 5),
-        ("len(state.waiting) >= 4", 2),
-        ("len(state.waiting) == 1", 2),
-        ("not state.waiting[1:]", 2),
-        ("config.num_blocks is not None", 2),
-        ("config.num_blocks is None", 2),
-        ("config.num_blocks == 100", 2),
-        ("not config.prefix_caching", 2),
-    ],
+    [*SKIPPED, *(pytest.param(*plan, marks=pytest.mark.slow) for plan in SLOWLY)],
 )
 def test_a_check_that_is_skipped_under_a_condition_is_refuted(monkeypatch, condition, size):
     skips_check(monkeypatch, condition)
     assert refuted("sound", f"joining_request_was_accepted_{size}")
 
 
-@pytest.mark.parametrize(
-    ("count", "name"), [(3, "3"), (4, "4"), (5, "5"), (17, "any")]
-)
+@pytest.mark.parametrize(("count", "name"), [(3, "3"), (4, "4"), (5, "5"), (17, "any")])
 def test_a_walk_that_counts_short_beside_one_number_of_members_is_refuted(monkeypatch, count, name):
     line = "to_come = len(projection.decoding) + 1"
     instead = f"{line} - (len(projection.decoding) == {count})"
@@ -88,12 +91,11 @@ def test_a_walk_that_counts_short_beside_one_number_of_members_is_refuted(monkey
 
 @pytest.mark.parametrize(("count", "size"), [(3, 3), (17, 5)])
 def test_a_formula_that_forgets_a_member_of_one_number_is_refuted(monkeypatch, count, size):
-    line = "ends = ["
-    instead = f"decoding = decoding[1:] if len(decoding) == {count} else decoding\n        {line}"
-    monkeypatch.setattr(volumetric.Formula, "__call__", volumetric.Formula.__call__)
     source = textwrap.dedent(inspect.getsource(volumetric.Formula.__call__))
-    names = {}
-    exec(source.replace("ends = [", instead.replace("        ends", "    ends")), vars(volumetric), names)
+    line, names = "    prompt, max_tokens = newcomer\n", {}
+    assert line in source
+    forgets = f"    decoding = decoding[1:] if len(decoding) == {count} else decoding\n"
+    exec(source.replace(line, forgets + line), vars(volumetric), names)
     monkeypatch.setattr(volumetric.Formula, "__call__", names["__call__"])
     assert refuted("sound", f"formula_projects_every_member_{size}")
 

@@ -144,9 +144,13 @@ def accepted(name, kind, block, members, newcomer, limit, gone=0):
     numbers = Numbers(kind)
     decoding = [
         Member(
-            z3.BoolVal(True), numbers.value(one.computed), numbers.value(one.remaining), None, None
+            z3.BoolVal(True),
+            numbers.value(member.computed),
+            numbers.value(member.remaining),
+            None,
+            None,
         )
-        for one in members
+        for member in members
     ]
     stranger = Member(z3.BoolVal(False), numbers.value(999), numbers.value(50), None, None)
     joining = Joining(numbers.value(newcomer.prompt), numbers.value(newcomer.remaining))

@@ -56,14 +56,14 @@ def test_five_requests_break_an_unsound_formula_at_production_scale(formula):
     assert (found.requests, found.answer) == (5, "sat")
     scenario = to_scenario(Setting(formula, 5), list(found.arrivals), "sound")
     outcome = replay(ModelTarget(formula), scenario, LIMIT_RULE)
-    assert [one.rule for one in outcome.broken] == ["SPY-R07"]
+    assert [violation.rule for violation in outcome.broken] == ["SPY-R07"]
     assert outcome.broken[0].message.startswith("5 requests x tkv")
 
 
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base"])
 def test_two_and_three_requests_do_not_break_a_sound_formula(formula):
     setting = Setting(formula, 2, block=2, chunk=2, limit=8, max_model_len=8)
-    answers = [(one.requests, one.where, one.answer) for one in fewest(setting, 3)]
+    answers = [(request.requests, request.where, request.answer) for request in fewest(setting, 3)]
     assert answers == [(2, "everywhere", "unsat"), (3, "everywhere", "unsat")]
 
 
@@ -222,7 +222,7 @@ def refused_by_what_has_left(setting):
                 if number in (second, third):
                     state = arrive(state, requests[1 + (number == third)])
                 state, seen = step(config, revision, state)
-                waiting = [one.id for one in state.waiting]
+                waiting = [request.id for request in state.waiting]
                 if {*seen["scheduled"]} == {"a", "b"} and waiting == ["c"]:
                     found = max(found, needless(config, revision, state))
     return found
@@ -236,7 +236,7 @@ def needless(config, revision, state):
         return -1
     if fits_volume(config, revision, current, members, newcomer):
         return -1
-    decoding = [Decoding(one.computed, one.remaining, 0) for one in members]
+    decoding = [Decoding(member.computed, member.remaining, 0) for member in members]
     peak = peak_volume(decoding, Newcomer(newcomer.prompt, newcomer.max_tokens), config.block_size)
     return config.max_batch_tkv - peak
 
@@ -294,7 +294,9 @@ def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume):
     steps = []
     outcome = replay(ModelTarget(), scenario, load("spyre"), lambda _, step: steps.append(step))
     # Which of the solutions Z3 gives is its own choice: another step may well have more.
-    assert volume in [len(one.scheduled) * (one.tkv or 0) for one in steps if one.kind == "decode"]
+    assert volume in [
+        len(request.scheduled) * (request.tkv or 0) for request in steps if request.kind == "decode"
+    ]
     assert outcome.finished
     assert outcome.broken == []
 

@@ -26,7 +26,7 @@ from schedproof.tests.solver.vllm.runs import CONFIGS, TRIPLES, model_with, requ
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [None, 1, 16])
 def test_every_lemma_is_proven_and_guarded(block):
-    found = {one.name: one.status for one in discharge(obligations(block))}
+    found = {lemma.name: lemma.status for lemma in discharge(obligations(block))}
     assert found == dict.fromkeys(found, "proven")
 
 
@@ -42,9 +42,9 @@ def asked_of_the_model(known, hit, idle, free, tokens, whole):
     fresh = free - idle
     pool = Pool(fresh, (), 1, tuple(tail), cached)
     config = VllmConfig(block_size=2, num_blocks=10, watermark=0.1, reserve_full_isl=whole)
-    one = Sequence("r", known, 9, 9, content=content)
+    request = Sequence("r", known, 9, 9, content=content)
     blocks = tuple(block for (block,) in cached.values())
-    found = kv_cache.admit(config, pool, one, blocks, tokens, True)
+    found = kv_cache.admit(config, pool, request, blocks, tokens, True)
     return None if found is None else free_blocks(found[1])
 
 
@@ -78,8 +78,8 @@ def test_nobody_holds_more_than_the_door_asked_for_and_nobody_is_stuck(name):
     alone = blocked = 0
     for kinds in TRIPLES:
         for before, seen, after in moves(model, requests(kinds), aborts=False):
-            for one in after.running:
-                assert len(one.blocks) <= blocks_for(one.prompt + one.max_tokens - 1, 2)
+            for request in after.running:
+                assert len(request.blocks) <= blocks_for(request.prompt + request.max_tokens - 1, 2)
             if len(before.running) == 1:
                 alone += 1
                 assert before.running[0].id in seen["scheduled"]
@@ -96,8 +96,8 @@ def test_admissions_beside_others_leave_the_reserve_and_room_for_the_rest(name):
     reserve, checked = model.config.watermark_blocks, 0
     for kinds in TRIPLES:
         for before, seen, after in moves(model, requests(kinds), aborts=False):
-            ran = {one.id for one in before.running}
-            new = [one for one in after.running if one.id not in ran]
+            ran = {request.id for request in before.running}
+            new = [request for request in after.running if request.id not in ran]
             if ran and len(new) == 1 and not seen["finished"]:
                 rest = blocks_for(new[0].num_tokens, 2) - len(new[0].blocks)
                 checked += 1
@@ -124,15 +124,15 @@ def preemptions(scenario):
     outcome = replay(ModelTarget(), scenario, ())
     assert outcome.finished
     assert not outcome.session.rejected
-    return sum(one.preemptions for one in outcome.session.monitor.history.requests.values())
+    return sum(request.preemptions for request in outcome.session.monitor.history.requests.values())
 
 
 def test_the_knob_alone_differs_and_the_second_run_preempts_more(found):
     knob, (few, more) = found
     asked, blocks, values = CASES[knob]
     assert few.requests == more.requests
-    assert tuple((one.prompt_len, one.max_tokens) for one in few.requests) == asked
-    assert [one.config[knob] for one in (few, more)] == list(values)
+    assert tuple((request.prompt_len, request.max_tokens) for request in few.requests) == asked
+    assert [request.config[knob] for request in (few, more)] == list(values)
     assert few.config == {**more.config, knob: few.config[knob], "num_blocks": blocks}
     assert (preemptions(few), preemptions(more)) == (0, 1)
 
@@ -145,7 +145,7 @@ def test_nothing_simpler_shows_the_same(found):
         for plainer in simpler_requests(request, 1):
             candidates.append((*requests[:n], plainer, *requests[n + 1 :]))
     for simpler in candidates:
-        counts = [preemptions(replace(one, requests=simpler)) for one in pair if simpler]
+        counts = [preemptions(replace(number, requests=simpler)) for number in pair if simpler]
         assert counts[0] >= counts[1]
 
 

@@ -18,14 +18,14 @@ from schedproof.tests.solver.vllm.runs import CONFIGS, TRIPLES, model_with, requ
 
 @pytest.mark.parametrize("block", [None, 1, 16])
 def test_every_lemma_is_proven_and_guarded(block):
-    found = {one.name: one.status for one in discharge(obligations(block))}
+    found = {lemma.name: lemma.status for lemma in discharge(obligations(block))}
     assert found == dict.fromkeys(found, "proven")
 
 
 def test_the_clamp_is_the_one_of_the_model():
     for behind, threshold, budget in product(range(1, 5), range(4), range(1, 5)):
         config = VllmConfig(long_prefill_token_threshold=threshold)
-        numbers = [z3.IntVal(one) for one in (behind, threshold, budget)]
+        numbers = [z3.IntVal(number) for number in (behind, threshold, budget)]
         said = z3.simplify(clamp(*numbers)), z3.simplify(capped(*numbers[:2]))
         assert said[0].as_long() == scheduler.clamp(config, behind, budget)
         assert said[1].as_long() == scheduler.capped(config, behind)
@@ -59,8 +59,8 @@ def test_the_invariant_holds_in_every_decision(name):
     for model, move, plan in plans(name):
         assert not out_of_balance(model, plan)
         assert len(plan.running) <= model.config.max_num_seqs
-        assert all(one.num_uncomputed_tokens >= 1 for one in move.after.running)
-        whole = {one.id: one.num_tokens for one in move.before.waiting}
+        assert all(request.num_uncomputed_tokens >= 1 for request in move.after.running)
+        whole = {request.id: request.num_tokens for request in move.before.waiting}
         if not model.config.enable_chunked_prefill:
             assert all(plan.scheduled[n] == whole[n] for n in plan.scheduled.keys() & whole.keys())
 
@@ -69,7 +69,7 @@ def test_a_victim_may_have_been_scheduled_before():
     """By priority one that stands in front may give way, and its share comes back."""
     assert any(
         set(plan.preempted)
-        & {one.id for one in move.before.running[: len(move.before.running) - 1]}
+        & {request.id for request in move.before.running[: len(move.before.running) - 1]}
         and plan.scheduled
         for _, move, plan in plans("priority")
     )

@@ -16,7 +16,7 @@ from schedproof.tests.solver.vllm.runs import CONFIGS, TRIPLES, model_with, requ
 
 @pytest.mark.parametrize("block", [None, 1, 16])
 def test_every_lemma_is_proven_and_guarded(block):
-    found = {one.name: one.status for one in discharge(obligations(block))}
+    found = {lemma.name: lemma.status for lemma in discharge(obligations(block))}
     assert found == dict.fromkeys(found, "proven")
 
 
@@ -29,7 +29,7 @@ def test_the_order_is_the_one_of_the_model():
             Sequence(name, 1, 1, 1, priority=priority, arrival=arrival)
             for name, (priority, arrival) in (("a", first), ("b", second))
         ]
-        terms = [tuple(z3.IntVal(number) for number in one) for one in (first, second)]
+        terms = [tuple(z3.IntVal(number) for number in item) for item in (first, second)]
         last = queue.victim(config, tuple(members)).id
         assert z3.is_true(z3.simplify(before(*terms))) == (last == "b")
 
@@ -50,8 +50,8 @@ def test_whoever_is_first_computes_and_nobody_comes_before_another(name):
             most = min(earlier.running, key=queue.importance)
             kept = most if by_priority else earlier.running[0]
             assert kept.id not in seen["preempted"]
-            ran = [one.id for one in earlier.running]
-            runs = [one.id for one in later.running]
+            ran = [request.id for request in earlier.running]
+            runs = [request.id for request in later.running]
             still = [name for name in ran if name in runs]
             assert runs[: len(still)] == still
 
@@ -62,10 +62,10 @@ def test_each_step_lowers_the_rank_of_every_request_that_goes_on_waiting(name):
     falls = 0
     for kinds in TRIPLES:
         for earlier, seen, later in moves(model, requests(kinds), aborts=True):
-            places = {one.id: place for place, one in enumerate(later.waiting)}
-            for place, one in enumerate(earlier.waiting):
-                if one.id in places and one.id not in seen["scheduled"]:
-                    assert rank(later, places[one.id]) < rank(earlier, place)
+            places = {request.id: place for place, request in enumerate(later.waiting)}
+            for place, request in enumerate(earlier.waiting):
+                if request.id in places and request.id not in seen["scheduled"]:
+                    assert rank(later, places[request.id]) < rank(earlier, place)
                     falls += 1
     assert falls
 
@@ -77,6 +77,6 @@ def test_a_step_in_which_the_first_is_its_own_victim_computes_nothing_and_the_ne
         if seen["preempted"] and not seen["scheduled"]:
             idle += 1
             assert seen["preempted"] == ["r0"]
-            assert [one.id for one in after.running] == ["r1"]
+            assert [request.id for request in after.running] == ["r1"]
             assert model.step(after)[1]["scheduled"]
     assert idle

@@ -49,7 +49,7 @@ def test_the_rule_of_the_page_is_the_one_of_the_model(decoding, prompt, tokens):
     exec(code, names)
     members = [Decoding(length, left, 0) for left, length in decoding]
     volume = peak_volume(members, Newcomer(prompt, tokens), 64)
-    asked = [Pair(*one) for one in decoding], Pair(tokens - 1, prompt)
+    asked = [Pair(*member) for member in decoding], Pair(tokens - 1, prompt)
     for limit in (max(volume - 1, 0), volume):
         names["L"] = limit
         assert names["joins"](*asked) is (volume <= limit)

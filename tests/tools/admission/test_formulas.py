@@ -31,7 +31,7 @@ FIRST_OF_CHAT = [(0, 78, 174), (12, 199, 888), (27, 555, 61)]
 
 def by_steps(decoding, newcomer, block):
     """Largest volume of the newcomer's decode steps, one after the other."""
-    all_requests = [(one.computed, one.remaining) for one in decoding]
+    all_requests = [(member.computed, member.remaining) for member in decoding]
     all_requests.append((newcomer.prompt, newcomer.remaining))
     largest = 0
     for step in range(1, newcomer.remaining + 1):
@@ -67,7 +67,8 @@ CROWDED = SpyreConfig(
 def tables(loads):
     """What the command would print for these loads on the small configuration."""
     results = {
-        formulas.title(one): {name: run(CROWDED, name, one) for name in NAMES} for one in loads
+        formulas.title(other): {name: run(CROWDED, name, other) for name in NAMES}
+        for other in loads
     }
     checks = {name: alone(name, 20, 1) for name in NAMES}
     return formulas.markdown(loads, results, checks), formulas.plain(loads, results, checks)
@@ -161,11 +162,11 @@ def test_a_refusal_is_though_safe_just_when_no_step_would_exceed(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_counting_changes_no_step(name):
     for seed in range(5):
-        one = small_load(seed)
+        small = small_load(seed)
         model = SpyreModel(CROWDED, checked_by(name))
-        state, steps, largest, left = model.initial(), 0, 0, {r.id for r in one.requests}
+        state, steps, largest, left = model.initial(), 0, 0, {r.id for r in small.requests}
         while left:
-            for request in one.requests:
+            for request in small.requests:
                 if request.arrival == steps:
                     state = model.arrive(state, request)
             state, seen = model.step(state)
@@ -173,7 +174,7 @@ def test_counting_changes_no_step(name):
                 largest = max(largest, len(seen["scheduled"]) * seen["tkv"])
             left -= seen["finished"].keys()
             steps += 1
-        measured = run(CROWDED, name, one)
+        measured = run(CROWDED, name, small)
         assert (measured.steps, measured.largest) == (steps, largest)
 
 
@@ -209,8 +210,8 @@ def test_random_batches_are_such_as_the_model_holds():
         decoding, newcomer = random_batch(chance)
         longest = PRODUCTION.max_model_len
         assert 1 <= len(decoding) < PRODUCTION.max_num_seqs
-        assert all(one.computed > 0 <= one.remaining for one in decoding)
-        assert all(one.computed + one.remaining <= longest for one in decoding)
+        assert all(member.computed > 0 <= member.remaining for member in decoding)
+        assert all(member.computed + member.remaining <= longest for member in decoding)
         assert 0 < newcomer.prompt <= newcomer.prompt + newcomer.remaining <= longest
 
 
@@ -223,7 +224,9 @@ def test_the_same_seed_gives_the_same_tables_and_another_seed_other_loads():
 
 def test_a_seed_means_the_same_requests_everywhere():
     chat = all_loads(0, quick=False)[0]
-    first = [(one.arrival, one.prompt_len, one.max_tokens) for one in chat.requests[:3]]
+    first = [
+        (request.arrival, request.prompt_len, request.max_tokens) for request in chat.requests[:3]
+    ]
     assert first == FIRST_OF_CHAT
 
 
@@ -239,13 +242,13 @@ def test_every_formula_and_check_has_its_numbers_for_every_load():
         cells = [line.split("|")[1].split(",") for line in part.splitlines()[2:]]
         assert sorted(name.strip() for cell in cells for name in cell) == sorted(NAMES)
     assert [line.split("|")[1].strip() for line in last.splitlines()[2:]] == [*NAMES]
-    assert all([*one["checks"]] == [*NAMES] for one in numbers["loads"])
+    assert all([*shown["checks"]] == [*NAMES] for shown in numbers["loads"])
     assert json.loads(json.dumps(numbers)) == numbers
 
 
 def test_an_exceeded_limit_is_marked_in_the_summary():
     loads = [small_load(seed) for seed in range(3)]
-    results = {one.name: {name: run(CROWDED, name, one) for name in NAMES} for one in loads}
+    results = {named.name: {name: run(CROWDED, name, named) for name in NAMES} for named in loads}
     beyond = sum(m.beyond > 0 for found in results.values() for m in found.values())
     assert formulas.summary(loads, results).count(" !") == beyond > 0
 
@@ -255,31 +258,31 @@ def test_early_eos_cuts_outputs_and_leaves_what_the_scheduler_is_told():
     after = ending_early(before, 0)
     assert after.early_eos
     assert not before.early_eos
-    for one, cut in zip(before.requests, after.requests, strict=True):
+    for request, cut in zip(before.requests, after.requests, strict=True):
         assert (cut.arrival, cut.prompt, cut.max_tokens) == (
-            one.arrival,
-            one.prompt,
-            one.max_tokens,
+            request.arrival,
+            request.prompt,
+            request.max_tokens,
         )
-        assert 1 <= cut.output_len <= one.max_tokens
-    assert any(one.output_len < one.max_tokens for one in after.requests)
+        assert 1 <= cut.output_len <= request.max_tokens
+    assert any(request.output_len < request.max_tokens for request in after.requests)
 
 
 def test_no_load_holds_a_request_that_can_never_run():
     model = SpyreModel(PRODUCTION, checked_by("exact"))
     for quick in (False, True):
-        for one in all_loads(0, quick):
-            arrivals = [request.arrival for request in one.requests]
+        for given in all_loads(0, quick):
+            arrivals = [request.arrival for request in given.requests]
             assert arrivals == sorted(arrivals)
-            assert [model.refusal(request) for request in one.requests] == [None] * len(arrivals)
+            assert [model.refusal(request) for request in given.requests] == [None] * len(arrivals)
 
 
 @pytest.mark.parametrize("batch", [5, 7, 11])
 def test_shares_fit_exactly_and_rounded_they_do_not(batch):
     share = LIMIT // batch
     assert share % PRODUCTION.block_size
-    one = load("shares", "", shares([batch]))
-    exact, rounded = (run(PRODUCTION, name, one) for name in ("exact", "rounded"))
+    shared = load("shares", "", shares([batch]))
+    exact, rounded = (run(PRODUCTION, name, shared) for name in ("exact", "rounded"))
     assert (exact.refusals, exact.largest) == (0, batch * share)
     assert rounded.needless > 0
     assert rounded.largest <= (batch - 1) * (share + PRODUCTION.block_size)

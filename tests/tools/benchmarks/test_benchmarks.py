@@ -86,8 +86,8 @@ def test_published_sizes_are_those_of_the_configuration_as_it_is(monkeypatch):
 def test_a_command_takes_longer_than_python_alone():
     alone, *commands = starting.rows(quick=True)
     assert (alone.what, alone.ratio) == (starting.PYTHON, 1.0)
-    assert [one.what for one in commands] == [*starting.BEGIN][1:]
-    assert all(one.ratio is not None and one.ratio > 1 for one in commands)
+    assert [row.what for row in commands] == [*starting.BEGIN][1:]
+    assert all(row.ratio is not None and row.ratio > 1 for row in commands)
 
 
 def test_a_command_that_fails_is_no_figure():
@@ -147,9 +147,9 @@ def test_both_take_turns_and_are_compared(monkeypatch):
         return 3.0 if words[-1] == "1" else 2.0
 
     monkeypatch.setattr(processes, "run", run)
-    one, two, *_ = processes.rows(quick=False)
+    alone, two, *_ = processes.rows(quick=False)
     assert asked[: 2 * processes.ROUNDS] == ["1", "2"] * processes.ROUNDS
-    assert (one.ratio, two.ratio) == (1.0, 2 / 3)
+    assert (alone.ratio, two.ratio) == (1.0, 2 / 3)
     assert "1.50 times as fast" in two.note
 
 
@@ -173,11 +173,11 @@ def test_without_numpy_the_figure_says_what_it_needs(monkeypatch):
 
 def test_a_lane_takes_as_many_steps_as_the_model():
     pytest.importorskip("numpy")
-    from schedproof.model.spyre.lanes import asked_by, read_rules, run
+    from schedproof.model.spyre.lanes import read_rules, requests_table, run
 
     config, loads = vectorized.config_of(3), vectorized.loads_of(3, 2)
     rules = read_rules(vectorized.REVISION, config)
-    reported = run(rules, asked_by(rules, loads))
+    reported = run(rules, requests_table(rules, loads))
     assert reported.steps.sum() == vectorized.model_steps(config, loads)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.tools.benchmarks import figures
-from schedproof.tools.benchmarks.figure import NotMeasured, Plan, Row
+from schedproof.tools.benchmarks.figure import FigurePlan, NotMeasured, Row
 
 ROWS = (
     Row(what="ours", value=0.5, unit="s", ratio=1.0, to="ours", note="as it is"),
@@ -16,7 +16,7 @@ ROWS = (
 
 
 def plan(name, rows):
-    return Plan(name, f"Title of {name}", "about it", rows)
+    return FigurePlan(name, f"Title of {name}", "about it", rows)
 
 
 def works(quick):
@@ -60,26 +60,26 @@ def plans(monkeypatch):
 
 
 def test_the_table_has_what_the_file_has(run, plans):
-    plans(one=works, two=works)
+    plans(first=works, second=works)
     result = run("--json", "f.json")
     assert (result.code, result.err) == (0, "")
-    assert "Title of one: about it" in result.out
+    assert "Title of first: about it" in result.out
     assert "theirs [old] > 20.0 s    > 40.0" in result.out
     assert "a bug" not in result.out
     read = json.loads(Path("f.json").read_bytes())
     assert (read["format"], read["quick"]) == ("schedproof/bench@1", False)
-    assert [one["name"] for one in read["figures"]] == ["one", "two"]
+    assert [figure["name"] for figure in read["figures"]] == ["first", "second"]
     assert [row["what"] for row in read["figures"][0]["rows"]] == [row.what for row in ROWS]
     assert read["machine"]["cores"] >= 1
     assert {"schedproof", "python", "hypothesis", "z3-solver"} <= read["machine"]["versions"].keys()
 
 
 def test_only_names_figures_and_shows_their_details(run, plans):
-    plans(one=works, two=works, three=works)
-    result = run("--only", "three,one")
+    plans(first=works, second=works, third=works)
+    result = run("--only", "third,first")
     assert result.code == 0
-    assert result.out.index("Title of one") < result.out.index("Title of three")
-    assert "Title of two" not in result.out
+    assert result.out.index("Title of first") < result.out.index("Title of third")
+    assert "Title of second" not in result.out
     assert "a bug" in result.out
 
 
@@ -108,7 +108,7 @@ def test_ctrl_c_keeps_the_figures_until_then(run, plans):
     assert result.code == 3
     assert result.err == "schedproof: interrupted: these are the figures until then\n"
     read = json.loads(Path("f.json").read_bytes())
-    assert [one["name"] for one in read["figures"]] == ["good"]
+    assert [figure["name"] for figure in read["figures"]] == ["good"]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from schedproof.tools.benchmarks.finding import (
 BUGS = {fault.bug: fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug}
 
 
-def one(seconds, plain, found=True):
+def trials(seconds, plain, found=True):
     return {
         OURS: Trial(True, seconds, 1),
         PLAIN: Trial(found, plain, 10),
@@ -34,13 +34,15 @@ def one(seconds, plain, found=True):
 
 
 def test_medians_are_compared_with_ours():
-    rows = {row.what.split(": ")[1]: row for row in medians([one(1, 4), one(2, 8), one(3, 9)])}
+    rows = {
+        row.what.split(": ")[1]: row for row in medians([trials(1, 4), trials(2, 8), trials(3, 9)])
+    }
     assert rows[OURS].value == 2
     assert (rows[PLAIN].value, rows[PLAIN].ratio, rows[PLAIN].at_least) == (8, 4.0, False)
 
 
 def test_a_median_of_what_was_cut_short_is_at_least_so_much():
-    cut = [one(1, 4), one(2, 20, False), one(3, 20, False)]
+    cut = [trials(1, 4), trials(2, 20, False), trials(3, 20, False)]
     plain = next(row for row in medians(cut) if row.what.endswith(PLAIN))
     assert (plain.value, plain.at_least, plain.ratio_at_least) == (20, True, True)
     assert plain.note.startswith("2 not found")
@@ -54,7 +56,7 @@ def test_where_our_own_median_was_cut_short_there_is_nothing_to_compare_with():
 
 
 def test_what_was_cut_short_is_longer_than_what_was_found_however_late():
-    cut = [one(1, 30), one(1, 20, False), one(1, 40)]
+    cut = [trials(1, 30), trials(1, 20, False), trials(1, 40)]
     plain = next(row for row in medians(cut) if row.what.endswith(PLAIN))
     assert (plain.value, plain.at_least) == (40, False)
 

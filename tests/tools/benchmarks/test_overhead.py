@@ -13,10 +13,10 @@ from schedproof.tools.benchmarks.figure import NotMeasured
 from schedproof.tools.benchmarks.overhead import (
     OTHER,
     RELEASE,
-    Ran,
+    MeasuredRound,
+    MeasuredTarget,
     Recording,
     Spent,
-    Subject,
     measure,
     quickest,
     reported,
@@ -51,7 +51,7 @@ def test_all_ask_the_same(monkeypatch):
         return Spent(1.0, 1.0)
 
     monkeypatch.setattr(overhead, "clocks", lambda target: spent)
-    ran = overhead.round_of(Counting(), "spyre", "sound", Subject("model", "small", 6, 1), 0)
+    ran = overhead.round_of(Counting(), "spyre", "sound", MeasuredTarget("model", "small", 6, 1), 0)
     gate, *others = asked
     assert len(others) == 3 * overhead.TURNS
     assert all(other == gate for other in others)
@@ -68,7 +68,7 @@ def test_a_recording_passes_everything_on():
 
 @pytest.mark.slow
 def test_a_round_of_the_model_has_a_time_for_each():
-    [ran] = measure(Subject("model", "small", 3, 1))
+    [ran] = measure(MeasuredTarget("model", "small", 3, 1))
     assert min(*ran.gate, *ran.judged, *ran.bare) > 0
 
 
@@ -91,7 +91,7 @@ def test_cpu_of_another_process_is_told():
 
 
 def ran(steps, *spent):
-    return Ran(steps, *(Spent(one, 2 * one * one) for one in spent))
+    return MeasuredRound(steps, *(Spent(amount, 2 * amount * amount) for amount in spent))
 
 
 def test_ratios_are_those_within_a_round():
@@ -106,8 +106,8 @@ def test_of_several_turns_the_quickest_counts():
 
 
 def test_what_is_not_there_is_said(monkeypatch):
-    def absent(one):
-        raise ReleaseError(f"not installed: {one.spec}")
+    def absent(subject):
+        raise ReleaseError(f"not installed: {subject.spec}")
 
     monkeypatch.setattr(overhead, "measure", absent)
     monkeypatch.delenv("SCHEDPROOF_NANO_VLLM", raising=False)

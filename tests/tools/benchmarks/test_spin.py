@@ -161,13 +161,13 @@ def python_model(macros):
 
 
 def kept(model, state, arrived):
-    decoding = sorted((one.computed, one.remaining) for one in state.decoding)
-    others = [one for one in (*state.running, *state.waiting) if not one.prefilled]
+    decoding = sorted((member.computed, member.remaining) for member in state.decoding)
+    others = [request for request in (*state.running, *state.waiting) if not request.prefilled]
     remembers = model.revision.current_tkv is release_2_1_2.current_tkv
     return (
         arrived,
         tuple(decoding),
-        tuple((one.prompt, one.computed, one.max_tokens) for one in others),
+        tuple((known.prompt, known.computed, known.max_tokens) for known in others),
         state.last_step_was_prefill and bool(decoding),
         (state.tkv, state.runner_tkv) if remembers and state.running else None,
     )
@@ -182,9 +182,9 @@ def events(model, macros, state, arrived):
         for prompt in range(1, macros["MAX_PROMPT"] + 1):
             for tokens in range(1, macros["MAX_TOKENS"] + 1):
                 content = ((name, prompt),)
-                one = Request(id=name, arrival=0, prompt=content, max_tokens=tokens)
-                if model.refusal(one) is None:
-                    yield model.arrive(state, one), arrived + 1
+                request = Request(id=name, arrival=0, prompt=content, max_tokens=tokens)
+                if model.refusal(request) is None:
+                    yield model.arrive(state, request), arrived + 1
     if "ABORTS" in macros:
         for sequence in (*state.waiting, *state.running):
             yield model.abort(state, sequence.id), arrived
@@ -198,12 +198,14 @@ def ending(state, early=()):
     """The state in which these end with their next token, and no other request before it must."""
     return state._replace(
         running=tuple(
-            one._replace(output_len=one.generated + 1 if one.id in early else one.max_tokens)
-            for one in state.running
+            sequence._replace(
+                output_len=sequence.generated + 1 if sequence.id in early else sequence.max_tokens
+            )
+            for sequence in state.running
         ),
         waiting=tuple(
-            one._replace(output_len=1 if one.id in early else one.max_tokens)
-            for one in state.waiting
+            sequence._replace(output_len=1 if sequence.id in early else sequence.max_tokens)
+            for sequence in state.waiting
         ),
     )
 
@@ -223,7 +225,7 @@ def test_what_spin_refutes_breaks_on_the_python_model_in_the_same_step(revision,
     assert (found.holds, found.complete) == (False, False)
     replayed = replay_trail(macros, found.trail)
     assert replayed.confirmed
-    assert [one.rule for one in replayed.outcome.broken] == [f"SPY-{rule}"]
+    assert [failure.rule for failure in replayed.outcome.broken] == [f"SPY-{rule}"]
     fixed = {**macros, "FORMULA_COMMON_BASE": 1}
     fixed = {name: value for name, value in fixed.items() if name not in REVISIONS[revision]}
     assert not replay_trail(fixed, found.trail).confirmed

@@ -21,8 +21,8 @@ from schedproof.tools.hostile.bad_target import MISDEEDS
 @pytest.mark.slow
 def test_commands_that_read_what_is_spoiled_end_in_a_verdict_or_a_line():
     told = commands.attacked(inputs=len(commands.COMMANDS), seed=7, jobs=1)
-    assert [line for one in told for line in one.wrong] == []
-    assert {one.code for one in told} > {0, 2}
+    assert [line for report in told for line in report.wrong] == []
+    assert {report.code for report in told} > {0, 2}
 
 
 HARD = (
@@ -83,8 +83,8 @@ def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(place, w
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_installations_that_are_disturbed_leave_a_whole_release_or_none():
     told = [installs.attack(seed) for seed in range(70_000, 70_004)]
-    assert [line for one in told for line in one.wrong] == []
-    assert {ending for one in told for ending in one.endings} > {"installed", "refused"}
+    assert [line for report in told for line in report.wrong] == []
+    assert {ending for report in told for ending in report.endings} > {"installed", "refused"}
 
 
 @pytest.mark.parametrize("kind", pages.KINDS)
@@ -108,5 +108,5 @@ def test_ids_that_are_scripts_do_not_run_in_a_browser():
 def test_a_script_that_runs_in_a_browser_is_seen(tmp_path):
     file = tmp_path / "page.html"
     file.write_text("<meta charset=utf-8><img src=x onerror=owned()>", encoding="utf-8")
-    with browser() as one:
-        assert "a script of an id ran" in pages.visited(one, file.as_uri(), tmp_path.as_uri())
+    with browser() as client:
+        assert "a script of an id ran" in pages.visited(client, file.as_uri(), tmp_path.as_uri())

@@ -19,10 +19,10 @@ from ...command_line import Run, runner
 def test_what_is_spoiled_is_read_or_refused_in_one_line():
     told, _ = attacked(inputs=40 * len(LOADERS), seed=7, jobs=1)
     assert told.keys() == LOADERS.keys()
-    assert [line for one in told.values() for line in one.wrong] == []
-    for one in told.values():
-        assert one.counts["read"] + one.counts["refused"] == 40
-        assert one.counts["refused"] > 0
+    assert [line for report in told.values() for line in report.wrong] == []
+    for report in told.values():
+        assert report.counts["read"] + report.counts["refused"] == 40
+        assert report.counts["refused"] > 0
 
 
 # What a million inputs found: a lone surrogate in a list.

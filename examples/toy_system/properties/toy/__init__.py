@@ -1,1 +1,1 @@
-"""What must hold of the toy scheduler, and the runs that are likely to break it."""
+"""The rules of the toy scheduler, and runs that are likely to break them."""

@@ -628,7 +628,7 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
     )
     monkeypatch.setattr(
         "schedproof.gate.search.question.run_exploration",
-        lambda console, parts, *_: asked.append({one.scope.system for one in parts}) or 3,
+        lambda console, parts, *_: asked.append({part.scope.system for part in parts}) or 3,
     )
     for engine in ("hypothesis", "explore"):
         assert run("search", "V1-R09", "--engine", engine).code == 3

@@ -130,7 +130,7 @@ def test_preemptions_and_hits_are_seen(pipe):
     ask(pipe, "a", 7, 4)
     ask(pipe, "b", 7, 4)
     steps = [step(pipe) for _ in range(5)]
-    assert [one["preempted"] for one in steps] == [[], [], ["b"], [], []]
+    assert [taken["preempted"] for taken in steps] == [[], [], ["b"], [], []]
     assert steps[2]["waiting"] == ["b"]
     assert steps[4]["prefix_hit"] == {"b": 8}
     assert steps[4]["kind"] == "decode"
@@ -179,7 +179,7 @@ def test_with_chunking_off_who_was_preempted_past_the_budget_waits_for_ever(pipe
     ask(pipe, "b", 1, 5)
     steps = [step(pipe) for _ in range(12)]
     assert steps[5]["finished"] == {"a": "length"}
-    assert [one["scheduled"] for one in steps[6:]] == [{}] * 6
+    assert [taken["scheduled"] for taken in steps[6:]] == [{}] * 6
     assert steps[-1]["waiting"] == ["b"]
 
 

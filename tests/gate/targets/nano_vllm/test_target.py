@@ -4,6 +4,7 @@ import os
 import random
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ CONFIG: Config = {
     "max_num_batched_tokens": 16,
 }
 NOT_SEEN = {
-    *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
+    *("tkv", "left_pad_blocks", "paused", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes"),
 }
@@ -64,6 +65,41 @@ class BlockManager:
         hashed = xxhash.xxh64()
         hashed.update(numpy.array(one.token_ids).tobytes())
         return hashed.intdigest()
+""",
+    "utils/__init__.py": "",
+    "utils/context.py": """
+from types import SimpleNamespace
+
+context = SimpleNamespace()
+
+def get_context(): return context
+""",
+    "engine/model_runner.py": """
+import torch
+import torch.distributed as dist
+from nanovllm.models.qwen3 import Qwen3ForCausalLM
+from nanovllm.utils.context import context
+
+class ModelRunner:
+    def __init__(self): raise RuntimeError("no device")
+
+    @torch.inference_mode()
+    def run_model(self, ids: torch.Tensor): pass
+
+    def prepare(self, batch, starts):
+        counts = [len(one) - start for one, start in zip(batch, starts)]
+        places = [p for one, n in zip(batch, starts) for p in range(n, len(one))]
+        context.cu_seqlens_q = [sum(counts[:n]) for n in range(len(batch) + 1)]
+        firsts = [one.block_table[0] * self.block_size for one in batch]
+        slots = [first for first, n in zip(firsts, counts) for _ in range(n)]
+        context.slot_mapping = torch.tensor(slots, pin_memory=True).cuda(non_blocking=True)
+        return [], torch.tensor(places, dtype=torch.int64)
+
+    def prepare_prefill(self, batch):
+        return self.prepare(batch, [one.num_cached_tokens for one in batch])
+
+    def prepare_decode(self, batch):
+        return self.prepare(batch, [len(one) - 1 for one in batch])
 """,
     "engine/scheduler.py": """
 from nanovllm.config import Config
@@ -155,17 +191,27 @@ def revision(folder):
     return checkouts.revision_of(NANO, folder)
 
 
-@pytest.fixture
-def fake(tmp_path):
-    """The target on a checkout that is made up."""
-    for name, code in FAKE.items():
-        file = tmp_path / "nanovllm" / name
+def written(folder, package=FAKE):
+    """The folder, with a checkout that is made up."""
+    for name, code in package.items():
+        file = folder / "nanovllm" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(code)
-    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.0.1"\n')
-    command, env = checkouts.command_of(NANO, str(tmp_path))
+    (folder / "pyproject.toml").write_text('[project]\nversion = "0.0.1"\n')
+    return folder
+
+
+@contextmanager
+def opened(folder):
+    command, env = checkouts.command_of(NANO, str(folder))
     with PipeTarget(command, env=env) as pipe:
         yield Nano(pipe)
+
+
+@pytest.fixture
+def fake(tmp_path):
+    with opened(written(tmp_path)) as target:
+        yield target
 
 
 def test_the_five_operations_are_answered(fake):
@@ -180,6 +226,7 @@ def test_the_five_operations_are_answered(fake):
         **{"waiting": [], "running": ["a", "b"], "prefilling": [], "preempted": []},
         **{"finished": {}, "computed": {"a": 8, "b": 3}, "prefix_hit": {"a": 0, "b": 0}},
         **{"blocks": {"a": [1], "b": [2]}, "free_blocks": 10},
+        "slot_blocks": {"a": [1], "b": [2]},
     }
     assert (decode["kind"], decode["scheduled"]) == ("decode", {"a": 1, "b": 1})
     assert decode["finished"] == {"a": "length", "b": "eos"}
@@ -192,12 +239,31 @@ def test_the_five_operations_are_answered(fake):
     assert fake.pipe.stop() == {"ok": True}
 
 
+def test_what_a_step_computes_is_what_the_model_runner_gives_the_device(tmp_path):
+    runner = FAKE["engine/model_runner.py"].replace("[len(one) - 1", "[len(one) - 2")
+    assert runner != FAKE["engine/model_runner.py"]
+    with opened(written(tmp_path, FAKE | {"engine/model_runner.py": runner})) as twice:
+        twice.begin()
+        twice.ask("a", max_tokens=3)
+        twice.step()
+        assert twice.step()["scheduled"] == {"a": 2}
+        rules = select(load("nano_vllm", "documented"), ["NAN-R14"])
+        search = Search(SearchOptions(twice.pipe, "nano_vllm", "documented", rules, "small"))
+        assert run_search(search, 5, 0, 0)
+
+
+def test_code_that_hashes_no_blocks_afterwards_is_of_before_its_version(tmp_path):
+    older = {name: code.replace("hash_blocks", "_hash") for name, code in FAKE.items()}
+    with opened(written(tmp_path, older)) as target:
+        assert target.start()["version"] == "before 0.0.1"
+
+
 def test_with_nobody_there_a_step_is_idle_and_the_scheduler_is_not_asked(fake):
     fake.begin()
     assert fake.step() == {
         **{"kind": "idle", "scheduled": {}, "emitted": {}, "waiting": [], "running": []},
         **{"prefilling": [], "preempted": [], "finished": {}, "computed": {}, "prefix_hit": {}},
-        **{"blocks": {}, "free_blocks": 12},
+        **{"blocks": {}, "free_blocks": 12, "slot_blocks": {}},
     }
 
 
@@ -263,10 +329,10 @@ def test_a_request_that_is_no_request_is_a_protocol_error(fake):
 
 def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before():
     def hashed(*parts):
-        one = target._Hash()
+        digest = target._Hash()
         for part in parts:
-            one.update(target._Tokens(part).tobytes())
-        return one.intdigest()
+            digest.update(target._Tokens(part).tobytes())
+        return digest.intdigest()
 
     assert hashed([1, 2], [3]) == hashed([1, 2], [3])
     assert len({hashed([1, 2]), hashed([2, 1]), hashed([1, 2], [3]), hashed([258])}) == 4

@@ -20,9 +20,9 @@ def hashes(tokens):
     return [tokens[:end] for end in range(BLOCK, len(tokens) + 1, BLOCK)]
 
 
-def generates(contents, one, tokens):
-    one.block_hashes = hashes(tokens)
-    contents.grown([one])
+def generates(contents, of_request, tokens):
+    of_request.block_hashes = hashes(tokens)
+    contents.grown([of_request])
 
 
 def test_the_first_prompt_is_told_in_its_own_words():
@@ -38,16 +38,16 @@ def test_full_blocks_that_another_had_are_told_in_its_words():
 
 def test_what_another_generated_is_told_as_its_output():
     contents = Contents(BLOCK, 8)
-    one = request("a", "wxy")
-    contents.prompt_of(one)
-    generates(contents, one, "wxyzuv")
+    written = request("a", "wxy")
+    contents.prompt_of(written)
+    generates(contents, written, "wxyzuv")
     assert contents.prompt_of(request("b", "wxyzuv1")) == [["a", 3], ["out:a", 3], ["b", 1]]
 
 
 def test_no_prompt_goes_on_from_what_two_requests_generated():
     contents = Contents(BLOCK, 8)
-    one, other = request("a", "wx"), request("b", "wx")
-    for each in (one, other):
+    first, other = request("a", "wx"), request("b", "wx")
+    for each in (first, other):
         contents.prompt_of(each)
         generates(contents, each, "wxyz")
     with pytest.raises(SameTokens, match="c goes on from tokens that two others had"):

@@ -58,12 +58,12 @@ class Plain:
         return int(scheduler_output) + int(output)
 
 
-def uses(one):
+def uses(scheduler):
     return [
-        one.add_request(None),
-        one.finish_requests("a", None),
-        one.schedule(more=3),
-        one.update_from_output(20, 4),
+        scheduler.add_request(None),
+        scheduler.finish_requests("a", None),
+        scheduler.schedule(more=3),
+        scheduler.update_from_output(20, 4),
     ]
 
 
@@ -127,9 +127,11 @@ def test_a_record_says_what_the_model_decides(run, cls):
     assert judged.code == 0, judged
     assert "decides as recorded" in judged.out
     lines = [json.loads(line) for line in Path("run.jsonl").read_text("utf-8").splitlines()]
-    prompts = {one["request"]["id"]: one["request"]["prompt"] for one in lines if "request" in one}
+    prompts = {
+        line["request"]["id"]: line["request"]["prompt"] for line in lines if "request" in line
+    }
     assert prompts == TOLD
-    assert [one["id"] for one in lines if one.get("op") == "abort"] == ["c"]
+    assert [line["id"] for line in lines if line.get("op") == "abort"] == ["c"]
 
 
 @pytest.mark.slow
@@ -146,9 +148,9 @@ def test_steps_that_complete_early_are_recorded_as_they_were(run, cls, keys, ear
     assert judged.code == 0, judged
     assert "decides as recorded" in judged.out
     lines = [json.loads(line) for line in Path("run.jsonl").read_text("utf-8").splitlines()]
-    steps = [one["step"] for one in lines if "step" in one]
+    steps = [line["step"] for line in lines if "step" in line]
     assert steps[0]["completes"] is True  # although fewer are on their way than can be
-    assert {one["completes"] for one in steps} == {True, False}
+    assert {step["completes"] for step in steps} == {True, False}
 
 
 @pytest.mark.slow

@@ -120,15 +120,15 @@ def test_so_many_are_on_their_way_at_most(config, most):
 
 
 def test_alone_each_decision_completes_at_once_an_empty_one_too():
-    flights, one, empty = Flights(1), flight(a=1), flight()
-    assert flights.set_off(one) is one
+    flights, pending, empty = Flights(1), flight(a=1), flight()
+    assert flights.set_off(pending) is pending
     assert flights.set_off(empty) is empty
 
 
 def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided():
     flights = Flights(3)
     first, second, third = flight(a=1), flight(b=1), flight(c=1)
-    assert [flights.set_off(one) for one in (first, second)] == [None, None]
+    assert [flights.set_off(result) for result in (first, second)] == [None, None]
     assert flights.set_off(third) is first
     assert [flights.set_off(flight()) for _ in range(2)] == [second, third]
 
@@ -136,7 +136,7 @@ def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided():
 def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays():
     flights = Flights(3, early=2)
     made = [flight(a=1) for _ in range(7)]
-    done = [flights.set_off(one) for one in made]
+    done = [flights.set_off(result) for result in made]
     assert done == [made[0], made[1], None, made[2], made[3], None, made[4]]
     assert flights.set_off(flight()) is made[5]
 
@@ -144,19 +144,19 @@ def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays():
 def test_a_server_says_which_decision_completed():
     flights = Flights(3)
     first, second, third, empty = flight(a=1), flight(b=1), flight(c=1), flight()
-    assert [flights.take(one) for one in (first, second, third)] == [False, False, True]
+    assert [flights.take(launched) for launched in (first, second, third)] == [False, False, True]
     assert flights.completed(second.decision) is None
     assert flights.completed(first.decision) is first
     assert flights.take(empty)
-    assert [flights.completed(one.decision) for one in (second, third)] == [second, third]
+    assert [flights.completed(launched.decision) for launched in (second, third)] == [second, third]
     assert flights.completed(empty.decision) is None
 
 
 def test_an_empty_decision_that_a_server_did_not_wait_for_is_forgotten():
-    flights, one = Flights(2), flight(a=1)
+    flights, launched = Flights(2), flight(a=1)
     assert flights.take(flight())
-    assert not flights.take(one)
-    assert flights.completed(one.decision) is one
+    assert not flights.take(launched)
+    assert flights.completed(launched.decision) is launched
 
 
 def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_whole():
@@ -172,13 +172,13 @@ def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_who
 def test_a_load_takes_its_steps_and_is_offered_once():
     loads = Loads()
     loads.offers["a"] = Offer(8, 2)
-    one = SimpleNamespace(request_id="a", num_tokens=10)
-    assert loads.offered(one, 0, 4) == 8
+    taken = SimpleNamespace(request_id="a", num_tokens=10)
+    assert loads.offered(taken, 0, 4) == 8
     loads.begin("a", 8, 8)
     nothing = Report({}, set())
     reports = [loads.step() for _ in range(4)]
     assert reports == [nothing, nothing, Report({"a": 8}, set()), nothing]
-    assert loads.offered(one, 0, 4) == 0
+    assert loads.offered(taken, 0, 4) == 0
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,15 @@ def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip(ABSENT)
     with playwright.sync_playwright() as started:
-        one = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield one
-        one.close()
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @contextmanager
-def page_at(one: Any, address: str, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
+def page_at(chromium: Any, address: str, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
     """The page, which must log nothing and ask no other request."""
-    context = one.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
@@ -45,7 +45,7 @@ def faults(page: Any) -> list[str]:
     """What axe finds wrong with the page as it stands."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     found = axe.Axe().run(page).response["violations"]
-    return [f"{one['id']}: {[node['html'] for node in one['nodes']]}" for one in found]
+    return [f"{error['id']}: {[node['html'] for node in error['nodes']]}" for error in found]
 
 
 def is_as_wide_as_its_window(page: Any) -> bool:

@@ -24,8 +24,8 @@ RULES = select(chosen_rules(load("spyre"), None, "documented"), ["SPY-R07", "SPY
 
 @pytest.fixture(scope="module")
 def chromium():
-    with browser() as one:
-        yield one
+    with browser() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(chromium, graph_page, tmp
     address, data = graph_page
     with page_at(chromium, address) as page:
         assert page.title() == data["title"]
-        broken_ids = [one["id"] for one in data["rules"] if one["verdict"] == "broken"]
+        broken_ids = [rule["id"] for rule in data["rules"] if rule["verdict"] == "broken"]
         assert page.input_value("#rule") == broken_ids[0]
         assert page.locator("#graph.chosen .rest").count() == 3
         assert "moves of the run above" in page.inner_text("#path")
@@ -68,7 +68,7 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(chromium, graph_page, tmp
         assert page.locator("#path li").count() == 2
 
         page.select_option("#rule", "SPY-R07")
-        [broken] = [one for one in data["rules"] if one["id"] == "SPY-R07"]
+        [broken] = [rule for rule in data["rules"] if rule["id"] == "SPY-R07"]
         assert "✕ broken" in page.inner_text("#rule-told")
         assert page.locator("#graph path.way.edge").count() == len(broken["path"])
         assert page.locator("#way li").count() == len(broken["path"])
@@ -78,7 +78,7 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(chromium, graph_page, tmp
         saved = tmp_path / saving.value.suggested_filename
         saving.value.save_as(saved)
         outcome = replay(ModelTarget(), read_scenario(saved), select(RULES, ["SPY-R07"]))
-        assert [one.message for one in outcome.broken] == [broken["message"]]
+        assert [failure.message for failure in outcome.broken] == [broken["message"]]
 
         with page.expect_download() as saving:
             page.click("#save-state")
@@ -92,7 +92,7 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(chromium, graph_page, tmp
 @pytest.mark.slow
 def test_the_graph_by_keyboard(chromium, graph_page):
     address, data = graph_page
-    [broken] = [one for one in data["rules"] if one["id"] == "SPY-R07"]
+    [broken] = [rule for rule in data["rules"] if rule["id"] == "SPY-R07"]
     with page_at(chromium, address) as page:
         for _ in range(20):
             page.keyboard.press("Tab")
@@ -135,13 +135,13 @@ def test_the_graph_is_for_everybody(chromium, tmp_path, width, scheme):
 def server(request):
     """A run by hand that is served; of a target that crashes where the test says so."""
     target = getattr(request, "param", None)
-    one = Server(by_hand(target and target()), "", 0)
-    thread = threading.Thread(target=one.serve_forever, args=(0.01,))
+    started = Server(by_hand(target and target()), "", 0)
+    thread = threading.Thread(target=started.serve_forever, args=(0.01,))
     thread.start()
-    yield one
-    one.shutdown()
+    yield started
+    started.shutdown()
     thread.join()
-    one.server_close()
+    started.server_close()
 
 
 def settle(page):

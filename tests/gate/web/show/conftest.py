@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.web.show.page import page
-from schedproof.gate.web.show.recording import Run
+from schedproof.gate.web.show.recording import RecordedRun
 
 from ..base.browser import browser as chromium
 
@@ -11,8 +11,8 @@ from ..base.browser import browser as chromium
 @pytest.fixture(scope="module")
 def browser():
     """One Chromium for the tests of a module; Playwright takes no second one in a process."""
-    with chromium() as one:
-        yield one
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -22,7 +22,9 @@ def show(browser, tmp_path):
     asked: list[str] = []
     contexts = []
 
-    def opened(run: Run, fragment: str = "", *, width: int = 1280, scheme: str = "light") -> Any:
+    def opened(
+        run: RecordedRun, fragment: str = "", *, width: int = 1280, scheme: str = "light"
+    ) -> Any:
         file = tmp_path / f"{run.name}.html"
         file.write_text(page(run), encoding="utf-8")
         context = browser.new_context(

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import RecordedRun, recorded
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import Reply
@@ -26,19 +26,19 @@ def of(system: str, revision: str, requests: tuple[Request, ...], **config: Any)
 
 def figure(name: str) -> dict[str, Any]:
     """The data of one of the document's figures."""
-    return next(one for one in golden_tables.load("docs_figures.json") if one["name"] == name)
+    return next(row for row in golden_tables.load("docs_figures.json") if row["name"] == name)
 
 
 @cache
-def admission() -> Run:
+def admission() -> RecordedRun:
     """The figure on scheduler constraints."""
     shown = figure("scheduling_admission_constraints")
     requests = tuple(
         request(
-            *(one["id"], one["arrival_step"], one["prompt_len"], one["max_output_tokens"]),
-            output_len=one["total_tokens_generated"],
+            *(row["id"], row["arrival_step"], row["prompt_len"], row["max_output_tokens"]),
+            output_len=row["total_tokens_generated"],
         )
-        for one in shown["generator_requests"]
+        for row in shown["generator_requests"]
     )
     return recorded(
         of("spyre", "documented", requests, **golden_tables.config_of(shown)), name="admission"
@@ -46,20 +46,20 @@ def admission() -> Run:
 
 
 @cache
-def jumps() -> Run:
+def jumps() -> RecordedRun:
     """The figure on decode padding, from its beginning; its own limit it exceeds."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = tuple(
-        request(one["id"], 0, one["prompt_len"], one["max_tokens"], output_len=end)
-        for one in shown["derived_requests"]
-        for end in [one["generated_at_end"]]
+        request(row["id"], 0, row["prompt_len"], row["max_tokens"], output_len=end)
+        for row in shown["derived_requests"]
+        for end in [row["generated_at_end"]]
     )
     config = golden_tables.config_of(shown) | {"max_batch_tkv": 2048}
     return recorded(of("spyre", "documented", requests, **config), name="jumps")
 
 
 @cache
-def volume() -> Run:
+def volume() -> RecordedRun:
     """32 requests at production scale, admitted by the document's projection, beyond the limit."""
     long = [request(f"r{n}", 0, 2000 + n * 7 % 64, 2100) for n in range(31)]
     requests = (*long, request("r31", 0, 1, 1984))
@@ -68,25 +68,25 @@ def volume() -> Run:
 
 
 @cache
-def pauses() -> Run:
+def pauses() -> RecordedRun:
     """A batch that 2.5.2 pauses."""
     crowd = [request(name, 0, 12, 30) for name in "abcd"]
     return recorded(scenario(*crowd, revision="2.5.2", max_batch_tkv=64), name="pauses")
 
 
 @cache
-def preemption() -> Run:
+def preemption() -> RecordedRun:
     """vLLM's model preempts."""
     [known] = [
-        one
-        for name, one in builtin_scenarios("vllm").items()
+        published
+        for name, published in builtin_scenarios("vllm").items()
         if name == "preempted-before-it-was-computed.json"
     ]
     return recorded(known, name="preemption")
 
 
 @cache
-def odd_names() -> Run:
+def odd_names() -> RecordedRun:
     """Names that mean something to who draws them, and one that is longer than its place."""
     odd = ("$x$", "%{y}", "<b>&amp;</b>", "long" * 40)
     return recorded(scenario(*(request(name, 0, 3, 3) for name in odd)), name="names")
@@ -106,7 +106,7 @@ class Crashes(Toy):
 
 
 @cache
-def crash() -> Run:
+def crash() -> RecordedRun:
     """A target that raises."""
     return recorded(scenario(), Crashes(), name="crash")
 
@@ -123,7 +123,7 @@ class Late(Toy):
 
 
 @cache
-def parted() -> Run:
+def parted() -> RecordedRun:
     """A target that decides as its model, and then does not."""
     rules = select(load("spyre"), ["ALL-R07"])
     return recorded(scenario(revision="2.1.2"), Late(), rules, name="parted")

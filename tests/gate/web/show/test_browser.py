@@ -46,7 +46,7 @@ def names(text):
 
 def assert_as_the_trace(run, read):
     """Every number that the page has of a step is that of the target's observation."""
-    assert [one["step"] for one in read] == list(range(len(run.steps)))
+    assert [number["step"] for number in read] == list(range(len(run.steps)))
     block = run.config["block_size"]
     generated: dict[str, int] = {}
     for shown, step in zip(read, run.steps, strict=True):
@@ -54,7 +54,7 @@ def assert_as_the_trace(run, read):
         for queue in ("waiting", "running", "prefilling", "paused"):
             if getattr(step, queue) is not None:
                 assert names(shown["after"][queue]) == getattr(step, queue)
-        held = {one for blocks in (step.blocks or {}).values() for one in blocks}
+        held = {each for blocks in (step.blocks or {}).values() for each in blocks}
         assert shown["after"]["blocks held"] == f"{len(held):,}"
         assert {name: row["now"] for name, row in shown["rows"].items() if row["now"]} == {
             name: tokens for name, tokens in step.scheduled.items() if tokens
@@ -98,9 +98,11 @@ def test_the_admission_figure_shows_the_facts_of_its_caption(show):
     rows = runs.figure("scheduling_admission_constraints")["steps"]
     for row in rows[1:-1]:
         shown = read[row["step"] - 1]
-        assert names(shown["after"]["waiting"]) == tuple(one["id"] for one in row["waiting"])
+        assert names(shown["after"]["waiting"]) == tuple(
+            request["id"] for request in row["waiting"]
+        )
         if row["step_type"] == "decode":
-            drawn = {one["id"]: one["decoded"] for one in row["decoding"]}
+            drawn = {request["id"]: request["decoded"] for request in row["decoding"]}
             assert drawn == {name: shown["rows"][name]["emitted"] for name in drawn}
     # Request 1 is held back from row 5 on until request 0 has completed in row 22.
     assert all(read[row - 1]["rows"]["1"]["now"] == 0 for row in range(6, 23))
@@ -125,9 +127,9 @@ def test_the_padding_figure_jumps_where_its_caption_says(show):
     assert len(compared) == len(rows) - 4
     for row in compared:
         shown = read[row["step"] + 1 + runs.FIRST_ROW]["rows"]
-        for one in row["decoding"]:
-            seen = shown[one["id"]]
-            assert (seen["tkv"], seen["emitted"]) == (one["tkv"], one["decoded"] + 1)
+        for request in row["decoding"]:
+            seen = shown[request["id"]]
+            assert (seen["tkv"], seen["emitted"]) == (request["tkv"], request["decoded"] + 1)
     tab.evaluate("document.getElementById('slider').focus()")
     tab.keyboard.press("Home")
     met = {}
@@ -232,10 +234,10 @@ def test_model_and_target_stand_side_by_side_and_differing_fields_are_marked(sho
     run = runs.parted()
     assert run.expected is not None
     tab = show(run)
-    differs = {one.field for one in differing(run.steps[-1], run.expected)}
+    differs = {difference.field for difference in differing(run.steps[-1], run.expected)}
     assert differs == {"tkv", "running"}
     marked = tab.locator("#lockstep tr.differs")
-    assert {one.get_attribute("data-field") for one in marked.all()} == differs
+    assert {row.get_attribute("data-field") for row in marked.all()} == differs
     cells = tab.locator("#lockstep tr[data-field=tkv] td").all_text_contents()
     assert cells == ["≠", str(run.steps[-1].tkv), str(run.expected.tkv)]
 
@@ -257,7 +259,8 @@ def test_names_are_names_in_the_pictures_too(show):
     tab.wait_for_selector("html[data-pictures]", state="attached")
     shown = tab.locator("#tkv .legend li").all_text_contents()
     assert [name for name in shown if name not in ("max-tkv", "jump")] == [
-        one.id if len(one.id) < 15 else f"{one.id[:13]}…" for one in run.scenario.requests
+        request.id if len(request.id) < 15 else f"{request.id[:13]}…"
+        for request in run.scenario.requests
     ]
     tab.locator("#requests tbody button").first.click()
     assert tab.locator("#story h3").text_content().startswith("$x$: prompt 3")
@@ -286,7 +289,8 @@ def test_a_click_on_a_picture_goes_to_the_step_and_the_pointer_is_told_what_is_t
     tab.mouse.move(box["x"] + end[0], box["y"] + end[1])
     told = tab.locator("#tkv .tip").text_content()
     [tkv, at] = [
-        int(one.replace(",", "")) for one in re.findall(r"tkv ([\d,]+) in step (\d+)", told)[0]
+        int(number.replace(",", ""))
+        for number in re.findall(r"tkv ([\d,]+) in step (\d+)", told)[0]
     ]
     assert run.steps[at].tkv == tkv
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 60)
@@ -315,7 +319,7 @@ def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(show):
     tab = show(run)
     zoom = tab.locator("#zoom")
     assert zoom.text_content() == "the axis begins at 25,280: show the whole batch"
-    ticks = [int(one.replace(",", "")) for one in tab.locator("#grid .tick").all_text_contents()]
+    ticks = [int(text.replace(",", "")) for text in tab.locator("#grid .tick").all_text_contents()]
     assert min(ticks) == 25_280
     assert max(ticks) - min(ticks) == 16 * 64
     # r4's admission breaks the limit: it is named, and its padding is not cut off.
@@ -323,7 +327,7 @@ def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(show):
     assert tab.locator("#grid g[data-request='r4'] .stub").count() == 1
     zoom.click()
     assert zoom.text_content() == "show the last blocks of the batch"
-    whole = [int(one.replace(",", "")) for one in tab.locator("#grid .tick").all_text_contents()]
+    whole = [int(text.replace(",", "")) for text in tab.locator("#grid .tick").all_text_contents()]
     assert min(whole) == 0
     tab.locator("#failure a").click()
     tab.wait_for_selector("html[data-step='464']", state="attached")

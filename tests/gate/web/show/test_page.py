@@ -74,10 +74,10 @@ def test_what_grows_by_one_for_a_thousand_steps_is_one_piece():
 
 def steps_of(run, data):
     """Every request in every step, with the numbers that the page has."""
-    for place, one in enumerate(run.scenario.requests):
+    for place, request in enumerate(run.scenario.requests):
         lines = data["of"][place]
         for number in range(len(run.steps)):
-            yield number, one.id, {name: at(line, number) for name, line in lines.items()}
+            yield number, request.id, {name: at(line, number) for name, line in lines.items()}
 
 
 @pytest.mark.parametrize("make", [runs.pauses, runs.preemption])
@@ -111,14 +111,14 @@ def test_the_numbers_of_the_page_are_those_of_the_trace(make):
 def test_blocks_are_given_back_from_what_grows():
     run = runs.preemption()
     data = unpacked(run)
-    for place, one in enumerate(run.scenario.requests):
+    for place, request in enumerate(run.scenario.requests):
         for number, step in enumerate(run.steps):
             held: list[int] = []
             for first, kept, added in data["blocks"][place]:
                 if first <= number:
                     held = held[:kept] + added
-            if one.id in step.scheduled and one.id not in (step.finished or {}):
-                assert tuple(held) == (step.blocks or {}).get(one.id, ())
+            if request.id in step.scheduled and request.id not in (step.finished or {}):
+                assert tuple(held) == (step.blocks or {}).get(request.id, ())
 
 
 def test_stakes_are_those_that_a_replay_counts():
@@ -127,7 +127,7 @@ def test_stakes_are_those_that_a_replay_counts():
     counted = {}
     for rule in data["rules"]:
         exercised = (at(rule["stakes"], number) for number in range(len(run.steps)))
-        counted[rule["id"]] = sum(one or 0 for one in exercised)
+        counted[rule["id"]] = sum(stakes or 0 for stakes in exercised)
     assert any(counted.values())
     outcome = replay(ModelTarget(), run.scenario, load("vllm"))
     assert counted == {rule: outcome.exercised[rule] for rule in counted}
@@ -136,7 +136,9 @@ def test_stakes_are_those_that_a_replay_counts():
 @pytest.mark.slow
 def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_first_step():
     assert opens_at(runs.volume()) == runs.volume().broken[0].step
-    first = next(one for one in runs.preemption().happenings() if one.what == "preempted")
+    first = next(
+        happening for happening in runs.preemption().happenings() if happening.what == "preempted"
+    )
     assert opens_at(runs.preemption()) == first.step > 0
     assert opens_at(runs.admission()) == 0
     # A crash has no step of its own: the last one that there is.

@@ -16,7 +16,11 @@ from . import runs
 
 
 def happened(run, what):
-    return [(one.step, one.request) for one in run.happenings() if one.what == what]
+    return [
+        (happening.step, happening.request)
+        for happening in run.happenings()
+        if happening.what == what
+    ]
 
 
 def test_the_steps_are_those_of_a_replay_up_to_the_first_broken_rule():
@@ -25,7 +29,9 @@ def test_the_steps_are_those_of_a_replay_up_to_the_first_broken_rule():
     run = recorded(scenario(), Ghosts())
     assert (run.steps, run.broken) == (seen, outcome.broken)
     assert run.ended == f"{run.broken[0].rule} broke at step {len(seen) - 1}"
-    assert [one.what for one in run.happenings() if one.step == len(seen) - 1][-1] == "broken"
+    assert [happening.what for happening in run.happenings() if happening.step == len(seen) - 1][
+        -1
+    ] == "broken"
 
 
 def test_requests_arrive_are_aborted_and_finish_when_the_trace_says():
@@ -87,18 +93,18 @@ def test_why_and_the_projection_are_those_of_the_terminal():
     run = runs.volume()
     first = run.broken[0]
     assert run.why == explain("SPY-R07", run.scenario, first.step, "documented")
-    granted = [one for one in run.projected if one.joined]
-    assert [one.newcomer for one in granted] == [f"r{n}" for n in range(1, 32)]
-    for one in granted:
-        assert run.steps[one.step].scheduled.keys() == {one.newcomer}
-        assert max(one.reaches.values()) <= one.largest <= run.config["max_batch_tkv"]
+    granted = [projected for projected in run.projected if projected.joined]
+    assert [projected.newcomer for projected in granted] == [f"r{n}" for n in range(1, 32)]
+    for projected in granted:
+        assert run.steps[projected.step].scheduled.keys() == {projected.newcomer}
+        assert max(projected.reaches.values()) <= projected.largest <= run.config["max_batch_tkv"]
     words = f"  r31 reaches tkv {granted[-1].reaches['r31']} at most"
     assert any(line.startswith(words) for line in run.why)
 
 
 def test_a_target_that_parts_from_its_model_has_no_projection_from_there_on():
     whole = recorded(scenario(revision="2.1.2"))
-    assert sum(one.joined for one in whole.projected) == 2
+    assert sum(projected.joined for projected in whole.projected) == 2
     assert runs.pauses().projected == []  # it pauses instead
 
 
@@ -119,7 +125,7 @@ def test_the_rules_may_be_chosen():
 
 @pytest.mark.parametrize("table", golden_tables.cases("2.1.2_spyre_cp_scheduler_steps.json"))
 def test_a_step_table_is_found_again(table):
-    arrivals = [golden_tables.arrival_of(one) for one in table["requests"]]  # type: ignore[attr-defined]
+    arrivals = [golden_tables.arrival_of(given) for given in table["requests"]]  # type: ignore[attr-defined]
     requests = tuple(map(golden_tables.request_of, arrivals))
     config = golden_tables.config_of(table)
     config.pop("pausing", None)
@@ -132,9 +138,11 @@ def test_a_step_table_is_found_again(table):
         assert run.followed.run["tkv"].at(number) == row["tkv"]
         assert run.followed.run["held"].at(number) == row["n_used_blocks"]
         # What arrives before the next step is in the row already.
-        late = {one.id for one in requests if one.arrival == row["step"]}
+        late = {read.id for read in requests if read.arrival == row["step"]}
         queues = {name: run.followed.queues[name].at(number) for name in ("waiting", "running")}
-        assert [*queues["waiting"]] == [one for one in row["waiting"] if one not in late]
+        assert [*queues["waiting"]] == [
+            waiting for waiting in row["waiting"] if waiting not in late
+        ]
         assert [*queues["running"]] == row["running"]
         compared += 1
     assert compared >= 3

@@ -43,7 +43,11 @@ def test_a_trace_shows_what_its_scenario_does(tmp_path, revision):
 def test_lengths_that_nobody_said_are_read_from_the_end(tmp_path):
     asked = scenario(revision="2.1.2")
     read = shown(written(tmp_path / "t", without_output_lens(recorded(asked))))
-    assert [one.tokens_to_emit for one in read.scenario.requests] == [6, 3, 4]
+    assert [recorded_request.tokens_to_emit for recorded_request in read.scenario.requests] == [
+        6,
+        3,
+        4,
+    ]
     assert plain(read)["projected"] == plain(made(asked))["projected"]
 
 

@@ -41,9 +41,9 @@ def test_it_counts_what_it_has(graph, data):
     assert (len(data["states"]), len(data["moves"])) == (states, moves)
     assert data["counted"] == f"{states:,} states, {moves:,} moves"
     assert data["cut"] is None
-    places = {(one["depth"], one["row"]) for one in data["states"]}
+    places = {(state["depth"], state["row"]) for state in data["states"]}
     assert len(places) == states
-    assert [number for number, one in enumerate(data["states"]) if one["first"] is None] == [0]
+    assert [number for number, state in enumerate(data["states"]) if state["first"] is None] == [0]
 
 
 def test_the_run_of_a_state_replays_to_what_the_state_says(data):
@@ -53,14 +53,14 @@ def test_the_run_of_a_state_replays_to_what_the_state_says(data):
         steps = []
         if state["steps"]:
             last = state["steps"] - 1
-            replay(ModelTarget(), scenario, [], lambda _, one, to=steps: to.append(one), last)
+            replay(ModelTarget(), scenario, [], lambda _, step, to=steps: to.append(step), last)
             assert len(steps) == state["steps"]
             assert state["tkv"] == steps[-1].tkv
             shown = dict(state["queues"])
             here = {name for members in shown.values() for name in members}
-            assert [one for one in steps[-1].running if one in here] == shown["running"]
+            assert [request for request in steps[-1].running if request in here] == shown["running"]
             if state["kind"] == "decode":
-                [volume] = [one for one in state["measures"] if one[0] == "batch × tkv"]
+                [volume] = [measure for measure in state["measures"] if measure[0] == "batch × tkv"]
                 assert volume == [
                     "batch × tkv",
                     len(steps[-1].scheduled) * steps[-1].tkv,
@@ -75,7 +75,7 @@ def test_the_run_of_a_state_replays_to_what_the_state_says(data):
 
 
 def test_a_broken_rule_has_the_shortest_run_that_breaks_it(data):
-    found = {one["id"]: one for one in data["rules"] if one["verdict"] == "broken"}
+    found = {rule["id"]: rule for rule in data["rules"] if rule["verdict"] == "broken"}
     assert set(found) == {"SPY-R07", "SPY-R47"}
     broken = found["SPY-R07"]
     assert broken["command"] == f"schedproof replay {broken['file']} --rule SPY-R07"
@@ -86,12 +86,12 @@ def test_a_broken_rule_has_the_shortest_run_that_breaks_it(data):
         scenario_of(json.loads(broken["scenario"]), "page"),
         select(RULES, ["SPY-R07"]),
     )
-    assert [one.message for one in outcome.broken] == [broken["message"]]
+    assert [failure.message for failure in outcome.broken] == [broken["message"]]
     assert f"step {outcome.broken[0].step:>5}" in last["answer"]
 
 
 def test_a_rule_at_stake_has_a_run_in_whose_last_step_its_witness_occurs(data):
-    staked = [one for one in data["rules"] if one["verdict"] == "exercised"]
+    staked = [row for row in data["rules"] if row["verdict"] == "exercised"]
     assert len(staked) > 15
     for reported in staked:
         [rule] = select(RULES, [reported["id"]])
@@ -104,9 +104,9 @@ def test_a_rule_at_stake_has_a_run_in_whose_last_step_its_witness_occurs(data):
 
 
 def test_what_is_never_at_stake_has_no_run_and_says_so(graph, data):
-    idle = [one for one in data["rules"] if one["verdict"] == "not exercised"]
-    assert "SPY-R36" in {one["id"] for one in idle}
-    assert all(one["path"] is None and "scenario" not in one for one in idle)
+    idle = [row for row in data["rules"] if row["verdict"] == "not exercised"]
+    assert "SPY-R36" in {row["id"] for row in idle}
+    assert all(row["path"] is None and "scenario" not in row for row in idle)
     [rule] = select(RULES, ["SPY-R36"])
     assert shown_run(graph, rule) is None
 
@@ -115,7 +115,9 @@ def test_moves_are_told_in_the_words_of_clients(data):
     words = {move["does"] for move in data["moves"]}
     assert {"r0 arrives", "r1 arrives", "step", "step; r0 ends early (EOS)"} <= words
     assert "r0 is read: prompt 2, max_tokens 1 to 5 (not read yet)" in words
-    assert any("left padding 1 block" in one[1] for s in data["states"] for one in s["requests"])
+    assert any(
+        "left padding 1 block" in request[1] for s in data["states"] for request in s["requests"]
+    )
 
 
 def test_clients_that_give_up_are_moves_too():
@@ -131,7 +133,7 @@ def test_what_is_cut_says_so_and_has_no_moves():
     asked = ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,)))
     page = page_data(drawn(asked, RULES, 50), list(RULES))
     assert page["cut"].startswith("cut: the first 50 states are drawn, at least ")
-    unopened = {number for number, one in enumerate(page["states"]) if one.get("unopened")}
+    unopened = {number for number, state in enumerate(page["states"]) if state.get("unopened")}
     assert unopened.isdisjoint(move["from"] for move in page["moves"])
     assert any(move["to"] is None for move in page["moves"])
 
@@ -142,9 +144,9 @@ def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request():
     [scope] = chosen_scopes(["sequential"], "spyre", "sound")
     graph = drawn(ExploreOptions("sound", replace(scope, requests=2, limits=(6,))), rules, 200)
     page = page_data(graph, list(rules))
-    staked = [one for one in page["rules"] if one["verdict"] == "exercised"]
+    staked = [rule for rule in page["rules"] if rule["verdict"] == "exercised"]
     assert len(staked) > 15
-    assert all(one["path"] for one in staked)
+    assert all(rule["path"] for rule in staked)
     said = [words for state in page["states"] for _, words in state["requests"]]
     assert any("prompt 1 to 4 (not read yet)" in words for words in said)
     assert not any("to 7 (not read yet" in words for words in said)
@@ -168,7 +170,7 @@ def test_the_page_is_one_file_and_its_run_replays_to_the_same_break(run):
     [found] = PAGE.findall(page)
     data = json.loads(found)
     assert f"{len(data['states'])} states, {len(data['moves']):,} transitions" in result.out
-    [broken] = [one for one in data["rules"] if one["verdict"] == "broken"]
+    [broken] = [rule for rule in data["rules"] if rule["verdict"] == "broken"]
     Path(broken["file"]).write_text(broken["scenario"], encoding="utf-8")
     again = run(*broken["command"].split()[1:])
     assert again.code == 1

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schedproof.gate.web.step.run import ByHand, Setup
+from schedproof.gate.web.step.run import ByHand, StepSetup
 from schedproof.model.faults import TargetHung
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
@@ -48,7 +48,7 @@ def by_hand(
 ) -> ByHand:
     values = full_config(system, revision, (SMALL if system == "spyre" else {}) | config)
     rules = [rule for rule in load(system) if rule.id != "ALL-R07"]
-    return ByHand(Setup(target or ModelTarget(), system, revision, values, rules, lambda: ""))
+    return ByHand(StepSetup(target or ModelTarget(), system, revision, values, rules, lambda: ""))
 
 
 def broken_run(**config: Any) -> ByHand:

@@ -29,7 +29,7 @@ def replayed(run):
         lambda _, step: seen.append(step),
         last_step=len(run.taken) - 1,
     )
-    return seen, [one.rule for one in outcome.broken]
+    return seen, [failure.rule for failure in outcome.broken]
 
 
 def test_what_breaks_by_hand_breaks_in_a_replay_of_what_was_saved():
@@ -111,14 +111,14 @@ def test_a_scenario_that_is_loaded_goes_as_it_went():
     before = broken_run()
     after = by_hand()  # in another configuration
     after.load(before.scenario())
-    arrivals = [one["where"] for one in view(after, "")["requests"]]
+    arrivals = [request["where"] for request in view(after, "")["requests"]]
     assert arrivals == ["arrives before the next step", "arrives before step 2"]
     while after.clients.steps < before.clients.steps:
         after.step()
     assert after.taken == before.taken
     assert after.scenario() == before.scenario()
     after.arrive(2, 2)
-    assert [one.id for one in after.clients.requests] == ["r0", "r1", "r2"]
+    assert [request.id for request in after.clients.requests] == ["r0", "r1", "r2"]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_every_system_can_be_stepped(system):
         run.step()
     reported = view(run, "")
     assert run.first_broken is None
-    assert [one["where"] for one in reported["requests"]] == ["has left", "has left"]
+    assert [request["where"] for request in reported["requests"]] == ["has left", "has left"]
     assert any(name == "blocks held" for name, *_ in reported["measures"]) == (system != "spyre")
 
 
@@ -294,9 +294,9 @@ def test_the_view_has_the_volume_of_the_last_decode_step_and_the_padding():
     assert reported["measures"][0] == ["batch × tkv", 2 * step.tkv, 96, "tokens"]
     pads = step.left_pad_blocks or {}
     assert any(pads.values())
-    for one in reported["requests"]:
-        kinds = [kind for cell in one["cells"] for kind, _ in cell.tokens]
-        assert kinds.count("padding") == pads[one["id"]]
+    for request in reported["requests"]:
+        kinds = [kind for cell in request["cells"] for kind, _ in cell.tokens]
+        assert kinds.count("padding") == pads[request["id"]]
 
 
 COUNT = st.integers(0, 300)

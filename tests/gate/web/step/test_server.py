@@ -24,15 +24,15 @@ def server():
     yield from served(Server(by_hand(), "", 0))
 
 
-def served(one):
-    thread = threading.Thread(target=one.serve_forever, args=(0.01,))
+def served(started):
+    thread = threading.Thread(target=started.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield one
+        yield started
     finally:
-        one.shutdown()
+        started.shutdown()
         thread.join()
-        one.server_close()
+        started.server_close()
 
 
 def ask(server, method, path, body=None, **headers):
@@ -71,7 +71,7 @@ def test_a_run_over_the_socket_from_arrival_to_scenario(server):
     assert status == 200
     assert reply.getheader("Content-Disposition") == 'attachment; filename="by-hand.json"'
     saved = scenario_of(json.loads(text), "saved")
-    assert [one.output_len for one in saved.requests] == [2, None]
+    assert [request.output_len for request in saved.requests] == [2, None]
     assert (saved.requests[1].abort_at, saved.requests[1].abort_inside) == (3, True)
     reported = move(server, "/restart")
     assert (reported["next"], reported["requests"]) == (0, [])
@@ -182,9 +182,9 @@ def test_its_own_names_are_let_in(server, name):
 
 def raw(server, text):
     """What the server says to these bytes; it may end before they are all sent."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as one:
-        one.sendall(text.replace("PORT", str(server.server_port)).encode())
-        return one.makefile("rb").read().decode()
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as client:
+        client.sendall(text.replace("PORT", str(server.server_port)).encode())
+        return client.makefile("rb").read().decode()
 
 
 @pytest.mark.parametrize(

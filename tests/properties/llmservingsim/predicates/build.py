@@ -15,7 +15,7 @@ SMALL = {"block_size": 4, "num_blocks": 8, "max_num_seqs": 3, "max_num_batched_t
 def request(
     name: str, prompt: int = 6, computed: int = 0, emitted: int = 0, **more: Any
 ) -> VllmRequestHistory:
-    """A request that may generate eight tokens; its own words, unless told otherwise."""
+    """A request that may generate eight tokens; by default its own content."""
     values = {"content": ((name, prompt),), "max_tokens": 8, **more}
     most = values.pop("max_tokens")
     return VllmRequestHistory(
@@ -26,7 +26,7 @@ def request(
 def book(*accounts: VllmRequestHistory, running: str = "", **changes: Any) -> RunHistory:
     """The history before a step: these requests in order of arrival, those of `running` run.
 
-    `free`: blocks free after the step before; `revision`: the page, unless told otherwise. Other
+    `free`: blocks free after the step before; `revision`: by default the page. Other
     changes are keys of the configuration.
     """
     free, revision = changes.pop("free", 8), changes.pop("revision", "documented")

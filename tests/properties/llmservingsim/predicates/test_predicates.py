@@ -102,9 +102,9 @@ def test_at_head_nobody_waits_with_room_for_what_it_knows(free, breaks):
 
 @pytest.mark.parametrize(("says", "free", "breaks"), [("a", 1, True), ("b", 1, False)])
 def test_what_running_requests_share_costs_no_block(says, free, breaks):
-    one = request("b", content=((says, 6),))
+    first = request("b", content=((says, 6),))
     history = book(
-        request("a", 6, 6, 1), one, running="a", revision="head", enable_prefix_caching=True
+        request("a", 6, 6, 1), first, running="a", revision="head", enable_prefix_caching=True
     )
     step = ran({"a": 1}, "a", "b", free_blocks=free)
     assert (queues.needless_wait(history, step) is not None) is breaks
@@ -210,8 +210,8 @@ def test_a_scheduler_that_cuts_prompts_to_the_budget_with_chunking_off_keeps_the
         intact_model=True,
     )
     with planted(cuts) as target:
-        asked = (target, "llmservingsim", "documented", load("llmservingsim"), "small")
-        search = Search(SearchOptions(*asked))
+        arguments = (target, "llmservingsim", "documented", load("llmservingsim"), "small")
+        search = Search(SearchOptions(*arguments))
         assert not run_search(search, 80, 0, 0), search.failure
 
 
@@ -226,30 +226,11 @@ def test_what_others_were_promised_is_not_free():
     history = book(request("a", 6, 6, 1), request("b"), running="a")
     step = ran({"a": 1, "b": 6}, "ab", blocks={"a": [1, 2], "b": [3, 4]}, free_blocks=3)
     assert memory.not_promised(history, step) == (
-        "b starts; requests that run may still take 4 blocks, 3 are free"
+        "b starts; running requests may still take 4 blocks, 3 are free"
     )
     # No request is accused who does not start.
     step = ran({"a": 1}, "a", blocks={"a": [1, 2]}, free_blocks=0)
     assert memory.not_promised(book(request("a", 6, 6, 1), running="a"), step) is None
-
-
-def test_nobody_starts_past_one_that_waits_for_blocks():
-    history = book(request("a"), request("b", 1, max_tokens=1))
-    assert memory.overtaken(history, ran({"b": 1}, "b", "a")) == (
-        "b starts, a came before it and waits for blocks"
-    )
-    assert memory.overtaken(history, ran({"a": 6}, "a", "b")) is None
-    off = {"enable_chunked_prefill": False, "max_num_batched_tokens": 5}
-    history = book(request("a"), request("b", 1, max_tokens=1), **off)
-    assert memory.overtaken(history, ran({"b": 1}, "b", "a")) is None
-
-
-def test_waiting_for_blocks_is_at_stake_when_a_later_one_would_fit():
-    history = book(request("a"), request("b", 1, max_tokens=1))
-    assert memory.waits_for_blocks(history, ran({}, "", "ab", free_blocks=2))
-    assert not memory.waits_for_blocks(history, ran({}, "", "ab", free_blocks=4))
-    assert memory.prompt_alone_fits(history, ran({}, "", "ab", free_blocks=2))
-    assert not memory.prompt_alone_fits(history, ran({}, "", "ab", free_blocks=1))
 
 
 @pytest.mark.parametrize(("free", "breaks"), [(2, False), (1, True)])
@@ -297,10 +278,10 @@ def three(**changes):
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "message"),
     [
         (ran({"a": 1}, "a", "bc", preempted=("b",)), None),
-        (ran({"b": 1}, "b", "ac", preempted=("a",)), "a preempted; of a, b the last 1 are b"),
+        (ran({"b": 1}, "b", "ac", preempted=("a",)), "a preempted; the last 1 of a, b are b"),
         (
             ran({"a": 1, "c": 6}, "ac", "b", preempted=("b",)),
             "c admitted in the step that preempted b",
@@ -314,14 +295,14 @@ def three(**changes):
         (ran({"a": 1, "b": 1, "c": 6}, "abc"), None),
     ],
 )
-def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, said):
-    assert tail.not_as_vllm(three(), step) == said
+def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, message):
+    assert tail.not_as_vllm(three(), step) == message
 
 
 def test_nobody_gives_way_while_blocks_are_enough():
     reported = tail.not_as_vllm(with_tables(three(), 2), ran({"a": 1}, "a", "bc", preempted=("b",)))
     assert reported == (
-        "b preempted, although without b 2 blocks were free and requests that run need at most 2"
+        "b preempted, although 2 blocks were free without b and running requests needed at most 2"
     )
 
 

@@ -15,7 +15,7 @@ IDLE = Step(kind="idle", scheduled={})
 def request(
     name: str, prompt: int = 6, computed: int = 0, emitted: int = 0, **more: Any
 ) -> RequestHistory:
-    """A request that may generate eight tokens; its own words, unless told otherwise."""
+    """A request that may generate eight tokens; by default its own content."""
     values = {"content": ((name, prompt),), **more}
     return RequestHistory(name, prompt, 8, 8, computed=computed, emitted=emitted, **values)
 

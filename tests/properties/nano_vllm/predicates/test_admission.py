@@ -22,7 +22,7 @@ def test_a_step_that_prefills_and_decodes_breaks_the_rule():
 
 def test_a_step_that_calls_itself_mixed_breaks_the_rule():
     reported = admission.phases_mixed(book(request("a")), ran({"a": 6}, "a", kind="mixed"))
-    assert reported == "the step calls itself mixed"
+    assert reported == "the kind of the step is mixed"
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_prompts_longer_than_a_block_could_be_cut(prompt, exercised):
         ({}, None),
         ({"a": 1}, None),
         ({"a": 1, "b": 1}, None),
-        ({"b": 1}, "b admitted; in the queue a, b, c a is in front"),
-        ({"a": 1, "c": 1}, "a, c admitted; in the queue a, b, c b is in front"),
-        ({"b": 1, "a": 1}, "b, a admitted; in the queue a, b, c a is in front"),
+        ({"b": 1}, "b admitted, but a is in front in the queue a, b, c"),
+        ({"a": 1, "c": 1}, "a, c admitted, but b is in front in the queue a, b, c"),
+        ({"b": 1, "a": 1}, "b, a admitted, but a is in front in the queue a, b, c"),
     ],
 )
 def test_nobody_is_admitted_past_one_in_front(scheduled, reported):
@@ -158,7 +158,7 @@ def test_the_queue_goes_before_the_order_of_arrival_and_newcomers_stand_behind_i
     history = book(*(request(name, 1) for name in "abc"), waiting="ba")
     assert admission.overtaken(history, ran({"b": 1})) is None
     reported = admission.overtaken(history, ran({"a": 1}))
-    assert reported == "a admitted; in the queue b, a, c b is in front"
+    assert reported == "a admitted, but b is in front in the queue b, a, c"
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_a_sequence_in_chunks_is_not_accused_and_takes_no_blocks_again():
 def test_what_a_newcomer_shares_costs_no_block_where_the_gate_does_not_count_it(
     revision, free, breaks
 ):
-    one = request("b", content=(("a", 6),))
-    history = book(runs("a"), one, running="a", revision=revision, free=free)
+    newcomer = request("b", content=(("a", 6),))
+    history = book(runs("a"), newcomer, running="a", revision=revision, free=free)
     reported = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
     assert (reported is not None) is breaks
 

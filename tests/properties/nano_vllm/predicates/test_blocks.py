@@ -93,8 +93,8 @@ def test_a_table_has_no_block_twice():
 )
 def test_what_is_emitted_in_the_step_counts_as_said(emitted, reported):
     """a has said six tokens and generated one; the second one comes in this step."""
-    said = (("a", 6), ("out:a", 2))
-    history = book(request("a", 6, 7, 1), request("b", 8, content=said))
+    content = (("a", 6), ("out:a", 2))
+    history = book(request("a", 6, 7, 1), request("b", 8, content=content))
     tables = {"a": (1, 2), "b": (1, 2)}
     step = ran({"a": 1}, "ab", computed={"a": 8, "b": 8}, blocks=tables, emitted=emitted)
     assert blocks.shared_wrongly(history, step) == reported

@@ -1,4 +1,4 @@
-"""What a decode step does and who gives way to it, by example."""
+"""Decode steps and preemption, by example."""
 
 import pytest
 
@@ -61,8 +61,8 @@ def test_turns_are_at_stake_when_several_go_on_in_a_step_that_decodes(step, exer
         ("c", None),
         ("bc", None),
         ("abc", None),
-        ("b", "b preempted; of a, b, c the last 1 are c"),
-        ("ac", "a, c preempted; of a, b, c the last 2 are b, c"),
+        ("b", "b preempted; the last 1 of a, b, c are c"),
+        ("ac", "a, c preempted; the last 2 of a, b, c are b, c"),
     ],
 )
 def test_victims_are_the_last_of_those_who_run(gone, reported):
@@ -76,7 +76,7 @@ def test_victims_are_the_last_of_those_who_run(gone, reported):
         (1, None),
         (
             2,
-            "b preempted, although without b 2 blocks were free and requests that run need at "
+            "b preempted, although 2 blocks were free without b and running requests needed at "
             "most 2",
         ),
     ],
@@ -89,11 +89,10 @@ def test_nobody_is_preempted_while_there_are_blocks_for_all(free, reported):
 
 
 def test_who_is_inside_a_block_needs_none():
-    history = with_tables(book(runs("a", 5), runs("b", 7), running="ab"), 0)
+    history = with_tables(book(runs("a", 5), runs("b", 6), running="ab"), 0)
     reported = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
-    assert (
-        reported
-        == "b preempted, although without b 0 blocks were free and requests that run need at most 0"
+    assert reported == (
+        "b preempted, although 0 blocks were free without b and running requests needed at most 0"
     )
 
 
@@ -184,7 +183,7 @@ def test_the_first_token_is_at_stake_while_somebody_is_prefilled():
 
 def back(**changes):
     """b was preempted with a prompt of 6 and 3 tokens generated: 9 are to be computed."""
-    values = {"emitted": 3, "regenerated": 3, "lost": 8, "preemptions": 1, **changes}
+    values = {"emitted": 3, "regenerated": 3, "recompute_from": 8, "preemptions": 1, **changes}
     return request("b", 6, **values)
 
 
@@ -229,10 +228,11 @@ def test_computing_again_is_at_stake_when_one_comes_back_with_tokens(changes, ex
     ("computed", "held", "reported"),
     [
         (4, (1,), None),
-        (4, (1, 2), "a holds 2 blocks; its 4 computed tokens are 1"),
+        (3, (1, 2), "a holds 2 blocks; its 3 computed tokens need 1"),
+        (4, (1, 2), None),  # the deck: at boundary, a new block
         (5, (1, 2), None),
-        (5, (1,), "a holds 1 blocks; its 5 computed tokens are 2"),
-        (5, (), "a holds 0 blocks; its 5 computed tokens are 2"),
+        (5, (1,), "a holds 1 blocks; its 5 computed tokens need 2"),
+        (5, (), "a holds 0 blocks; its 5 computed tokens need 2"),
     ],
 )
 def test_who_runs_holds_the_blocks_of_what_is_computed(computed, held, reported):

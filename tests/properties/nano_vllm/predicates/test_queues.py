@@ -46,9 +46,9 @@ def test_the_front_is_at_stake_when_others_wait_beside_the_victims(gone, waiting
         ("bcd", None),
         ("cd", None),
         ("xbcd", None),
-        ("cbd", "the queue is c, b, d; they came as b, c, d"),
-        ("dbc", "the queue is d, b, c; they came as b, c, d"),
-        ("db", "the queue is d, b; they came as b, d"),
+        ("cbd", "the queue is c, b, d; they arrived as b, c, d"),
+        ("dbc", "the queue is d, b, c; they arrived as b, c, d"),
+        ("db", "the queue is d, b; they arrived as b, d"),
     ],
 )
 def test_who_waits_keeps_its_place_and_newcomers_stand_behind(waiting, reported):

@@ -36,7 +36,7 @@ def test_the_document_is_explained_in_its_own_terms():
     assert lines[0] == "step 2: r1 joins; the projection accepts it:"
     assert "current tkv 1 + 255 tokens that it may still generate" in lines[1]
     assert "current tkv 2 + 288 tokens that it may still generate + one block of 64" in lines[2]
-    assert "2 requests that live as long x 256 = 512 <= 512" in lines[3]
+    assert "2 requests alive until then x 256 = 512 <= 512" in lines[3]
     assert "r1 is at tkv 320, 64 beyond its projection" in lines[4]
 
 
@@ -76,7 +76,7 @@ def test_an_idle_step_is_explained_by_the_stale_tkv():
     )
     idle = [broken.step for broken in replay(ModelTarget(), scenario, load("spyre")).broken]
     lines = explain("SPY-R35", scenario, idle[0], "2.1.2")
-    assert "max-model-length rule: it goes by tkv 832 of the last forward" in lines[0]
+    assert "max-model-length rule: it uses tkv 832 of the last forward pass" in lines[0]
     assert "> 1024" in lines[1]
 
 
@@ -86,7 +86,7 @@ def test_a_tkv_that_the_projection_did_not_look_at_is_named():
         _scenario((3, 3), (256, 2)), config=full_config("spyre", "documented", config)
     )
     lines = explain("SPY-R07", scenario, 3, "documented")
-    assert "2 requests that live as long x 257 = 514 <= 520" in lines[-2]
+    assert "2 requests alive until then x 257 = 514 <= 520" in lines[-2]
     assert "so it never compared r0, whose tkv is 261" in lines[-1]
 
 
@@ -103,8 +103,8 @@ def model(scenario, revision):
 def test_who_is_passed_by_and_by_whom_is_named():
     scenario = read_scenario(FILE)
     lines = explain_passed_by(model(scenario, "2.5.2"), scenario, 645)
-    assert lines[0].startswith("r2 is refused by the volume of the batch while later requests fit")
-    assert lines[0].endswith("passed by: r3,")
+    assert lines[0].startswith("r2 exceeds the volume of the batch while later requests fit")
+    assert lines[0].endswith("r3 overtook it,")
     assert lines[1].endswith("a refused request does not stop the queue")
 
 

@@ -19,7 +19,7 @@ RELEASE = "2.5.2"
 
 def book(*accounts, paused=(), **changes):
     """In front of a step after one that listed these requests as paused, in this order."""
-    running = tuple(one.id for one in accounts if one.id not in paused)
+    running = tuple(account.id for account in accounts if account.id not in paused)
     shown = changes.pop("running", running)
     return history(
         *accounts,

@@ -1,4 +1,4 @@
-"""What the prefix cache saves, and what is computed and written all the same."""
+"""The savings of the prefix cache, and what is computed and written despite a hit."""
 
 import pytest
 
@@ -224,21 +224,21 @@ def test_hits_are_judged_in_the_first_step_with_a_cache_and_if_anyone_can_know(r
     [
         (16, 4, (3, 9), (0, 9), None),
         (16, 4, (3, 9), (3, 9), "block 0 of b is cached, and written to again (as 3)"),
-        (16, 4, (3, 9), (0, 8), "block 1 of b is 9, what is written is 8"),
-        (16, 4, (3, 9), (0, 0), "block 1 of b is 9, what is written is 0"),
+        (16, 4, (3, 9), (0, 8), "block 1 of b is 9, but block 8 is written"),
+        (16, 4, (3, 9), (0, 0), "block 1 of b is 9, but block 0 is written"),
         (16, 12, (3, 4, 5, 9), (0, 9), None),
         (16, 12, (3, 4, 5, 9), (5, 9), "block 2 of b is cached, and written to again (as 5)"),
         (12, 4, (3, 8, 9), (8, 9), None),
         (12, 8, (3, 8, 9), (0, 9), None),
         (12, 8, (3, 8, 9), (8, 9), "block 1 of b is cached, and written to again (as 8)"),
         (8, 0, (3, 4), (3, 4), None),
-        (8, 0, (3, 4), (4, 3), "block 0 of b is 3, what is written is 4"),
+        (8, 0, (3, 4), (4, 3), "block 0 of b is 3, but block 4 is written"),
         (8, 0, (3,), (3, 4), None),
-        (8, 0, (), (3, 0), "block 1 of b is 0, what is written is 0"),
+        (8, 0, (), (3, 0), "block 1 of b is 0, but block 0 is written"),
         (3, 0, (3,), (0, 3), None),
         (3, 0, (3,), (7, 3), None),
-        (8, 0, (3, 4), (3,), "b shows what is written at 1 of 2 places of a chunk"),
-        (8, 0, (3, 4), (), "b shows what is written at 0 of 2 places of a chunk"),
+        (8, 0, (3, 4), (3,), "b shows the written blocks for 1 of the 2 places of a chunk"),
+        (8, 0, (3, 4), (), "b shows the written blocks for 0 of the 2 places of a chunk"),
     ],
     ids=[
         *("in part", "written again", "another's", "not written", "second chunk"),
@@ -260,7 +260,7 @@ def test_a_later_chunk_is_written_to_the_blocks_behind_the_hit():
     right = prefill("b", 8, blocks=held, slot_blocks={"b": (5, 6)}, prefix_hit={"b": 4})
     assert broken("SPY-R56", book, right) is None
     wrong = prefill("b", 8, blocks=held, slot_blocks={"b": (9, 5)}, prefix_hit={"b": 4})
-    assert broken("SPY-R56", book, wrong) == "block 2 of b is 5, what is written is 9"
+    assert broken("SPY-R56", book, wrong) == "block 2 of b is 5, but block 9 is written"
     assert not exercised("SPY-R56", book, right)
 
 

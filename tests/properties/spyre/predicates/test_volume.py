@@ -23,13 +23,15 @@ ADMISSION = [rule for rule in load("spyre") if rule.id == "SPY-R47"]
 
 def volumes(batch, newcomer, block):
     """Batch x tkv of every decode step of the newcomer, one by one."""
-    found = []
-    for step in range(1, newcomer.left + 1):
-        lengths = [one.length + step for one in [*batch, newcomer] if one.left >= step]
+    products = []
+    for step in range(1, newcomer.remaining + 1):
+        lengths = [
+            member.length + step for member in [*batch, newcomer] if member.remaining >= step
+        ]
         blocks = max(-(-length // block) for length in lengths)
         tkvs = [(blocks - -(-length // block)) * block + length for length in lengths]
-        found.append(len(lengths) * max(tkvs))
-    return found
+        products.append(len(lengths) * max(tkvs))
+    return products
 
 
 @pytest.mark.slow
@@ -50,8 +52,10 @@ def test_an_overrun_is_found_exactly_where_some_decode_step_of_the_newcomer_has_
 @settings(max_examples=300)
 @given(st.lists(MEMBERS, max_size=6), NEWCOMERS, st.integers(1, 8))
 def test_the_exact_check_of_the_model_and_the_rule_agree(batch, newcomer, block):
-    decoding = [Decoding(one.length, one.left, one.length, one.length) for one in batch]
-    peak = peak_volume(decoding, Newcomer(newcomer.length, newcomer.left + 1), block)
+    decoding = [
+        Decoding(member.length, member.remaining, member.length, member.length) for member in batch
+    ]
+    peak = peak_volume(decoding, Newcomer(newcomer.length, newcomer.remaining + 1), block)
     assert overrun(batch, newcomer, block, peak) is None
     assert overrun(batch, newcomer, block, peak - 1) is not None
 
@@ -91,7 +95,7 @@ def test_a_formula_with_too_little_slack_is_found(formula):
 def test_a_token_too_little_of_slack_is_found_in_every_gate(slack):
     scenario = builtin_scenarios("spyre")["a-token-too-little-of-slack.json"]
     outcome = replay(ModelTarget(f"2.1.0+{slack}"), scenario, load("spyre"))
-    assert [one.rule for one in outcome.broken] == (["SPY-R47"] if slack < 64 else [])
+    assert [finding.rule for finding in outcome.broken] == (["SPY-R47"] if slack < 64 else [])
     assert outcome.steps < PROFILES["quick"].corpus_steps
 
 
@@ -110,6 +114,6 @@ def test_a_bold_join_is_broken_even_if_the_newcomer_ends_with_its_first_token():
     ends_early = (*others, replace(last, output_len=1))
     scenario = replace(scenario, requests=ends_early, expect=None)
     outcome = replay(ModelTarget(), scenario, load("spyre"))
-    assert [one.rule for one in outcome.broken] == ["SPY-R47"]
+    assert [finding.rule for finding in outcome.broken] == ["SPY-R47"]
     kept = [rule for rule in load("spyre") if rule.id != "SPY-R47"]
     assert replay(ModelTarget(), scenario, kept).broken == []

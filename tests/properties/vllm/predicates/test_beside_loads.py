@@ -34,7 +34,9 @@ def landed(name="a", prompt=8, external=8, **more):
 def before(*accounts, running="", **more):
     """The history before a step; requests that were parked hold two blocks each."""
     held = {
-        one.id: (2 * n + 1, 2 * n + 2) for n, one in enumerate(accounts) if one.parked_since == 0
+        account.id: (2 * n + 1, 2 * n + 2)
+        for n, account in enumerate(accounts)
+        if account.parked_since == 0
     }
     own = more.pop("held", held)
     history = book(*accounts, running=running, **{**LOADS, **more})
@@ -114,7 +116,7 @@ def test_a_request_that_may_have_been_put_off_may_stand_anywhere():
 )
 def test_a_head_waits_needlessly_where_nothing_stands_before_it(others, first, waits):
     history = book(request("a", **first), *others, **LOADS)
-    parked = tuple(one.id for one in others if one.tokens_loading)
+    parked = tuple(account.id for account in others if account.tokens_loading)
     history.last = Step(kind="idle", scheduled={}, parked=parked, blocks={}, running=())
     assert bool(queues.needless_wait(history, ran({}, "", "ab", blocks={}))) is waits
 
@@ -139,8 +141,8 @@ def test_a_request_that_was_loaded_needs_no_more_than_it_lacks():
 
 def test_what_a_load_takes_after_an_admission_was_free_for_it():
     """b is admitted with a first chunk; the load of a then takes the blocks that b's rest needs."""
-    one = request("a", 8, external=8)
-    history = book(request("b", 20), one, free=6, num_blocks=6, **LOADS)
+    newcomer = request("a", 8, external=8)
+    history = book(request("b", 20), newcomer, free=6, num_blocks=6, **LOADS)
     step = ran(
         {"b": 10}, "b", "a", parked=("a",), blocks={"b": (1, 2, 3), "a": (4, 5)}, free_blocks=1
     )
@@ -150,18 +152,18 @@ def test_what_a_load_takes_after_an_admission_was_free_for_it():
 
 
 def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_written():
-    one, other = request("a", 4, 4, 1, tokens_in_flight=0), request("b", 6, 6, 1)
+    first, other = request("a", 4, 4, 1, tokens_in_flight=0), request("b", 6, 6, 1)
     step = ran({}, "ab")
-    assert "a, b runs" in str(queues.passed_by(book(one, other, running="ab", **LOADS), step))
-    assert queues.passed_by(book(one, other, running="ab", **AHEAD), step) is None
+    assert "a, b runs" in str(queues.passed_by(book(first, other, running="ab", **LOADS), step))
+    assert queues.passed_by(book(first, other, running="ab", **AHEAD), step) is None
     assert "b runs" in str(queues.passed_by(book(other, running="b", **AHEAD), ran({}, "b")))
 
 
 def test_behind_one_that_lacks_blocks_no_other_must_have_a_turn():
     done = request("c", 4, 11, 7, tokens_in_flight=1)
-    one = request("a", 4, 4, 1)
+    first = request("a", 4, 4, 1)
     assert (
-        in_flight.scheduled_for_nothing(book(done, one, running="ca", **AHEAD), ran({}, "ca"))
+        in_flight.scheduled_for_nothing(book(done, first, running="ca", **AHEAD), ran({}, "ca"))
         is None
     )
 
@@ -175,7 +177,7 @@ FOUND_BESIDE_LOADS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted(FOUND_BESIDE_LOADS))
 def test_a_rule_finds_one_of_its_mutants_in_runs_with_a_connector(rule):
-    asked = [one for one in load("vllm") if one.id == rule]
+    rules = [entry for entry in load("vllm") if entry.id == rule]
     faults = [fault for fault in mutants_of("vllm") if fault.rule == rule]
     for fault, seed in product(faults, range(2)):
         with planted(fault) as target:
@@ -183,7 +185,7 @@ def test_a_rule_finds_one_of_its_mutants_in_runs_with_a_connector(rule):
             from schedproof.properties.search.state import Search, SearchOptions
 
             options = SearchOptions(
-                target, "vllm", "documented", asked, "small", fixed=LOADS, max_steps=100_000
+                target, "vllm", "documented", rules, "small", fixed=LOADS, max_steps=100_000
             )
             if run_search(Search(options), 300, seed, 0):
                 return

@@ -81,7 +81,7 @@ def test_what_is_kept_fits_the_cache():
             {"a": (0,), "b": (0,)},
             "encoder input cat is computed for b, and its output is there",
         ),
-        ({}, {"a": (0, 1)}, "encoder input dog is computed, and a does not come to it"),
+        ({}, {"a": (0, 1)}, "encoder input dog is computed, but a does not reach it"),
         ({}, {"a": (0,)}, None),
     ],
 )
@@ -138,8 +138,8 @@ def test_a_request_at_an_input_without_its_output_is_passed_over():
     history = before(pictures(computed=4), request("b", 6, 6, 1), running="ab", outputs={"fox": 6})
     step = after({"b": 1}, "ab")
     assert queues.passed_by(history, step) is None
-    there = before(pictures(computed=4), request("b", 6, 6, 1), running="ab", outputs={"dog": 2})
-    assert queues.passed_by(there, step) is not None
+    state = before(pictures(computed=4), request("b", 6, 6, 1), running="ab", outputs={"dog": 2})
+    assert queues.passed_by(state, step) is not None
 
 
 def test_those_behind_a_request_that_waits_for_the_encoder_may_go():
@@ -151,9 +151,9 @@ def test_those_behind_a_request_that_waits_for_the_encoder_may_go():
     fox = request("a", 6, 6, 1, inputs=(Input(0, "fox", 0, 4),))
     full = before(fox, pictures("b"), request("c"), running="a", outputs={"fox": 4})
     assert queues.needless_wait(full, waits) is None
-    there = before(request("a", 6, 6, 1), pictures("b"), request("c"), running="a")
-    there.system_state = VllmState(outputs={"cat": 4, "dog": 2})
-    assert queues.overtaken(there, step) is not None
+    state = before(request("a", 6, 6, 1), pictures("b"), request("c"), running="a")
+    state.system_state = VllmState(outputs={"cat": 4, "dog": 2})
+    assert queues.overtaken(state, step) is not None
 
 
 def test_where_the_encoder_is_not_shown_a_stop_is_no_fault():

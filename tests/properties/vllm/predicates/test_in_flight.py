@@ -1,4 +1,4 @@
-"""Steps in flight, by example: who is passed over, who waits for what is on its way, what comes."""
+"""Steps in flight, by example: who is passed over, who waits for what is in flight, what comes."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ FAST: dict[str, Any] = {**LONG, "early_completions": 2}
 
 
 def promised(name="a", emitted=1, **more):
-    """All that is known of it is computed, and a token is on its way."""
+    """All that is known of it is computed, and a token is in flight."""
     return request(name, 6, 6 + emitted, emitted, tokens_in_flight=1, **more)
 
 
@@ -51,7 +51,7 @@ def test_a_request_behind_one_that_is_passed_over_has_its_turn():
     assert in_flight.scheduled_for_nothing(history, ran({"b": 1}, "ab")) is None
     assert in_flight.passed_over_beside_others(history, ran({"b": 1}, "ab"))
     reported = in_flight.scheduled_for_nothing(history, ran({}, "ab"))
-    assert reported == "b, behind a, which has nothing to compute, has no turn"
+    assert reported == "b has no turn, behind a, which has nothing to compute"
     assert in_flight.scheduled_for_nothing(history, ran({}, "a", "b", preempted=("b",))) is None
 
 
@@ -73,7 +73,7 @@ def test_a_preempted_request_waits_for_what_is_on_its_way():
     assert in_flight.one_is_set_aside(history, ran({"b": 4}, "b", "a"))
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is None
     reported = in_flight.admitted_too_early(history, ran({"a": 4}, "a", "b"))
-    assert reported == "a is admitted again while a step that computes it is on its way"
+    assert reported == "a is admitted again while a step in flight still computes it"
     history.system_state = VllmState()
     assert not in_flight.one_is_set_aside(history, ran({"b": 4}, "b", "a"))
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is not None
@@ -136,8 +136,8 @@ def test_more_steps_may_be_idle_where_more_are_in_flight(keys, barren, breaks):
 
 
 def test_a_first_token_on_its_way_makes_a_request_that_decodes():
-    one = request("a", 6, 6, 0, tokens_in_flight=1)
-    history = before(one, running="a", **AHEAD)
+    account = request("a", 6, 6, 0, tokens_in_flight=1)
+    history = before(account, running="a", **AHEAD)
     step = ran({"a": 1}, "a", prefilling=(), computed={"a": 7}, blocks={"a": (1, 2)})
     assert shown.shown_wrongly(history, step) == (
         "kind is mixed in step 0, but all that it does is decode: say decode"
@@ -154,17 +154,22 @@ def test_a_block_is_found_when_its_last_token_is_known():
 
 def test_a_run_is_followed_through_its_flights():
     history = before(request("a", 6), running="", **AHEAD)
-    one = history.live["a"]
+    account = history.live["a"]
     history.observe(ran({"a": 6}, "a"))
-    assert (one.tokens_in_flight, one.emitted, history.system_state.flights) == (
+    assert (account.tokens_in_flight, account.emitted, history.system_state.flights) == (
         1,
         0,
         ({"a": Coming()},),
     )
     history.observe(ran({"a": 1}, "a", emitted={"a": 1}))
-    assert (one.tokens_in_flight, one.emitted, one.num_tokens) == (1, 1, 8)
+    assert (account.tokens_in_flight, account.emitted, account.num_tokens) == (1, 1, 8)
     history.observe(ran({}, "", "a", preempted=("a",), emitted={"a": 1}))
-    assert (one.tokens_in_flight, one.emitted, one.regenerated, history.system_state.flights) == (
+    assert (
+        account.tokens_in_flight,
+        account.emitted,
+        account.regenerated,
+        history.system_state.flights,
+    ) == (
         0,
         2,
         2,
@@ -250,12 +255,22 @@ DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix
 
 
 def test_drafts_on_their_way_count_until_they_are_found_wrong():
-    one = request("a", 6, accepted=(1,))
-    history = before(one, running="", **AHEAD, **DRAFTS)
+    account = request("a", 6, accepted=(1,))
+    history = before(account, running="", **AHEAD, **DRAFTS)
     history.observe(ran({"a": 6}, "a"))
-    assert (one.tokens_in_flight, one.drafts_in_flight, one.drafted, one.num_tokens) == (1, 0, 2, 7)
+    assert (
+        account.tokens_in_flight,
+        account.drafts_in_flight,
+        account.drafted,
+        account.num_tokens,
+    ) == (1, 0, 2, 7)
     history.observe(ran({"a": 3}, "a", emitted={"a": 1}))
-    assert (one.tokens_in_flight, one.drafts_in_flight, one.computed, one.num_tokens) == (
+    assert (
+        account.tokens_in_flight,
+        account.drafts_in_flight,
+        account.computed,
+        account.num_tokens,
+    ) == (
         1,
         2,
         9,
@@ -270,8 +285,13 @@ def test_drafts_on_their_way_count_until_they_are_found_wrong():
         "a emits 3 tokens; 1 of its 2 drafts are right: 2 are due"
     )
     history.observe(right)
-    assert (one.emitted, one.tokens_in_flight, one.drafts_in_flight, one.computed) == (3, 1, 2, 11)
-    assert one.verified == 1
+    assert (
+        account.emitted,
+        account.tokens_in_flight,
+        account.drafts_in_flight,
+        account.computed,
+    ) == (3, 1, 2, 11)
+    assert account.verified == 1
 
 
 def test_where_every_position_may_be_taken_a_request_is_passed_over():

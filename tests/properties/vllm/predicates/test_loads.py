@@ -13,16 +13,16 @@ from .build import book, ran, request
 LOADS = {"kv_connector": True}
 
 
-def parked(name="a", left=2, **more):
-    """A request that is parked since the first step; its load takes so many steps still."""
-    return request(name, load_steps=2, parked_since=0, load_left=left, **more)
+def parked(name="a", steps_left=2, **more):
+    """A request that is parked since the first step; its load takes `steps_left` more steps."""
+    return request(name, load_steps=2, parked_since=0, load_left=steps_left, **more)
 
 
 def before(*accounts, step=1, held=None, **keys):
     """The history before a step; a request that is parked holds two blocks."""
     history = book(*accounts, **{**LOADS, **keys})
     history.step = step
-    names = tuple(one.id for one in accounts if one.parked_since is not None)
+    names = tuple(account.id for account in accounts if account.parked_since is not None)
     blocks = dict.fromkeys(names, (1, 2)) if held is None else held
     running = history.last.running if history.last else ()
     history.last = Step(kind="idle", scheduled={}, parked=names, blocks=blocks, running=running)
@@ -35,13 +35,13 @@ def after(scheduled=None, running="", **more):
 
 
 def test_a_request_runs_after_its_load_has_landed():
-    early = before(parked(left=1), step=2)
+    early = before(parked(steps_left=1), step=2)
     assert loads.runs_too_early(early, after({"a": 1}, "a")) == (
         "a is scheduled, its load takes 1 more steps"
     )
     assert loads.one_is_loading(early, after())
     assert loads.runs_too_early(early, after()) is None
-    late = before(parked(left=0), step=3)
+    late = before(parked(steps_left=0), step=3)
     assert loads.runs_too_early(late, after({"a": 1}, "a")) is None
     assert not loads.one_is_loading(late, after())
 
@@ -49,24 +49,27 @@ def test_a_request_runs_after_its_load_has_landed():
 def test_it_holds_its_blocks_meanwhile():
     history = before(parked())
     message = loads.runs_too_early(history, after(blocks={"a": (1,)}))
-    assert message == "a held 2 blocks that are loaded for 2 more steps, now 1, or others"
+    assert (
+        message
+        == "a held 2 blocks that are loaded for 2 more steps, and now holds 1 or other blocks"
+    )
     assert loads.runs_too_early(history, after(blocks={"a": (1, 3)})) is not None
     assert loads.runs_too_early(history, after(blocks={})) is not None
 
 
 def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_not_before():
-    for left, blocks, breaks in (
+    for steps_left, blocks, breaks in (
         (2, {"a": (1, 2)}, False),
         (2, {}, True),
         (1, {}, False),
         (0, {}, False),
         (0, {"a": (1, 2)}, True),
     ):
-        history = before(parked(left=left), step=3 - left)
-        one = history.live.pop("a")
-        one.ended, one.over = "aborted", 0
+        history = before(parked(steps_left=steps_left), step=3 - steps_left)
+        account = history.live.pop("a")
+        account.ended, account.ended_at = "aborted", 0
         message = loads.runs_too_early(history, after(parked=(), blocks=blocks))
-        assert (message is not None) is breaks, (left, blocks)
+        assert (message is not None) is breaks, (steps_left, blocks)
 
 
 def test_a_load_leaves_what_others_still_need():
@@ -103,7 +106,7 @@ def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free():
 
 
 def test_a_request_that_has_landed_and_fits_does_not_wait():
-    history = before(parked(prompt=9, left=0), step=3)
+    history = before(parked(prompt=9, steps_left=0), step=3)
     waits = after(free_blocks=1)
     assert loads.waits_though_loaded(history, waits) == (
         "a, whose load has landed, waits although 10 tokens of the budget and a slot are left, and "
@@ -117,24 +120,26 @@ def test_a_request_that_has_landed_and_fits_does_not_wait():
         after({"b": 10}, free_blocks=1),
     ):
         assert loads.waits_though_loaded(history, reason) is None
-    loading = before(parked(prompt=9, left=1), step=2)
+    loading = before(parked(prompt=9, steps_left=1), step=2)
     assert loads.waits_though_loaded(loading, waits) is None
     assert not loads.one_has_landed(loading, waits)
 
 
 def test_the_watermark_is_kept_beside_requests_that_run():
-    history = before(parked(prompt=9, left=0), request("b"), step=3, running="b", watermark=0.25)
+    history = before(
+        parked(prompt=9, steps_left=0), request("b"), step=3, running="b", watermark=0.25
+    )
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=2)) is None
     assert loads.waits_though_loaded(history, after(running="b", free_blocks=3)) is not None
 
 
 def test_blocks_that_come_back_in_the_step_were_not_free_in_it():
-    history = before(parked(prompt=9, left=0), step=3, held={"a": (1, 2), "z": (7,)})
+    history = before(parked(prompt=9, steps_left=0), step=3, held={"a": (1, 2), "z": (7,)})
     assert loads.waits_though_loaded(history, after(free_blocks=1)) is None
 
 
 def in_flight(*accounts, **more):
-    """The history before a step while a decision is on its way that computes w."""
+    """The history before a step while a decision is in flight that computes w."""
     history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
     history.system_state = VllmState(flights=({"w": Coming()},))
     return history
@@ -147,7 +152,7 @@ def test_no_load_fills_what_is_written():
     del history.live["w"]
     step = after(blocks={"a": (3, 6)})
     assert loads.fills_what_is_written(history, step) == (
-        "a begins to load into block 6, which a decision on its way writes for w"
+        "a begins to load into block 6, which a step in flight writes for w"
     )
     assert loads.one_begins_beside_a_writer(history, step)
     for fine in (
@@ -164,8 +169,8 @@ def test_no_load_fills_what_is_written():
 def test_a_block_with_the_same_tokens_may_have_been_found_in_the_cache():
     content = (("same", 8),)
     writer = request("w", 8, computed=8, ended="aborted", blocks=(5, 6), content=content)
-    one = request("a", 8, load_steps=1, content=content)
-    history = in_flight(one, writer, held={})
+    account = request("a", 8, load_steps=1, content=content)
+    history = in_flight(account, writer, held={})
     assert loads.fills_what_is_written(history, after(blocks={"a": (5, 6)})) is None
     assert loads.fills_what_is_written(history, after(blocks={"a": (5, 9)})) is None
 
@@ -179,24 +184,24 @@ def test_where_steps_complete_at_once_nothing_is_on_its_way():
 
 def test_with_a_connector_every_rule_is_asked():
     fields = frozenset(field for rule in load("vllm") for field in rule.needs) | {"finished"}
-    asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
-    assert asked == observable(load("vllm"), "documented", fields, {}, "vllm")
+    rules = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
+    assert rules == observable(load("vllm"), "documented", fields, {}, "vllm")
 
 
 def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked():
     fields = frozenset(field for rule in load("vllm") for field in rule.needs) - {"parked"}
-    asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
-    assert all(rule.id.startswith("ALL-") for rule in asked)
-    assert not {rule.id for rule in asked} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
+    rules = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
+    assert all(rule.id.startswith("ALL-") for rule in rules)
+    assert not {rule.id for rule in rules} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
 
 
-def sent(left, ended="length"):
-    """A request that has ended in step 0, and is sent for so many steps still."""
-    return request("a", send_steps=1, load_left=left, ended=ended, over=0)
+def sent(steps_left, ended="length"):
+    """A request that has ended in step 0; sending its blocks takes `steps_left` more steps."""
+    return request("a", send_steps=1, load_left=steps_left, ended=ended, ended_at=0)
 
 
 def test_blocks_that_are_sent_are_held_until_then_and_no_longer():
-    for left, blocks, breaks in (
+    for steps_left, blocks, breaks in (
         (2, {"a": (1, 2)}, False),
         (2, {"a": (1,)}, True),
         (2, {}, True),
@@ -204,11 +209,11 @@ def test_blocks_that_are_sent_are_held_until_then_and_no_longer():
         (0, {}, False),
         (0, {"a": (1, 2)}, True),
     ):
-        history = before(sent(left), step=3 - left, held={"a": (1, 2)})
+        history = before(sent(steps_left), step=3 - steps_left, held={"a": (1, 2)})
         del history.live["a"]
         message = loads.freed_while_sent(history, after(parked=(), blocks=blocks))
-        assert (message is not None) is breaks, (left, blocks)
-        assert loads.one_is_sent(history, after()) is (left > 0)
+        assert (message is not None) is breaks, (steps_left, blocks)
+        assert loads.one_is_sent(history, after()) is (steps_left > 0)
 
 
 def test_blocks_of_one_that_was_aborted_are_not_sent():
@@ -230,8 +235,8 @@ def test_what_a_connector_has_beyond_the_cache_is_not_computed():
 
 def test_a_request_does_not_start_from_what_failed_to_load():
     """Blocks of four; the load fails from token 6 on: one block of four is right."""
-    one = parked(left=0, prompt=8, load_fails_at=6)
-    history = before(one, enable_prefix_caching=False)
+    account = parked(steps_left=0, prompt=8, load_fails_at=6)
+    history = before(account, enable_prefix_caching=False)
     right = after({"a": 4}, "a", computed={"a": 8})
     assert loads.builds_on_what_failed(history, right) is None
     assert loads.one_joins_after_a_failure(history, right)
@@ -241,22 +246,22 @@ def test_a_request_does_not_start_from_what_failed_to_load():
 
 
 def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold():
-    one = parked(left=0, prompt=8, load_fails_at=0, preemptions=1)
-    history = before(one, enable_prefix_caching=False)
+    account = parked(steps_left=0, prompt=8, load_fails_at=0, preemptions=1)
+    history = before(account, enable_prefix_caching=False)
     assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) is None
     assert not loads.one_joins_after_a_failure(history, after({"a": 1}, "a", computed={"a": 8}))
 
 
 def test_what_another_has_computed_may_be_found_instead():
-    one = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
+    account = parked(steps_left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
     other = request("b", 8, computed=8, content=(("shared", 8),))
-    history = before(one, other)
+    history = before(account, other)
     assert loads.builds_on_what_failed(history, after({"a": 4}, "a", computed={"a": 8})) is None
 
 
 def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed():
-    lost = parked("b", left=0, load_fails_at=0)
-    history = before(parked(left=0), lost)
+    lost = parked("b", steps_left=0, load_fails_at=0)
+    history = before(parked(steps_left=0), lost)
     history.last = Step(kind="idle", scheduled={}, parked=("a",), blocks={"a": (1, 2)}, running=())
     assert loads.first_landed(history, after()) is None
 
@@ -265,7 +270,7 @@ FAIL = {"kv_load_failure_policy": "fail"}
 
 
 def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends():
-    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
+    history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
     assert loads.one_fails_now(history, after())
     goes_on = "the load of a ends, has failed from token 5, and it goes on"
     assert loads.outlives_its_failed_load(history, after()) == goes_on
@@ -279,19 +284,19 @@ def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends()
 
 def test_no_other_request_ends_with_an_error():
     early = after(finished={"a": "error"}, parked=(), blocks={})
-    says = "a ends with an error, and no load of it ends in this step and has failed"
-    for one, keys in (
-        (parked(left=2, external=8, prompt=8, load_fails_at=5), FAIL),
-        (parked(left=1, external=8, prompt=8, load_fails_at=8), FAIL),
-        (parked(left=1, external=8, prompt=8), FAIL),
-        (parked(left=1, external=8, prompt=8, load_fails_at=5), {}),
+    says = "a ends with an error, but no failed load of it ends in this step"
+    for account, keys in (
+        (parked(steps_left=2, external=8, prompt=8, load_fails_at=5), FAIL),
+        (parked(steps_left=1, external=8, prompt=8, load_fails_at=8), FAIL),
+        (parked(steps_left=1, external=8, prompt=8), FAIL),
+        (parked(steps_left=1, external=8, prompt=8, load_fails_at=5), {}),
         (request("a", 8), FAIL),
     ):
-        assert loads.outlives_its_failed_load(before(one, **keys), early) == says
+        assert loads.outlives_its_failed_load(before(account, **keys), early) == says
     cannot_run = request("a", 8)
-    cannot_run.beyond = "max_model_len"
+    cannot_run.never_runnable = "max_model_len"
     assert loads.outlives_its_failed_load(before(cannot_run, **FAIL), early) is None
-    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5))
+    history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=5))
     assert tokens_wrong(history, early) == "a finished (error) after 0 tokens of 8"
 
 
@@ -303,30 +308,32 @@ def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen():
     assert loads.outlives_its_failed_load(history, ends) is None
     stays = after({"b": 4}, "b", waiting=("a",))
     assert loads.outlives_its_failed_load(history, stays) is not None
-    found = after({"a": 1}, "a", finished={"a": "length"}, parked=())
-    assert loads.outlives_its_failed_load(history, found) is None
+    observed = after({"a": 1}, "a", finished={"a": "length"}, parked=())
+    assert loads.outlives_its_failed_load(history, observed) is None
 
 
 def test_a_failure_is_no_livelock():
-    history = before(parked(left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
+    history = before(
+        parked(steps_left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL
+    )
     history.observe(after(finished={"a": "error"}, parked=(), blocks={}))
     assert history.barren_steps == 0
 
 
 def test_a_load_is_under_way_until_it_has_landed():
-    one = request("a", load_steps=2)
-    history, left = book(one, **LOADS), []
+    account = request("a", load_steps=2)
+    history, steps = book(account, **LOADS), []
     for number in range(5, 9):
         history.step = number
         history_of_loads.book(history, after())
-        left.append(one.load_left)
-    assert (one.parked_since, left) == (5, [2, 1, 0, 0])
+        steps.append(account.load_left)
+    assert (account.parked_since, steps) == (5, [2, 1, 0, 0])
 
 
 def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
     aborted = request("b", load_steps=2, ended="aborted")
     history = book(aborted, **LOADS)
-    history_of_loads.left(aborted)
+    history_of_loads.note_end(aborted)
     assert history_of_loads.under_way(LOADS, [aborted], after())
     for _ in range(3):
         history_of_loads.book(history, after())
@@ -334,20 +341,20 @@ def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked():
 
 
 def test_a_load_goes_on_where_the_worker_reports():
-    """With two decisions on their way the first one that is taken brings no report."""
-    one = request("a", load_steps=2)
-    history = book(one, **LOADS, async_scheduling=True)
-    left = []
+    """With two decisions in flight the first one that is taken brings no report."""
+    account = request("a", load_steps=2)
+    history = book(account, **LOADS, async_scheduling=True)
+    steps = []
     for flights in ((), ({"b": Coming()},)):
         history.system_state = VllmState(flights=flights)
         history_of_loads.book(history, after({"b": 1}))
-        left.append(one.load_left)
-    assert left == [3, 2]
-    assert one.blocks == (1, 2)
+        steps.append(account.load_left)
+    assert steps == [3, 2]
+    assert account.blocks == (1, 2)
 
 
 def test_steps_in_which_all_are_loaded_are_no_livelock():
-    history = before(parked(left=9), step=1, **LOADS)
+    history = before(parked(steps_left=9), step=1, **LOADS)
     for _ in range(8):
         history.observe(after())
     assert (history.barren_steps, history.busy_steps) == (0, 0)

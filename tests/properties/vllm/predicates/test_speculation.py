@@ -15,8 +15,8 @@ def drafting(*accepted, computed=6):
     return request("a", 6, computed, 1, drafted=3, slots=6, accepted=accepted)
 
 
-def before(one, **changes):
-    return book(one, running="a", **DRAFTS, **changes)
+def before(account, **changes):
+    return book(account, running="a", **DRAFTS, **changes)
 
 
 @pytest.mark.parametrize(("tokens", "breaks"), [(1, False), (4, False), (5, True)])
@@ -26,8 +26,8 @@ def test_a_request_may_compute_its_drafts_and_no_more(tokens, breaks):
 
 
 def test_a_request_that_lost_its_drafts_computes_the_known_ones():
-    one = request("a", 6, 6, 1)
-    assert budget.beyond_known(before(one), ran({"a": 2})) is not None
+    account = request("a", 6, 6, 1)
+    assert budget.beyond_known(before(account), ran({"a": 2})) is not None
 
 
 @pytest.mark.parametrize(

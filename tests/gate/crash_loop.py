@@ -1,6 +1,6 @@
 """Starts a piece of work again and again, and kills it at random instants.
 
-    python nursery.py gate|corpus FOLDER KILLS
+    python crash_loop.py gate|corpus FOLDER KILLS
 
 A process of its own, with one thread: it imports once, and forks for each run. Prints a line of
 JSON: how many runs were killed, and how many ended by themselves before that.
