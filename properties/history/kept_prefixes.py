@@ -46,16 +46,16 @@ class KeptPrefixes:
     _unseen: int = 0
     _lost: set[Content] = field(default_factory=set)
 
-    def must_find(self, history: Observed, step: Step, one: RequestHistory) -> int:
+    def must_find(self, history: Observed, step: Step, request: RequestHistory) -> int:
         """Return the tokens that a request must find which starts in this step: whole blocks of its
         prompt, never its last token."""
-        others = (table for name, table in self._handed_out(history, step) if name != one.id)
+        others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
-        if self._something_unseen(history, step, but=one.id):
+        if self._something_unseen(history, step, but=request.id):
             taken |= self.holds.keys() - _held_before_and_after(history, step)
         found = 0
-        for blocks in range(1, min(one.prompt, one.num_tokens - 1) // self.block_size + 1):
-            copies = self.places.get(prefix(one.content, blocks * self.block_size), {})
+        for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
+            copies = self.places.get(prefix(request.content, blocks * self.block_size), {})
             states = set(copies.values())
             if SURE not in states or MAYBE_GONE in states or not taken.isdisjoint(copies):
                 break
@@ -71,23 +71,28 @@ class KeptPrefixes:
             for number in self.holds.keys() - _held_before_and_after(history, step):
                 self.places[self.holds[number]][number] = MAYBE_GONE
         for name, tokens in step.scheduled.items():
-            one = history.live.get(name)
-            if one is None:
+            request = history.live.get(name)
+            if request is None:
                 continue
-            hit = history.hit_now(step, one)
+            hit = history.hit_now(step, request)
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
             # What it fills is not known of one that is aborted, or comes back, in this very step.
             doubtful = (
                 hit is None or name in history.aborts_inside or name in (step.preempted or ())
             )
-            content, begun = known_tokens(one), (one.computed + (hit or 0)) // self.block_size
-            full = min(one.computed + (hit or 0) + tokens, one.num_tokens) // self.block_size
+            content, begun = (
+                known_tokens(request),
+                (request.computed + (hit or 0)) // self.block_size,
+            )
+            full = (
+                min(request.computed + (hit or 0) + tokens, request.num_tokens) // self.block_size
+            )
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
                 filled = prefix(content, end)
                 # Where a copy was handed out in this step, the index may have lost both.
-                is_sure = end <= one.prompt and filled not in self._lost
+                is_sure = end <= request.prompt and filled not in self._lost
                 if doubtful or place >= len(table):
                     self._unseen += 1
                     self.places.setdefault(filled, {})[-self._unseen] = MAYBE_GONE
@@ -101,8 +106,8 @@ class KeptPrefixes:
             known = before.get(name, ())
             if len(table) == len(known) and tuple(table) == tuple(known):
                 continue
-            one = history.live.get(name)
-            hit = 0 if one is None or one.started else history.hit_now(step, one) or 0
+            request = history.live.get(name)
+            hit = 0 if request is None or request.started else history.hit_now(step, request) or 0
             old = {*known, *table[: hit // self.block_size]}
             yield name, tuple(number for number in table if number not in old)
 
@@ -114,10 +119,10 @@ class KeptPrefixes:
         if step.preempted and history.config.get("policy", known) != "fcfs":
             return True
         for name, tokens in step.scheduled.items():
-            one = history.live.get(name)
-            if one is None or name in shown or name == but:
+            request = history.live.get(name)
+            if request is None or name in shown or name == but:
                 continue
-            covered = one.computed + (history.hit_now(step, one) or 0) + tokens
+            covered = request.computed + (history.hit_now(step, request) or 0) + tokens
             slots = history.features.slots(history.config, covered)
             # The block of its next token may have come as well.
             if -(-(slots + 1) // self.block_size) > len(before.get(name, ())):

@@ -30,16 +30,19 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
     were handed out since. `starting`: the requests of which a step says it."""
 
     def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
-        for one in starting(history, step) if history.kept is not None else ():
-            if not one.started and one.id not in (step.preempted or ()):
-                yield one, history.kept.must_find(history, step, one)
+        kept = history.kept
+        if kept is None:
+            return
+        for request in starting(history, step):
+            if not request.started and request.id not in (step.preempted or ()):
+                yield request, kept.must_find(history, step, request)
 
     def missed(history: RunHistory[Any], step: Step) -> str | None:
-        for one, tokens in due(history, step):
-            hit = history.hit_now(step, one)
+        for request, tokens in due(history, step):
+            hit = history.hit_now(step, request)
             if hit is not None and hit < tokens:
                 return (
-                    f"{one.id} finds {hit} tokens in the cache; {tokens} were computed before, in "
+                    f"{request.id} finds {hit} tokens in the cache; {tokens} were computed before, in "
                     "blocks that were not handed out since"
                 )
         return None
