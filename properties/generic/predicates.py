@@ -31,7 +31,7 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
 
 
 def in_two_hands(history: RunHistory, step: Step) -> str | None:
-    """Without a prefix cache a block is in one request's hands, once (GEN-R06)."""
+    """Without a prefix cache, no block is held by two requests, or twice by one (GEN-R06)."""
     if caches(history.config):
         return None
     holder: dict[int, str] = {}

@@ -110,7 +110,8 @@ def hit_missed(history: RunHistory, step: Step) -> str | None:
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:
-    """A sequence starts that shares a full block with one that runs, and with no other."""
+    """A starting sequence must find tokens in the cache, all of them in blocks that running
+    sequences hold."""
     return any(hit_at_least(history, request) for request in prefilled(history, step))
 
 

@@ -113,7 +113,7 @@ def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
 
 
 def hit_missed(history: VllmRun, step: Step) -> str | None:
-    """A request starts from the full blocks that it shares with one that runs (V1-R08)."""
+    """A starting request reuses every full block that it shares with a running request (V1-R08)."""
     return hit_too_short(
         history,
         step,

@@ -72,7 +72,7 @@ def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def threshold_binds(history: VllmRun, step: Step) -> bool:
-    """A request has more missing tokens than the threshold, which is below the budget."""
+    """A request has more tokens left to compute than the threshold, which is below the budget."""
     limit = threshold(history)
     if limit == history.config["max_num_batched_tokens"]:
         return False
