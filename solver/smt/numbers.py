@@ -12,7 +12,7 @@ import z3
 
 Kind = Literal["integers", "bits"]
 KINDS: tuple[Kind, ...] = ("integers", "bits")
-PATIENCE = 2_000  # milliseconds to find out whether something follows from the facts
+UNITS = 10_000_000  # of Z3 (`obligation.UNITS`) to find out whether something follows
 
 
 @dataclass
@@ -53,10 +53,10 @@ class Numbers:
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
     def always(self, condition: Any) -> bool:
-        """Whether it follows from the facts; False where Z3 cannot tell at once."""
+        """Whether it follows from the facts; False if Z3 gives up."""
         if self._solver is None:
             self._solver = z3.Solver()
-            self._solver.set("timeout", PATIENCE)
+            self._solver.set("rlimit", UNITS)
         self._solver.add(self.facts[self._known :])
         self._known = len(self.facts)
         return bool(self._solver.check(z3.Not(condition)) == z3.unsat)
