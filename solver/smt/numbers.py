@@ -112,10 +112,10 @@ class Numbers:
         """Return the largest of some numbers, or the least, as a number of its own."""
         key = (int(least), *(number.get_id() for number in numbers))
         if key not in self._extremes:
-            found = self.fresh("extreme", None, None)
-            self.define([found <= number if least else found >= number for number in numbers])
-            self.define([z3.Or([found == number for number in numbers])])
-            self._extremes[key] = (found, numbers)  # which keeps their ids
+            extreme = self.fresh("extreme", None, None)
+            self.define([extreme <= number if least else extreme >= number for number in numbers])
+            self.define([z3.Or([extreme == number for number in numbers])])
+            self._extremes[key] = (extreme, numbers)  # which keeps their ids
         return self._extremes[key][0]
 
     def largest(self, numbers: list[Any]) -> Any:
@@ -130,10 +130,10 @@ class Numbers:
         The result is a fresh number, which Z3 decides faster than a choice by cases.
         """
         top = self.fresh(name, 0, None)
-        self.facts += [z3.Implies(there, first <= top) for there, first in numbers]
-        none_there = z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))
+        self.facts += [z3.Implies(holds, number <= top) for holds, number in numbers]
+        none_holds = z3.And(top == 0, *(z3.Not(holds) for holds, _ in numbers))
         self.facts.append(
-            z3.Or(none_there, *(z3.And(there, first == top) for there, first in numbers))
+            z3.Or(none_holds, *(z3.And(holds, number == top) for holds, number in numbers))
         )
         return top
 
@@ -148,8 +148,8 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 def read(model: z3.ModelRef, number: Any) -> int:
     """Return the value of a number in a solution; what Z3 leaves open gets its least value."""
-    found = model.eval(number, model_completion=True)
-    return int(found.as_signed_long() if z3.is_bv(found) else found.as_long())
+    value = model.eval(number, model_completion=True)
+    return int(value.as_signed_long() if z3.is_bv(value) else value.as_long())
 
 
 def negated(numbers: Numbers, claim: Any) -> list[Any]:

@@ -61,7 +61,7 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
     """Return the answer of cvc5; "unknown" if it is not installed."""
     if importlib.util.find_spec("cvc5") is None:
         return "unknown"
-    return asked_of_cvc5(in_smt_lib(facts), seconds)[0]
+    return ask_cvc5(in_smt_lib(facts), seconds)[0]
 
 
 def in_smt_lib(facts: list[Any]) -> str:
@@ -84,7 +84,7 @@ WITH_PROOF = {
 }
 
 
-def asked_of_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer, str]:
+def ask_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer, str]:
     """Return the answer of cvc5 and, with `prove`, its proof of "unsat" in Alethe."""
     import cvc5
 
@@ -225,8 +225,8 @@ def certify(
     if guard is not None:
         weaker = f"; expected: sat (the guard of {name})\n{in_smt_lib(guard)}{end}"
         write(f"{name}.guard.smt2", weaker)
-        second, _ = asked_of_cvc5(in_smt_lib(guard), SECOND)
-    answer, proof = asked_of_cvc5(text, SECOND, prove=True)
+        second, _ = ask_cvc5(in_smt_lib(guard), SECOND)
+    answer, proof = ask_cvc5(text, SECOND, prove=True)
     if proof:
         write(f"{name}.alethe", proof)
     return Certified(answer, second, proof.count(":rule hole") if proof else None)

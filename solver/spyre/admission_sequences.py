@@ -262,28 +262,28 @@ def meeting(
     ages = [newcomer.joins - request.joins for request in earlier]
     # A request that computes its last token in a decode step has left when the next chunk is
     # decided.
-    here = [
+    present = [
         z3.BoolVal(True) if all_requests else request.decodes > age
         for request, age in zip(earlier, ages, strict=True)
     ]
     computed = [request.prompt + age for request, age in zip(earlier, ages, strict=True)]
-    own, tkv = batch_tkv(numbers, setting, here, computed)
+    own, tkv = batch_tkv(numbers, setting, present, computed)
     if setting.stale and not all_requests:
         decoded = [request.decodes >= age for request, age in zip(earlier, ages, strict=True)]
         _, tkv = batch_tkv(numbers, setting, decoded, computed)
     decoding = [
-        Member(there, tokens, request.max_tokens - 1 - age, mine, request.prompt)
-        for there, tokens, request, age, mine in zip(
-            here, computed, earlier, ages, own, strict=True
+        Member(still_runs, tokens, request.max_tokens - 1 - age, mine, request.prompt)
+        for still_runs, tokens, request, age, mine in zip(
+            present, computed, earlier, ages, own, strict=True
         )
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
     # While a request decodes: chunks are spaced as said, and the length is checked (SPY-R41).
-    batch = [(member.here, member.computed, member.remaining) for member in decoding]
+    batch = [(member.present, member.computed, member.remaining) for member in decoding]
     within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
     revision = REVISIONS[setting.revision]
     keeps_length = revision.fits_model_length is documented.fits_model_length
-    facts = [z3.Or(here), *within] if keeps_length else [z3.Or(here)]
+    facts = [z3.Or(present), *within] if keeps_length else [z3.Or(present)]
     if revision.tkv_after_chunk is release_2_5_2.tkv_after_chunk and not setting.interleave:
         # The last forward was the prefill of the request that joined at the same time.
         last = earlier[-1]
@@ -292,16 +292,16 @@ def meeting(
 
 
 def batch_tkv(
-    numbers: Numbers, setting: Setting, here: list[Any], lengths: list[Any]
+    numbers: Numbers, setting: Setting, present: list[Any], lengths: list[Any]
 ) -> tuple[list[Any], Any]:
     """The tkv of each member, and of the batch: the longest sets the width in blocks."""
     most = 4 * setting.max_model_len // setting.block
     befores, offsets = [], []
-    for there, tokens in zip(here, lengths, strict=True):
+    for is_present, tokens in zip(present, lengths, strict=True):
         # A request that is not there may have any length, but no negative one.
         before, rest = numbers.split(tokens - 1, setting.block, most)
-        befores.append((there, before))
-        offsets.append((there, rest + 1))
+        befores.append((is_present, before))
+        offsets.append((is_present, rest + 1))
     widest = numbers.largest_of("widest", befores)
     own = [widest * setting.block + offset for _, offset in offsets]
     return own, widest * setting.block + numbers.largest_of("offset", offsets)

@@ -24,7 +24,7 @@ from .symbolic_admission import length
 def obligations(block: int | None = None) -> list[Obligation]:
     """What the code does of the lemmas on fairness in `pausing_lemmas`."""
     step = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
-    found = [
+    steps = [
         Obligation(
             f"step_keeps_fair_order_{decoding}_{paused}{'_long' * longest}",
             "The first in order decodes, the paused stay ahead of those behind them, and what "
@@ -35,7 +35,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
         for decoding, paused, longest in ((1, 1, True), (2, 1, False), (1, 2, False))
     ]
     return [
-        *found,
+        *steps,
         *(
             Obligation(
                 f"code_starts_newcomer_behind_paused_{running}_{paused}",
@@ -57,11 +57,11 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
     """A limit that lets any batch stay, or not, but every request that is alone."""
-    asked: list[int] = []
+    calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:
-        asked.append(1)
-        return len(batch) == 1 or bool(Truth(run, z3.Bool(f"fits {len(asked)}")))
+        calls.append(1)
+        return len(batch) == 1 or bool(Truth(run, z3.Bool(f"fits {len(calls)}")))
 
     return fits
 

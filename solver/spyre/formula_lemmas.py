@@ -158,8 +158,8 @@ def _batch(numbers: Numbers, decoding: int) -> Batch:
 
 def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
     """What the model's formula projects, on every path through it."""
-    asked = volumetric.formula_named(formula)
-    if asked is None:
+    project = volumetric.formula_named(formula)
+    if project is None:
         raise KeyError(formula)
 
     def code(run: SymbolicRun) -> volumetric.Projection:
@@ -170,7 +170,7 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
         prompt, tokens = run.number(batch.prompt), run.number(batch.remaining + 1)
         newcomer = volumetric.Newcomer(cast(int, prompt), cast(int, tokens))
         block = lengths.block if isinstance(lengths.block, int) else run.number(lengths.block)
-        return asked(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
+        return project(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
 
     return list(paths(numbers, code))
 
@@ -261,18 +261,18 @@ def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
     numbers.facts += [tkv <= own, z3.Implies(is_active, tkv <= term)]
 
     def code(run: SymbolicRun) -> Any:
-        asked = (run.number(number) for number in (term, active + others, own, limit))
-        answer = volumetric.answer_at(*(cast(int, number) for number in asked))
+        arguments = (run.number(number) for number in (term, active + others, own, limit))
+        answer = volumetric.answer_at(*(cast(int, number) for number in arguments))
         return answer if answer is None else bool(answer)
 
     def fits(answer: bool | None) -> Any:
-        said = {True: z3.BoolVal(True), None: is_active, False: z3.BoolVal(False)}[answer]
-        return z3.Implies(said, active * (tkv + beyond) <= limit)
+        accepted = {True: z3.BoolVal(True), None: is_active, False: z3.BoolVal(False)}[answer]
+        return z3.Implies(accepted, active * (tkv + beyond) <= limit)
 
     return holds_on(numbers, list(paths(numbers, code)), fits)
 
 
-class Asked(NamedTuple):
+class ArrivingRequest(NamedTuple):
     """A request at the front door, in symbols."""
 
     prompt_len: Any
@@ -289,8 +289,8 @@ def _accepted_request_fits_alone(more: int) -> list[Any]:
         config = SpyreConfig(
             max_model_len=cast(int, run.number(longest)), max_batch_tkv=cast(int, run.number(limit))
         )
-        asked = cast(Any, Asked(run.number(prompt), run.number(tokens)))
-        return SpyreModel(config, SOUND).refusal(asked) is None
+        arriving = cast(Any, ArrivingRequest(run.number(prompt), run.number(tokens)))
+        return SpyreModel(config, SOUND).refusal(arriving) is None
 
     taken = list(paths(numbers, code))
     numbers.facts.append(step <= tokens - 1)  # decode steps: the first token needs none

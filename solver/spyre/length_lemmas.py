@@ -67,11 +67,11 @@ NEVER_REFUSE_ALONE = tuple(
 def obligations(block: int | None = None) -> list[Obligation]:
     """Everything that has to be shown, in the argument's order. None: blocks of any size."""
     lengths = lengths_of(block)
-    found = [
+    lemmas = [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
         for name, (sentence, lemma) in LEMMAS.items()
     ]
-    return found + [
+    return lemmas + [
         Obligation(
             f"lone_request_passes_volume_{name}",
             f"No request that is alone is refused for volume by {name}.",
@@ -91,8 +91,8 @@ def passes(
     longest: Any,
 ) -> Any:
     """`documented.fits_model_length`; `batch`: tokens computed and decode steps left."""
-    there = [(z3.BoolVal(True), *member) for member in batch]
-    return z3.And(within_length(numbers, lengths, current, there, newcomer, longest))
+    members = [(z3.BoolVal(True), *member) for member in batch]
+    return z3.And(within_length(numbers, lengths, current, members, newcomer, longest))
 
 
 def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> Any:
@@ -339,14 +339,14 @@ def refused_alone(scale: Scale, limit: int) -> Scenario:
 
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
     """Two requests that even the releases' front door lets in."""
-    found = []
+    requests = []
     for name in ("first", "second"):
         prompt = numbers.fresh(f"{name}_prompt", 1, scale.max_model_len)
         max_tokens = numbers.fresh(f"{name}_max_tokens", 1, scale.max_model_len)
         rounded = round_up(numbers, lengths, prompt)
         numbers.facts.append(rounded + max_tokens <= scale.max_model_len)
-        found.append(Ask(prompt, max_tokens))
-    return found[0], found[1]
+        requests.append(Ask(prompt, max_tokens))
+    return requests[0], requests[1]
 
 
 def _solved(
@@ -364,10 +364,10 @@ def _solved(
     if answer == z3.unsat:
         return None
     model = best.model()
-    found = [
+    solution = [
         Ask(read(model, request.prompt), read(model, request.max_tokens)) for request in requests
     ]
-    return _scenario(scale, revision, found, note)
+    return _scenario(scale, revision, solution, note)
 
 
 def _scenario(

@@ -245,8 +245,8 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
 
     def fit_together(result: Any) -> Any:
         stay, answers = result
-        said = [answer for batch, answer in answers if batch == stay]
-        return z3.Or(said) if stay else z3.BoolVal(True)
+        answers_about_kept = [answer for batch, answer in answers if batch == stay]
+        return z3.Or(answers_about_kept) if stay else z3.BoolVal(True)
 
     return holds_on(numbers, list(paths(numbers, code)), fit_together)
 
@@ -266,7 +266,7 @@ def _no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
             )
         )
 
-    return holds_on(numbers, list(paths(numbers, code)), lambda asked: own <= asked - less)
+    return holds_on(numbers, list(paths(numbers, code)), lambda compared: own <= compared - less)
 
 
 def _decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
@@ -278,12 +278,12 @@ def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
     if stepped.decision.kind != "decode":
         return z3.BoolVal(not ran & {f"r{number}" for number in range(step.size)})
     lengths = {f"r{number}": member.computed for number, member in enumerate(step.members)}
-    said = [
+    kept = [
         z3.And(fits, *(bare(request.computed) == lengths[request.id] + more for request in batch))
         for batch, fits in stepped.compared
         if {request.id for request in batch} == ran and len(batch) == len(ran)
     ]
-    return z3.Or(said)
+    return z3.Or(kept)
 
 
 class Scale(NamedTuple):
@@ -357,7 +357,7 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
     )
 
 
-def _asked(numbers: Numbers) -> FairnessRank:
+def _any_rank(numbers: Numbers) -> FairnessRank:
     return FairnessRank(
         numbers.fresh("paused_steps", 0, None),
         numbers.fresh("generated", 1, None),
@@ -386,7 +386,7 @@ def _first_in_order_decodes(more: int) -> list[Any]:
 
 def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    rank, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(rank, other, long_outputs))
     # The paused are listed in the order in which they were asked.
     first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
@@ -403,7 +403,7 @@ def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
 
 def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    first, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    first, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(other, first, long_outputs))
     still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, _kept(numbers, other), long_outputs))
@@ -411,7 +411,7 @@ def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
 
 def _new_request_joins_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    first, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    first, newcomer, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(newcomer.paused_steps == 0)
     still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, newcomer, long_outputs))

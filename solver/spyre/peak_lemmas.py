@@ -303,8 +303,8 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             return run.number(answers[len(calls) - 1])
 
         members = [
-            Decoding(cast(int, run.number(has)), cast(int, run.number(left)), 0)
-            for has, left in zip(tokens[1:], ends[1:], strict=True)
+            Decoding(cast(int, run.number(has)), cast(int, run.number(steps)), 0)
+            for has, steps in zip(tokens[1:], ends[1:], strict=True)
         ]
         if size == ENDS[-1]:
             members[-1] = several(members[-1], run.number(more_members))
@@ -335,7 +335,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
                 z3.And(end > 0, end <= ends[0]),
                 z3.Or(
                     [
-                        z3.And(is_asked(call, end), z3.Not(over), count == len(call[1]) + more)
+                        z3.And(is_about(call, end), z3.Not(over), count == len(call[1]) + more)
                         for call, over, count in zip(calls, beyond, counted, strict=True)
                     ]
                 ),
@@ -344,17 +344,25 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
         ]
         return z3.And(compared)
 
-    def is_asked(call: tuple[Any, list[Any], Any], end: Any) -> Any:
-        longest, offsets, asked_at = call
+    def is_about(call: tuple[Any, list[Any], Any], end: Any) -> Any:
+        longest, offsets, call_at = call
         active = [other >= end for other in ends]
         return z3.And(
-            asked_at == end,
-            z3.Or([z3.And(here, longest == has) for here, has in zip(active, tokens, strict=True)]),
+            call_at == end,
+            z3.Or(
+                [
+                    z3.And(runs, longest == own_tokens)
+                    for runs, own_tokens in zip(active, tokens, strict=True)
+                ]
+            ),
             *(
                 z3.Implies(
-                    here, z3.And(longest >= has, z3.Or([offset == own for offset in offsets]))
+                    runs,
+                    z3.And(
+                        longest >= own_tokens, z3.Or([offset == own_offset for offset in offsets])
+                    ),
                 )
-                for here, has, own in zip(active, tokens, offsets_of, strict=True)
+                for runs, own_tokens, own_offset in zip(active, tokens, offsets_of, strict=True)
             ),
         )
 
@@ -372,15 +380,17 @@ def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
         at = cast(int, run.number(turn))
         return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
 
-    def found(result: Any) -> Any:
+    def right(result: Any) -> Any:
         below, above = result[0], result[1] + more
         sides = [
             z3.And(_below(turn, below, offset), _above(turn, above, offset)) for offset in offsets
         ]
-        there = [z3.Or([number == offset for offset in offsets]) for number in (below, above)]
-        return z3.And(*sides, *there)
+        is_an_offset = [
+            z3.Or([number == offset for offset in offsets]) for number in (below, above)
+        ]
+        return z3.And(*sides, *is_an_offset)
 
-    return holds_on(numbers, list(paths(numbers, code)), found)
+    return holds_on(numbers, list(paths(numbers, code)), right)
 
 
 def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
@@ -398,8 +408,8 @@ def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
         return bare(peak.largest_tkv(most, given, at, block)), bare(parts)
 
     def same(result: Any) -> Any:
-        said, parts = result
-        return said == parts + more
+        answer, parts = result
+        return answer == parts + more
 
     return holds_on(numbers, list(paths(numbers, code)), same)
 

@@ -42,9 +42,9 @@ def obligations(block: int | None = None) -> list[Obligation]:
         "2.5.2": "spyre.release_2_5_2.blocks_at_end",
     }
     lost = {"sound": "spyre.blocks.lost_blocks", "2.5.2": "spyre.release_2_5_2.lost_blocks"}
-    found = [door(size)]
+    lemmas = [door(size)]
     for name, code in at_end.items():
-        found += [
+        lemmas += [
             *(
                 Obligation(
                     f"step_keeps_promises_covered_{kind}_{name}",
@@ -61,7 +61,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
                 ("spyre.scheduler.abort", lost[name]),
             ),
         ]
-    return found
+    return lemmas
 
 
 class Holder(NamedTuple):
@@ -204,7 +204,7 @@ def _abort_keeps_promises(block: int, name: str, more: int) -> list[Any]:
         request.need(numbers, block, last_token) - request.held for request in holders.values()
     ]
     numbers.facts.append(z3.Sum([others, *promised]) <= free + 3 * more)
-    numbers.facts += [left >= 0 for left in promised]
+    numbers.facts += [promise >= 0 for promise in promised]
     # An aborted request that shares no block gives two back, else one.
     shares, inside = z3.Bool("shares"), z3.Bool("inside")
 

@@ -74,14 +74,14 @@ def obligations(
     configuration: StepConfiguration, sizes: tuple[int, ...] = SIZES
 ) -> list[Obligation]:
     """Return what has to be shown of the step beside so many decoding requests."""
-    found = []
+    lemmas = []
     for size in sizes:
         step = Step(configuration, size)
         for name, (sentence, claim) in LEMMAS.items():
             if name in lemmas_of(configuration, size):
                 if name == JOINING and not size:
                     sentence = ALONE
-                found.append(
+                lemmas.append(
                     Obligation(
                         f"{name}_{size}",
                         sentence.format(requests=_decoding(size)),
@@ -90,7 +90,7 @@ def obligations(
                     )
                 )
     tkvs = [no_tkv_is_short(configuration.block, size) for size in sizes if size]
-    return [*tkvs, *found, *between_steps(configuration.revision)]
+    return [*tkvs, *lemmas, *between_steps(configuration.revision)]
 
 
 def _decoding(size: int) -> str:

@@ -29,10 +29,10 @@ class Lengths(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A decoding request: is it there at all, tokens computed, decode steps left, its own tkv,
+    """A decoding request: whether it is present, tokens computed, decode steps left, its own tkv,
     and tokens of its prompt."""
 
-    here: Any
+    present: Any
     computed: Any
     remaining: Any
     tkv: Any
@@ -129,15 +129,15 @@ def accepts(
     facts = []
     for member, tkv in zip(decoding, others, strict=True):
         batch = [
-            z3.And(other.here, reached >= tkv)
+            z3.And(other.present, reached >= tkv)
             for other, reached in zip(decoding, others, strict=True)
         ]
         newcomer_too = numbers.count([own >= tkv]) if to_the_end else 1
-        asked = member.here if to_the_end else z3.And(member.here, tkv < own)
+        compared = member.present if to_the_end else z3.And(member.present, tkv < own)
         within = fits(lengths, newcomer_too + numbers.count(batch), len(others) + 1, tkv, limit)
-        facts.append(z3.Implies(asked, within))
+        facts.append(z3.Implies(compared, within))
     outlive = [
-        z3.And(member.here, tkv >= own) for member, tkv in zip(decoding, others, strict=True)
+        z3.And(member.present, tkv >= own) for member, tkv in zip(decoding, others, strict=True)
     ]
     if outlive or to_the_end:
         within = fits(lengths, 1 + numbers.count(outlive), len(others) + 1, own, limit)
@@ -170,13 +170,13 @@ def within_length(
     newcomer: Joining,
     longest: Any,
 ) -> list[Any]:
-    """Facts of `model.spyre.documented.fits_model_length`; `batch`: is it there at all, tokens
-    computed, decode steps left."""
+    """Facts of `model.spyre.documented.fits_model_length`; `batch`: whether each
+    request is present, its tokens computed and its decode steps left."""
     whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
     ends = [(z3.BoolVal(True), newcomer.prompt, newcomer.remaining), *batch]
     return [
-        z3.Implies(there, realigned(numbers, lengths, tokens, whole) + left <= longest)
-        for there, tokens, left in ends
+        z3.Implies(present, realigned(numbers, lengths, tokens, whole) + steps_left <= longest)
+        for present, tokens, steps_left in ends
     ]
 
 
@@ -224,14 +224,18 @@ Check = Callable[[Numbers, Lengths, list[Member], Joining, int], list[Any]]
 
 
 class End(NamedTuple):
-    """The step in which a request ends, if the newcomer is still there (`asked`).
+    """The step in which a request ends.
 
-    `step` counts from 1; `active`, `before` and `offset` are of each request: still there, whole
-    blocks before its last one, tokens in that one (1 to a block); `widest` is the largest
-    `before` of those still there.
+    Attributes:
+        counts: the newcomer is still active then.
+        step: counted from 1.
+        active: of each request, whether it still decodes.
+        before: of each request, the whole blocks before its last one.
+        offset: of each request, the tokens in its last block (1 to a block).
+        widest: the largest `before` of the active requests.
     """
 
-    asked: Any
+    counts: Any
     step: Any
     active: list[Any]
     before: list[Any]
@@ -247,19 +251,19 @@ def ends(
     zero = numbers.value(0)
     for request in all_requests:
         step = request.remaining
-        active = [z3.And(other.here, other.remaining >= step) for other in all_requests]
+        active = [z3.And(other.present, other.remaining >= step) for other in all_requests]
         before, offset = [], []
         for other in all_requests:
             # A request that is not there may have any numbers, but no negative ones.
-            tokens = z3.If(z3.And(other.here, step >= 1), other.computed + step - 1, zero)
+            tokens = z3.If(z3.And(other.present, step >= 1), other.computed + step - 1, zero)
             whole, rest = width(numbers, lengths, tokens)
             before.append(whole)
             offset.append(rest + 1)
         widest = numbers.largest(
-            [z3.If(there, whole, zero) for there, whole in zip(active, before, strict=True)]
+            [z3.If(is_active, whole, zero) for is_active, whole in zip(active, before, strict=True)]
         )
-        asked = z3.And(request.here, step >= 1, step <= newcomer.remaining)
-        yield End(asked, step, active, before, offset, widest)
+        counts = z3.And(request.present, step >= 1, step <= newcomer.remaining)
+        yield End(counts, step, active, before, offset, widest)
 
 
 def rounded(
@@ -270,7 +274,7 @@ def rounded(
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block
         batch = numbers.count(end.active)
-        facts.append(z3.Implies(end.asked, fits(lengths, batch, len(end.active), full, limit)))
+        facts.append(z3.Implies(end.counts, fits(lengths, batch, len(end.active), full, limit)))
     return facts
 
 
@@ -283,11 +287,14 @@ def exact(
         batch = numbers.count(end.active)
         zero = numbers.value(0)
         last = end.widest * lengths.block + numbers.largest(
-            [z3.If(there, rest, zero) for there, rest in zip(end.active, end.offset, strict=True)]
+            [
+                z3.If(is_active, rest, zero)
+                for is_active, rest in zip(end.active, end.offset, strict=True)
+            ]
         )
-        facts.append(z3.Implies(end.asked, fits(lengths, batch, len(end.active), last, limit)))
+        facts.append(z3.Implies(end.counts, fits(lengths, batch, len(end.active), last, limit)))
         full = (end.widest + 1) * lengths.block
-        filled = z3.And(end.asked, _fills_block_of_the_widest(numbers, lengths, end))
+        filled = z3.And(end.counts, _fills_block_of_the_widest(numbers, lengths, end))
         facts.append(z3.Implies(filled, fits(lengths, batch, len(end.active), full, limit)))
     return facts
 
@@ -324,15 +331,15 @@ def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> 
     back = numbers.fresh("back", 0, lengths.block - 1)
     turned = [z3.If(rest == lengths.block, numbers.value(0), rest) for rest in end.offset]
     numbers.facts += [
-        z3.Implies(there, back <= steps) for there, steps in zip(end.active, turned, strict=True)
+        z3.Implies(active, back <= steps) for active, steps in zip(end.active, turned, strict=True)
     ]
     pairs = list(zip(end.active, turned, strict=True))
-    none_there = z3.Not(z3.Or(end.active))
+    none_active = z3.Not(z3.Or(end.active))
     numbers.facts.append(
-        z3.Or(none_there, *(z3.And(there, back == steps) for there, steps in pairs))
+        z3.Or(none_active, *(z3.And(active, back == steps) for active, steps in pairs))
     )
     in_the_last = [
-        z3.And(there, whole == end.widest, rest > back)
-        for there, whole, rest in zip(end.active, end.before, end.offset, strict=True)
+        z3.And(active, whole == end.widest, rest > back)
+        for active, whole, rest in zip(end.active, end.before, end.offset, strict=True)
     ]
     return z3.And(end.step - back >= 1, z3.Or(in_the_last))

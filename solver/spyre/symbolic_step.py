@@ -358,13 +358,13 @@ class Step:
             bare(call.limit) == self.limit,
             *(
                 z3.And(
-                    bare(asked.computed) == member.computed,
-                    bare(asked.remaining) == member.tokens - member.generated + more,
-                    bare(asked.tkv) >= member.computed,
-                    bare(asked.prompt) == member.prompt,
+                    bare(judged.computed) == member.computed,
+                    bare(judged.remaining) == member.tokens - member.generated + more,
+                    bare(judged.tkv) >= member.computed,
+                    bare(judged.prompt) == member.prompt,
                     bare(call.tkv) >= member.computed,
                 )
-                for asked, member in zip(call.members, self.members, strict=True)
+                for judged, member in zip(call.members, self.members, strict=True)
             ),
         )
 
@@ -414,9 +414,9 @@ class Step:
             return z3.BoolVal(False)
         for name in {request.id for request in (*step.before.running, *step.before.waiting)}:
             if name in self.newcomers and name not in {*waits, *step.aborted}:
-                there = [request.id == name for request in others]
+                still_runs = [request.id == name for request in others]
                 # A request of one token has ended with its last chunk.
-                claims.append(z3.Or(any(there), self.newcomers[name].ends == 1))
+                claims.append(z3.Or(any(still_runs), self.newcomers[name].ends == 1))
         for request in others:
             own, computed = self.newcomers[request.id], bare(request.computed)
             at_border = request in (after.running[0], after.running[-1])

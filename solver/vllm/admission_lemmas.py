@@ -81,10 +81,10 @@ def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
     hit, idle, tokens = some(numbers, "hit"), some(numbers, "idle"), some(numbers, "tokens", 1)
     covered = hit * block + tokens
     numbers.facts += [covered <= request.known, idle <= hit, idle <= free]
-    asked = z3.If(whole, request.known, covered)
-    missing = blocks(numbers, block, asked) - hit + (idle if counted is None else counted(idle))
+    needed = z3.If(whole, request.known, covered)
+    missing = blocks(numbers, block, needed) - hit + (idle if counted is None else counted(idle))
     first = blocks(numbers, block, covered)
-    tell(numbers, block, hit, request.known, asked, covered)
+    tell(numbers, block, hit, request.known, needed, covered)
     left = free - idle - (first - hit)
     return Gate(request, free, reserve, hit, idle, tokens, missing + reserve <= free, left)
 
@@ -136,37 +136,38 @@ def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
     """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"))
-    pool = at_the_door(numbers, block, it.request)
+    entry = gate(numbers, block, z3.Bool("whole"))
+    pool = at_the_door(numbers, block, entry.request)
     # No request holds a block: all are free, cached ones too.
-    numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
-    tell(numbers, block, it.hit, it.request.known, it.request.longest, it.hit * block + it.tokens)
-    return negated(numbers, it.passes)
+    numbers.facts += [entry.free == pool, entry.idle == entry.hit, entry.reserve == reserve]
+    request, covered = entry.request, entry.hit * block + entry.tokens
+    tell(numbers, block, entry.hit, request.known, request.longest, covered)
+    return negated(numbers, entry.passes)
 
 
 def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
     """`uncounted`: of the hits that no request holds, so many do not count as needed."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
-    numbers.facts.append(it.passes)
-    return negated(numbers, it.left >= 0)
+    entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
+    numbers.facts.append(entry.passes)
+    return negated(numbers, entry.left >= 0)
 
 
 def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"))
-    numbers.facts.append(it.passes)
-    return negated(numbers, it.left >= it.reserve + more)
+    entry = gate(numbers, block, z3.Bool("whole"))
+    numbers.facts.append(entry.passes)
+    return negated(numbers, entry.left >= entry.reserve + more)
 
 
 def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
     """`chunk_only`: without reserve_full_isl, only the first chunk is asked for."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.BoolVal(not chunk_only))
-    numbers.facts.append(it.passes)
-    rest = blocks(numbers, block, it.request.known)
-    rest -= blocks(numbers, block, it.hit * block + it.tokens)
-    return negated(numbers, it.left >= rest + (it.reserve if with_reserve else 0))
+    entry = gate(numbers, block, z3.BoolVal(not chunk_only))
+    numbers.facts.append(entry.passes)
+    rest = blocks(numbers, block, entry.request.known)
+    rest -= blocks(numbers, block, entry.hit * block + entry.tokens)
+    return negated(numbers, entry.left >= rest + (entry.reserve if with_reserve else 0))
 
 
 def _later_chunks_find_room(block: Any, more: int) -> list[Any]:

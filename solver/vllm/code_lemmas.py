@@ -201,20 +201,20 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
             watermark_blocks=run.number(reserve),
             enable_prefix_caching=False,
         )
-        found = tuple(range(100, 100 + hit))
+        hits = tuple(range(100, 100 + hit))
         size = cast(int, run.number(free - idle))
-        pool = Pool(size, (), 1, tuple((number, None) for number in found[:idle]), NOTHING_CACHED)
+        pool = Pool(size, (), 1, tuple((number, None) for number in hits[:idle]), NOTHING_CACHED)
         request = Sequence("0", cast(int, run.number(known)), 9, 9)
-        asked = cast(int, run.number(tokens))
+        share = cast(int, run.number(tokens))
         beside = bool(Truth(run, runs))
-        admitted = kv_cache.admit(config, pool, request, found, asked, beside)
+        admitted = kv_cache.admit(config, pool, request, hits, share, beside)
         if admitted is None:
             return None
         holder, after = admitted
         return len(holder.blocks), bare(free_blocks(after))
 
-    asked_for = z3.If(whole, known, covered)
-    missing = blocks(numbers, block, asked_for) - hit + idle
+    needed = z3.If(whole, known, covered)
+    missing = blocks(numbers, block, needed) - hit + idle
     passes = missing + z3.If(runs, reserve + more, 0) <= free
     first = blocks(numbers, block, covered)
 
@@ -256,8 +256,8 @@ def _growth_decides(block: int, held: int, more: int) -> list[Any]:
         fits = after - held + more <= free
         if result is None:
             return z3.And(after > held, z3.Not(fits))
-        has, left = result
-        return z3.And(z3.Or(after <= held, fits), has == after, left == free - (after - held))
+        has, free_after = result
+        return z3.And(z3.Or(after <= held, fits), has == after, free_after == free - (after - held))
 
     return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
 
@@ -310,14 +310,14 @@ def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
             enable_chunked_prefill=cast(bool, Truth(run, chunks)),
             reserve_full_isl=cast(bool, Truth(run, whole)),
         )
-        found = tuple(range(100, 100 + hit))
+        hits = tuple(range(100, 100 + hit))
         blocks_free = Pool(
-            cast(int, run.number(pool - hit)), (), 1, tuple((number, None) for number in found)
+            cast(int, run.number(pool - hit)), (), 1, tuple((number, None) for number in hits)
         )
         state = State(waiting=(request.of(run, 0, 0),), pool=blocks_free)
         with stubbed(
             kv_cache,
-            prefix_hit=lambda *_: found,
+            prefix_hit=lambda *_: hits,
             hold=lambda config, pool, number, tokens: (number, pool),
         ):
             plan: Plan = scheduler.schedule(config, state)

@@ -9,7 +9,7 @@ from ...properties.vllm.history import in_flight
 from ...properties.vllm.history.run import state_of
 from ..exploration.branching_history import BranchingHistory
 from ..exploration.canonical_names import CanonicalNames
-from ..exploration.undecided import Candidates, OpenFields, left
+from ..exploration.undecided import Candidates, OpenFields, tokens_left
 
 
 class Key:
@@ -153,7 +153,7 @@ def _as_numbers(
         request.num_tokens,
         request.computed,
         request.generated > 0,
-        left(request),
+        tokens_left(request),
         len(request.blocks),
         request.published,
         request.prefix_hit,

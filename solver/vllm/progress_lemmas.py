@@ -101,17 +101,18 @@ def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
     """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"))
-    pool = at_the_door(numbers, block, it.request)
+    entry = gate(numbers, block, z3.Bool("whole"))
+    pool = at_the_door(numbers, block, entry.request)
     budget, slots = some(numbers, "budget", 1), some(numbers, "slots", 1)
     threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
-    behind = it.request.known - it.hit * block
-    numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
-    numbers.facts.append(it.tokens == clamp(behind, threshold, budget))
-    numbers.facts.append(z3.Or(chunks, it.request.longest <= budget))  # as the front door has it
-    tell(numbers, block, it.hit, it.request.known, it.request.longest, it.hit * block + it.tokens)
+    behind = entry.request.known - entry.hit * block
+    numbers.facts += [entry.free == pool, entry.idle == entry.hit, entry.reserve == reserve]
+    numbers.facts.append(entry.tokens == clamp(behind, threshold, budget))
+    numbers.facts.append(z3.Or(chunks, entry.request.longest <= budget))  # as the front door has it
+    request, covered = entry.request, entry.hit * block + entry.tokens
+    tell(numbers, block, entry.hit, request.known, request.longest, covered)
     uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
-    return negated(numbers, z3.And(slots >= 1, uncut, it.passes, it.tokens >= 1))
+    return negated(numbers, z3.And(slots >= 1, uncut, entry.passes, entry.tokens >= 1))
 
 
 def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:

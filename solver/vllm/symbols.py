@@ -53,15 +53,15 @@ def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
     return request
 
 
-def clamp(asked: Any, threshold: Any, budget: Any) -> Any:
+def clamp(behind: Any, threshold: Any, budget: Any) -> Any:
     """`model.vllm.scheduler.clamp`: tokens that a request may compute now."""
-    own = capped(asked, threshold)
+    own = capped(behind, threshold)
     return z3.If(own < budget, own, budget)
 
 
-def capped(asked: Any, threshold: Any) -> Any:
+def capped(behind: Any, threshold: Any) -> Any:
     """`model.vllm.scheduler.capped`: tokens of one request in one step."""
-    return z3.If(z3.And(threshold > 0, threshold < asked), threshold, asked)
+    return z3.If(z3.And(threshold > 0, threshold < behind), threshold, behind)
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
