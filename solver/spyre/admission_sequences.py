@@ -207,7 +207,7 @@ class AtTheDoor(NamedTuple):
 
 
 def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
-    """The model's front door lets the request in and, if asked for, the releases' (SPY-R62)."""
+    """Return whether the front door accepts; by `setting`, the releases' as well (SPY-R62)."""
     config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
     front_door = SpyreModel(config, REVISIONS[setting.revision])
 
@@ -238,7 +238,10 @@ def admission(
     *,
     all_requests: bool,
 ) -> list[Any]:
-    """The newcomer's last chunk is accepted; `all_requests`: none has left by then."""
+    """Return facts that hold if the newcomer's last chunk is accepted.
+
+    With `all_requests`, no request has left by then.
+    """
     met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=all_requests)
     return facts + accepted(numbers, setting, setting.formula, met, setting.limit)
 
@@ -312,7 +315,10 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Prompts of at most two blocks, which join within four: where most runs exercised begin."""
+    """Return facts: prompts of at most two blocks, which join within four.
+
+    Most counterexamples begin so.
+    """
     facts: list[Any] = []
     for arrival in arrivals:
         facts += [arrival.prompt <= 2 * setting.block, arrival.joins <= 4 * setting.block]
@@ -320,7 +326,7 @@ def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
 
 
 def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Scenario:
-    """Requests that arrive just in time for their first chunk."""
+    """Return a run whose requests arrive just in time for their first chunk."""
     requests, chunks_before = [], 0
     for number, arrival in enumerate(arrivals):
         chunks = chunk_count(arrival.prompt, setting.chunk)
@@ -411,7 +417,7 @@ def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list
 
 
 def found_in(problem: Single, solution: z3.ModelRef) -> Overrun:
-    """The batch of a solution, with the members' own tkv."""
+    """Return the batch of a solution, with the members' own tkv."""
 
     def value(number: Any) -> int:
         return read(solution, number)

@@ -72,7 +72,7 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
 
 
 def loops(check: Check, block: int) -> list[Obligation]:
-    """The check's code, run beside so many decoding requests."""
+    """Return the lemmas on the check's code, beside each number of decoding requests."""
     return [
         *(formula_projects_every_member(check, block, size) for size in SIZES[1:]),
         *map(walk_counts_every_request, (*SIZES[1:], None)),
@@ -80,7 +80,7 @@ def loops(check: Check, block: int) -> list[Obligation]:
 
 
 def no_length_exceeds_tkv(lengths: Lengths) -> Obligation:
-    """For every formula that is asked by the batch's own tkv."""
+    """Return the lemma for every formula that uses the batch's own tkv."""
     return Obligation(
         "no_length_exceeds_tkv",
         "No member of the batch is longer than the batch's tkv.",
@@ -157,7 +157,7 @@ def _batch(numbers: Numbers, decoding: int) -> Batch:
 
 
 def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
-    """What the model's formula projects, on every path through it."""
+    """Return what the model's formula projects, on every path through it."""
     project = volumetric.formula_named(formula)
     if project is None:
         raise KeyError(formula)
@@ -176,14 +176,14 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
 
 
 def covers(formula: str, block: int = 64) -> bool:
-    """Whether the terms of both cover the base's blocks, for blocks of so many tokens."""
+    """Return whether both kinds of terms cover the base's blocks, for one block size."""
     lengths = lengths_of(block)
     claims = _covers_newcomer(formula, lengths), _covers_decoding(formula, lengths)
     return all(decide(claim)[0] == "unsat" for claim in claims)
 
 
 def _less(numbers: Numbers, weaker: bool) -> Any:
-    """Tokens that a guard takes from a term: however many it can spare, and one more."""
+    """Return the tokens that a guard takes from a term: all that it can spare, and one more."""
     return length(numbers, "less") if weaker else 0
 
 
@@ -250,8 +250,11 @@ def decode_step_adds_one_token() -> Obligation:
 
 
 def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
-    """The walk is at a request with any term; `active` of those still to come are there at some
-    later step with some tkv, the newcomer among them, and `others` are not."""
+    """The walk is at a request with any term.
+
+    Of the requests still to come, `active` run at some later step with some tkv, the newcomer among
+    them, and `others` do not.
+    """
     numbers = Numbers()
     term, own, tkv, limit = (length(numbers, name) for name in ("term", "own", "tkv", "limit"))
     active, others = length(numbers, "active"), length(numbers, "others", 0)

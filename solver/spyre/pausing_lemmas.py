@@ -66,7 +66,6 @@ BATCHES = ((1, 0), (2, 0), (1, 1), (2, 1))
 
 
 def any_number(block: int = BLOCK) -> list[Obligation]:
-    """For any number of requests."""
     return [
         Obligation(
             "no_tkv_exceeds_compared_tkv",
@@ -116,7 +115,7 @@ def batch_within_limit_is_not_paused(block: int = BLOCK) -> list[Obligation]:
 
 
 def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Obligation:
-    """`size` None: for any number, of which two have lengths."""
+    """`size` None stands for any number, of which two have lengths."""
     return Obligation(
         f"limit_is_compared_with_next_step_{size or 'any'}",
         f"Requests ({size or 'any number'}) that fit the limit together keep it in the next step.",
@@ -207,7 +206,7 @@ def _batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[
 
 
 class SettlingStep(Step):
-    """A step of a release that pauses, which compares any batch with the limit as it likes."""
+    """A step of a release that pauses; any batch may fit the limit or not."""
 
     settles = True
 
@@ -230,7 +229,7 @@ class SettlingStep(Step):
 
 
 def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
-    """`settled`, from those that stay so far, whatever fits; `all_asked`: those paused fit, too."""
+    """`settled`, whatever fits; with `all_asked`, the paused requests must fit as well."""
     numbers = Numbers()
 
     def code(run: SymbolicRun) -> Any:
@@ -297,7 +296,7 @@ class Scale(NamedTuple):
 
 
 class FairnessRank(NamedTuple):
-    """A request in the order of fairness; `place` among requests that are equal in the rest."""
+    """A request in the order of fairness; `place` breaks ties."""
 
     paused_steps: Any
     generated: Any
@@ -313,7 +312,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
-    """`one` is asked before `other` by `release_2_5_2.fairness_order`."""
+    """Return whether `release_2_5_2.fairness_order` puts `rank` before `other`."""
     shorter = z3.If(
         long_outputs, rank.generated > other.generated, rank.generated < other.generated
     )
@@ -418,7 +417,10 @@ def _new_request_joins_behind(uncounted: int) -> list[Any]:
 
 
 def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
-    """From a step that settles the pauses to the next prefill; `none_there` may be kept in it."""
+    """From a step that settles the pauses to the next prefill.
+
+    With `none_there`, that step may keep no request.
+    """
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
     kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)

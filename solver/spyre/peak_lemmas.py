@@ -61,7 +61,7 @@ ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last counts as any numb
 
 
 def obligations(check: str, block: int | None = 64) -> list[Obligation]:
-    """What has to be shown for `exact` or `rounded`; `block` None: for blocks of any size."""
+    """Return the lemmas for `exact` or `rounded`, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
     both = [
         Obligation(
@@ -108,7 +108,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
 
 
 def loops(check: str, block: int = BLOCK) -> list[Obligation]:
-    """The code around the lemmas, run with so many requests."""
+    """Return the lemmas on the check's loops, each run with a small number of requests."""
     walked = [check_compares_each_end(check, size, block) for size in ENDS]
     if check == "rounded":
         return walked
@@ -120,7 +120,7 @@ def loops(check: str, block: int = BLOCK) -> list[Obligation]:
 
 
 def code(check: str, block: int = BLOCK) -> list[Obligation]:
-    """About the check's code, for any number of requests, for one size of block."""
+    """Return the lemmas on the check's code for any number of requests and one block size."""
     if check == "rounded":
         return [lone_newcomer_must_fit(check, block), check_counts_longest_filled_blocks(block)]
     return [
@@ -150,7 +150,7 @@ def _shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[An
 
 
 def _no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
-    """`tokens` grow for `steps` steps, and before the last one no step fills a block."""
+    """`tokens` grow for `steps` steps; no step before the last fills a block."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
     held = blocks(numbers, lengths, tokens)
@@ -190,7 +190,6 @@ def lone_newcomer_must_fit(check: str, block: int = BLOCK) -> Obligation:
 
 
 def check_compares_each_end(check: str, size: int, block: int = BLOCK) -> Obligation:
-    """For every check of `peak`."""
     return Obligation(
         f"check_compares_each_end_{size}",
         f"The check compares with the limit, at each end, all of the newcomer and the decoding "
@@ -292,7 +291,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             return ordered if reverse else ordered[::-1]
 
         def insort(offsets: list[Any], offset: Any) -> None:
-            """In whichever place: what matters is which offsets are there."""
+            """In any place: only which offsets are present matters."""
             offsets.append(offset)
             inserted.append(offset)
 
@@ -370,7 +369,6 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
 
 
 def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
-    """A list of any offsets in order, and any turn."""
     numbers = Numbers()
     offsets = _in_order(numbers, size, block)
     turn = numbers.fresh("turn", 0, block - 1)
@@ -394,7 +392,7 @@ def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
 
 
 def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
-    """`largest_tkv` against its parts."""
+    """Compare `largest_tkv` with its parts."""
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
     offsets = _in_order(numbers, size, block)
@@ -415,7 +413,6 @@ def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
 
 
 def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
-    """`size` offsets, ascending."""
     offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
     numbers.facts += [offset <= other for offset, other in pairwise(offsets)]
     return offsets
@@ -434,8 +431,15 @@ def _above(turn: Any, above: Any, offset: Any) -> Any:
 
 
 class _ToTheEnd(NamedTuple):
-    """Any number of requests that run to the same end: the longest's tokens, the offset of any of
-    them, the two offsets that the code goes by, and what it says."""
+    """Any number of requests with the same end.
+
+    Attributes:
+        longest: tokens of the longest.
+        offset: the offset of any of them.
+        below, above: the two offsets that the code uses.
+        ends: steps until the end.
+        taken: the paths of the check's code.
+    """
 
     numbers: Numbers
     longest: Any
@@ -471,12 +475,12 @@ class _ToTheEnd(NamedTuple):
         return cls(numbers, longest, offset, below, above, ends, taken, block)
 
     def tkv(self, offset: Any, step: Any) -> Any:
-        """Of a request with this offset, in a step."""
+        """Return the tkv of a request with this offset, in a step."""
         width = blocks(self.numbers, Lengths(self.block, None), self.longest + step) - 1
         return width * self.block + self.numbers.split(offset + step - 1, self.block, None)[1] + 1
 
     def says(self, claim: Callable[[Any], Any]) -> list[Any]:
-        """What must have no solution, if the claim about what the code says holds."""
+        """Return facts that have no solution if the claim about the check's answer holds."""
         self.numbers.tell_quotients(self.block)
         return holds_on(self.numbers, self.taken, claim)
 

@@ -44,7 +44,7 @@ from .symbolic_admission import Lengths, blocks, lengths_of, make_numbers
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
     return [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
@@ -89,7 +89,6 @@ def _growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
 
 
 def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
-    """`lost` blocks of those given back get lost."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -98,7 +97,7 @@ def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 
 def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """`more` blocks more stay promised."""
+    """With `more`, that many more blocks stay promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -115,7 +114,7 @@ def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """`protocol`: with the front door of the target protocol, prompt + max_tokens - 1."""
+    """With `protocol`, the front door is the target protocol's: prompt + max_tokens - 1."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     longest = numbers.fresh("longest", 1, None)
@@ -164,9 +163,9 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
 
 
 def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
-    """A request that fills the pool: release 2.5.2 wants a block more, for its last token.
+    """Return a request that fills the pool; release 2.5.2 wants another block for its last token.
 
-    The target protocol lets it in, the release's own front door does not.
+    The target protocol lets it in; the release's own front door does not.
     """
     longest = pool * block
     request = Request(id="r0", arrival=0, prompt=(("r0", longest - 1),), max_tokens=2, output_len=2)

@@ -73,7 +73,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
 def obligations(
     configuration: StepConfiguration, sizes: tuple[int, ...] = SIZES
 ) -> list[Obligation]:
-    """Return what has to be shown of the step beside so many decoding requests."""
+    """Return the lemmas on the step beside so many decoding requests."""
     lemmas = []
     for size in sizes:
         step = Step(configuration, size)
@@ -99,7 +99,7 @@ def _decoding(size: int) -> str:
 
 
 def between_steps(revision: Revision) -> list[Obligation]:
-    """Return what has to be shown of aborts, which also come within a step, and of arrivals."""
+    """Return the lemmas on aborts, also within a step, and on arrivals."""
     named = (
         (
             f"abort_only_removes_{SIZES[-1]}",
@@ -120,7 +120,7 @@ def between_steps(revision: Revision) -> list[Obligation]:
 
 
 def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
-    """Return the names of those that say something in a configuration."""
+    """Return the names of the lemmas that apply in a configuration."""
     names = {JOINING, "one_request_prefills"}
     if size:
         names.add("decoding_requests_run_together")
@@ -132,7 +132,7 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
 
 
 def no_tkv_is_short(block: int, size: int) -> Obligation:
-    """What the step assumes of the tkvs that it computes."""
+    """Return the lemma that the step assumes of the tkvs that it computes."""
     return Obligation(
         f"no_length_exceeds_its_tkv_{size}",
         f"Neither the tkv of a batch ({size}) nor a request's own is less than its length.",

@@ -21,8 +21,12 @@ SIZES = (0, 1, 2, 3, 4, MANY)  # decoding requests that the model's code is run 
 
 
 class Lengths(NamedTuple):
-    """What all formulas measure in: tokens of a block (a number, or symbolic), and tokens that
-    nothing exceeds, if such a bound is known."""
+    """The units of all formulas.
+
+    Attributes:
+        block: tokens of a block, a number or a symbol.
+        longest: tokens that nothing exceeds, if such a bound is known.
+    """
 
     block: Any
     longest: int | None
@@ -63,12 +67,12 @@ def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
 
 
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Tokens of the whole blocks that hold `tokens`."""
+    """Return the tokens of the whole blocks that hold `tokens`."""
     return merged(numbers, lambda run: model.round_up(run.number(tokens), lengths.block))
 
 
 def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> Any:
-    """Position of a member whose last block is pushed to block `whole` (rule SPY-R46)."""
+    """Return the position of a member whose last block moves to block `whole` (SPY-R46)."""
     return merged(
         numbers, lambda run: model.realigned(run.number(tokens), run.number(whole), lengths.block)
     )
@@ -80,7 +84,7 @@ def base_of(tkv: Any, newcomer: Joining) -> Any:
 
 
 def formula_named(name: str) -> Formula:
-    """The formula that `FORMULA` or `FORMULA+TOKENS` names.
+    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names.
 
     Raises:
         KeyError: there is none.
@@ -150,9 +154,9 @@ ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base
 
 
 def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
-    """The walk of `accepts` for terms that ascend as given, every request being there.
+    """Return the walk of `accepts` for terms in ascending order; all requests are present.
 
-    Member i, or the newcomer if that has the smaller term, ends in a batch without the i before.
+    Member i, or the newcomer if its term is smaller, ends in a batch without the i before.
     """
     own, others, _ = projected
     all_requests = len(others) + 1
@@ -200,23 +204,22 @@ def make_numbers(lengths: Lengths) -> Numbers:
 
 
 def lengths_of(block: int | None) -> Lengths:
-    """`block` tokens to a block; None: any number of them, by a symbol."""
+    """Return blocks of `block` tokens; None: of any number of tokens, a symbol."""
     return Lengths(z3.Int("block") if block is None else block, None)
 
 
 def length(numbers: Numbers, name: str, low: int = 1) -> Any:
-    """Any number of tokens or steps from `low` on."""
     return numbers.fresh(name, low, None)
 
 
 def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Blocks that hold `tokens` tokens, at least one."""
+    """Return the blocks that hold `tokens` tokens, at least one."""
     whole, _ = width(numbers, lengths, tokens - 1)
     return whole + 1
 
 
 def own_tkv(numbers: Numbers, lengths: Lengths, tokens: Any, widest: Any) -> Any:
-    """tkv of a request in a batch that is `widest` blocks wide."""
+    """Return the tkv of a request in a batch that is `widest` blocks wide."""
     return (widest - blocks(numbers, lengths, tokens)) * lengths.block + tokens
 
 
@@ -269,7 +272,7 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """At each end: the requests still there times the blocks of the widest are within the limit."""
+    """At each end, the active requests times the blocks of the widest are within the limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block

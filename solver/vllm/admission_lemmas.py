@@ -43,7 +43,7 @@ from .symbols import SymbolicRequest, block_of, blocks, make_numbers, some, tell
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
@@ -74,8 +74,10 @@ class Gate(NamedTuple):
 
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
-    """Any request before the gate, `whole`: with reserve_full_isl. `counted`: hits that count as
-    needed, where that is not all that no request holds."""
+    """Return any request before the gate; `whole`: with reserve_full_isl.
+
+    `counted` says how many of the idle hits count as needed; all of them if it is None.
+    """
     request = unfinished(numbers)
     free, reserve = some(numbers, "free"), some(numbers, "reserve")
     hit, idle, tokens = some(numbers, "hit"), some(numbers, "idle"), some(numbers, "tokens", 1)
@@ -103,14 +105,13 @@ def _more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
 
 
 def at_the_door(numbers: Numbers, block: Any, request: SymbolicRequest) -> Any:
-    """The pool, large enough for the request alone."""
+    """Return a pool that is large enough for the request alone."""
     pool = some(numbers, "pool", 1)
     numbers.facts.append(blocks(numbers, block, request.longest) <= pool)
     return pool
 
 
 def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
-    """`more`: its last token is computed, too."""
     numbers = make_numbers(block)
     request = unfinished(numbers, more)
     pool = at_the_door(numbers, block, request)
@@ -121,7 +122,6 @@ def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
 
 
 def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: so many blocks are kept from requests that run."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     pool = at_the_door(numbers, block, request)
@@ -134,7 +134,7 @@ def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: the watermark is asked although no request runs."""
+    """With a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -146,7 +146,7 @@ def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
 
 
 def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """`uncounted`: of the hits that no request holds, so many do not count as needed."""
+    """`uncounted` idle hits do not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(entry.passes)
@@ -161,7 +161,7 @@ def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
 
 
 def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
-    """`chunk_only`: without reserve_full_isl, only the first chunk is asked for."""
+    """With `chunk_only`, the gate asks for the first chunk alone, as without reserve_full_isl."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.BoolVal(not chunk_only))
     numbers.facts.append(entry.passes)
@@ -171,7 +171,7 @@ def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only:
 
 
 def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """`more`: so many tokens more than it knew when it was admitted."""
+    """The request computes `more` tokens than it knew at its admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)
@@ -186,7 +186,6 @@ def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
 
 
 def _full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
-    """`less`: the pool is so many blocks smaller."""
     numbers = Numbers()
     slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)  # one request's blocks
     others, held, missing = (some(numbers, name) for name in ("others", "held", "missing"))

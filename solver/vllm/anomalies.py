@@ -29,11 +29,11 @@ class Lengths(NamedTuple):
 
 
 def anomaly(knob: Knob) -> ScenarioPair | None:
-    """The first case, by the tokens that all requests have together, then by requests and blocks,
-    in which turning `knob` the way that should help leads to more preemptions; None if there is
-    none of up to MAX_REQUESTS requests and MAX_TOKENS tokens.
+    """Return the smallest case in which turning `knob` backfires: it preempts more, not less.
 
-    All come at once, blocks have one token, nothing is cached.
+    Smallest by the tokens of all requests together, then by requests and blocks; None if there is
+    no case up to MAX_REQUESTS requests and MAX_TOKENS tokens. All requests arrive at once, a block
+    holds one token, and nothing is cached.
     """
     for tokens in range(2, MAX_TOKENS + 1):
         for count in range(1, MAX_REQUESTS + 1):
@@ -46,7 +46,7 @@ def anomaly(knob: Knob) -> ScenarioPair | None:
 
 
 def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
-    """Every way to give so many tokens to so many requests, each a prompt and an answer."""
+    """Yield every way to split `tokens` among the requests, each with a prompt and an answer."""
     if requests == 0:
         if tokens == 0:
             yield ()
@@ -58,14 +58,16 @@ def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
 
 
 def scarce(lengths: Sequence[Lengths]) -> range:
-    """Pools that hold each of the requests, and not all of them together."""
+    """Return the pools that hold each request, but not all of them together."""
     needs = [request.prompt + request.max_tokens - 1 for request in lengths]
     return range(max(needs), sum(needs))
 
 
 def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
-    """Two neighbouring values of the knob, the second of which should lead to fewer preemptions
-    and leads to more."""
+    """Return two neighbouring values of the knob of which the second preempts more.
+
+    It should preempt less. None if there are no such values.
+    """
     settings = [with_knob(knob, value, lengths, blocks) for value in values(knob, lengths, blocks)]
     counts = [preemptions(config, lengths) for config in settings]
     for place, (before, after) in enumerate(pairwise(counts)):
@@ -76,7 +78,7 @@ def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPa
 
 
 def values(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> Sequence[int]:
-    """What the knob is turned to, from the value that does nothing on: in slots, tokens, blocks."""
+    """Return the knob's values, in slots, tokens or blocks; the first has no effect."""
     if knob == "max_num_seqs":
         return range(len(lengths), 0, -1)
     if knob == "max_num_batched_tokens":
@@ -85,7 +87,7 @@ def values(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> Sequence[int]
 
 
 def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -> VllmConfig:
-    """The configuration in which nothing but the pool, and this knob, binds."""
+    """Return the configuration in which nothing binds but the pool and this knob."""
     config: dict[str, Any] = {
         "block_size": 1,
         "num_blocks": blocks,
@@ -99,8 +101,11 @@ def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -
 
 
 def share(reserve: int, blocks: int) -> float:
-    """The share of a pool that keeps so many blocks free. It lies half a block above: so it does
-    not matter whether the block that is never handed out counts as well."""
+    """Return the share of a pool that keeps `reserve` blocks free.
+
+    It lies half a block above that, so it does not matter whether the block that is never handed
+    out counts as well.
+    """
     return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
 
 
@@ -109,7 +114,6 @@ def total(lengths: Sequence[Lengths]) -> int:
 
 
 def preemptions(config: VllmConfig, lengths: Sequence[Lengths]) -> int:
-    """How often a request is preempted until all have ended."""
     model, count = VllmModel(config), 0
     state = model.initial()
     for request in requests(lengths):

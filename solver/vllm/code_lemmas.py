@@ -46,8 +46,10 @@ FEW = 3  # blocks, where the code hands out each of them
 
 
 def budget(block: int | None) -> list[Obligation]:
-    """What the code does of `budget_lemmas`; None: of blocks of any size, `BLOCK` stands for them
-    where the code hands out blocks."""
+    """Return what the code does of `budget_lemmas`.
+
+    If `block` is None, `BLOCK` stands for blocks of any size where the code hands out blocks.
+    """
     sizes = (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
     return [
         _share(),
@@ -129,7 +131,6 @@ def _lemma(claim: Any, code: tuple[str, ...], *size: Any, block: int | None = _S
 
 
 def _share_is_computed(more: int) -> list[Any]:
-    """`more` tokens more."""
     numbers = Numbers()
     behind, left = some(numbers, "behind", 1), some(numbers, "left", 1)
     threshold = some(numbers, "threshold")
@@ -228,7 +229,7 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
 
 
 def _growth_decides(block: int, held: int, more: int) -> list[Any]:
-    """`kv_cache.grow` of a request that holds `held` blocks. `more`: it needs a block more."""
+    """`kv_cache.grow` of a request that holds `held` blocks."""
     numbers = Numbers()
     computed, tokens, free = (
         some(numbers, "computed", 1),

@@ -59,7 +59,7 @@ class Symbolic(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a decision was made of, and the paths through it."""
+    """A decision: its requests and limits in symbols, and the paths through it."""
 
     numbers: Numbers
     requests: list[Symbolic]
@@ -83,9 +83,10 @@ class Result(NamedTuple):
 
 
 def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """A decision with so many running and waiting requests; `then` goes on from it.
+    """Decide with so many running and waiting requests; `then` continues from the decision.
 
-    The pool is how many hold blocks. It refuses what it likes, but not the last one.
+    The pool is the number of requests that hold blocks. It may refuse any request but one that is
+    alone.
     """
     numbers = Numbers()
     budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))
@@ -226,8 +227,10 @@ def _before(decision: Decided, name: str, other: str) -> Any:
 
 
 def completion_leaves_next_token(more: int) -> list[Any]:
-    """A whole step: what is computed is counted, a request that goes on has a token to compute, and
-    only one that has caught up emits. `more`: two."""
+    """A whole step counts what it computes, and emits only for requests that have caught up.
+
+    A request that continues has a token to compute; with `more`, two.
+    """
     before: list[Symbolic] = []
 
     def then(config: Any, state: Any, plan: Any) -> Any:

@@ -121,7 +121,7 @@ CASES = Cases(
             *("documented", THREE, Key, "_with_contents"), lambda original: Key._by_length
         ),
         "flights": Wrong(
-            *("documented", scope_named(SMALL, "stages"), key, "on_their_way"), always(())
+            *("documented", scope_named(SMALL, "stages"), key, "in_flight_key"), always(())
         ),
         "loads": Wrong("documented", scope_named(SMALL, "loads"), key, "_in_flight", always(())),
     },
