@@ -330,11 +330,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _usable_hit_ends_at_first_chunk,
     ),
     "usable_hit_is_as_large_as_possible": (
-        "The usable part lies within the hit; with a chunk more it would not, or be the prompt.",
+        "The usable part is within the hit; another chunk would exceed the hit or be the last one.",
         _usable_hit_is_as_large_as_possible,
     ),
     "rest_fits_only_in_last_chunk": (
-        "With whole blocks done, what is left fits in a chunk exactly in the last chunk.",
+        "After whole blocks, the rest of the prompt fits in one chunk exactly in its last chunk.",
         _rest_fits_only_in_last_chunk,
     ),
 }
@@ -344,7 +344,7 @@ LEMMAS_AHEAD: dict[str, tuple[str, Lemma]] = {
         _counting_ahead_skips_no_chunk,
     ),
     "counted_tokens_are_covered": (
-        "What is computed is counted, and what is counted has blocks.",
+        "Computed tokens are counted, and counted tokens have blocks.",
         _counted_tokens_are_covered,
     ),
     "prompt_is_counted_with_last_chunk": (
@@ -352,7 +352,7 @@ LEMMAS_AHEAD: dict[str, tuple[str, Lemma]] = {
         _prompt_is_counted_with_last_chunk,
     ),
     "count_is_less_than_a_chunk_ahead": (
-        "What is counted, or has blocks, is less than a chunk ahead of what is computed.",
+        "Counted tokens, and blocks, are less than a chunk ahead of the computed tokens.",
         _count_is_less_than_a_chunk_ahead,
     ),
 }

@@ -216,7 +216,7 @@ def _leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 def walk_accepts_only_what_fits() -> Obligation:
     return Obligation(
         "walk_accepts_only_what_fits",
-        "Where the walk stops with yes, or passes an active request, all that are active fit.",
+        "If the walk accepts early, or passes an active request, all active requests fit together.",
         partial(_walk_accepts_only_what_fits, 0),
         partial(_walk_accepts_only_what_fits, 1),
     )
@@ -234,7 +234,7 @@ def accepted_request_fits_alone() -> Obligation:
 def fewer_requests_still_fit() -> Obligation:
     return Obligation(
         "fewer_requests_still_fit",
-        "What fits still does with fewer requests and no larger tkv.",
+        "Requests that fit still fit if there are fewer of them and the tkv is no larger.",
         partial(_fewer_requests_still_fit, 0),
         partial(_fewer_requests_still_fit, 1),
     )
@@ -243,7 +243,7 @@ def fewer_requests_still_fit() -> Obligation:
 def decode_step_adds_one_token() -> Obligation:
     return Obligation(
         "decode_step_adds_one_token",
-        "A decode step later a request is a token longer, with a step less to run.",
+        "A decode step makes a request one token longer and leaves it one step less to run.",
         partial(_decode_step_adds_one_token, 0),
         partial(_decode_step_adds_one_token, 1),
     )

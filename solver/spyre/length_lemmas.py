@@ -239,11 +239,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_constraint_admits_rounded_model_length, False),
     ),
     "front_door_admits_rounded_model_length": (
-        "So do constraint and the releases' front door, from two tokens beyond whole blocks on.",
+        "Constraint and releases' front door do so too, from two tokens beyond whole blocks on.",
         partial(_constraint_admits_rounded_model_length, True),
     ),
     "front_door_excludes_one_odd_token": (
-        "One token beyond whole blocks, the releases' front door lets no request use that token.",
+        "If max_model_len is one token beyond whole blocks, the releases let no request use it.",
         _front_door_excludes_one_odd_token,
     ),
     "lone_request_passes_length": (

@@ -69,7 +69,7 @@ def any_number(block: int = BLOCK) -> list[Obligation]:
     return [
         Obligation(
             "no_tkv_exceeds_compared_tkv",
-            "No request's tkv is beyond the one that is compared with the limit.",
+            "No request's tkv exceeds the tkv that is compared with the limit.",
             partial(_no_tkv_exceeds_compared_tkv, block, 0),
             partial(_no_tkv_exceeds_compared_tkv, block, 1),
         ),
@@ -434,23 +434,23 @@ def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
 Lemma = Callable[[int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
     "first_in_order_decodes": (
-        "A request that is asked first decodes in this step.",
+        "The first request in the order of fairness decodes in this step.",
         _first_in_order_decodes,
     ),
     "paused_request_stays_ahead": (
-        "A request that is asked after a request that is paused in this step is so after it.",
+        "A request behind one that is paused in this step is still behind it afterwards.",
         _paused_request_stays_ahead,
     ),
     "decoding_request_falls_behind": (
-        "A request that decodes in this step is asked after requests that are paused in it.",
+        "A request that decodes in this step comes behind the requests paused in it.",
         _decoding_request_falls_behind,
     ),
     "new_request_joins_behind": (
-        "A request that starts is asked after requests that are paused.",
+        "A request that starts comes behind the paused requests.",
         _new_request_joins_behind,
     ),
     "slots_bound_decoding_and_paused": (
-        "No more requests than there are slots decode or are paused.",
+        "Decoding and paused requests together never exceed the slots.",
         _slots_bound_decoding_and_paused,
     ),
 }

@@ -66,13 +66,13 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
     both = [
         Obligation(
             "batch_is_constant_until_next_end",
-            "A request is active at a step if it is at the next end.",
+            "A request is active in a step exactly if it is active at the next end.",
             partial(_batch_is_constant_until_next_end, 0),
             partial(_batch_is_constant_until_next_end, 1),
         ),
         Obligation(
             "shorter_request_stays_within_blocks",
-            "A request that is no longer than another is, no later, within the other's blocks.",
+            "A request no longer than another is never beyond the other's blocks, then or later.",
             partial(_shorter_request_stays_within_blocks, lengths, 0),
             partial(_shorter_request_stays_within_blocks, lengths, 1),
         ),
@@ -88,7 +88,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
         *both,
         Obligation(
             "no_full_block_no_new_block",
-            "A request that fills no block takes no other.",
+            "A request that fills no block takes no new one.",
             partial(_no_full_block_no_new_block, lengths, 0),
             partial(_no_full_block_no_new_block, lengths, 1),
         ),
@@ -203,7 +203,7 @@ def nearest_offsets_are_found(size: int, block: int = BLOCK) -> Obligation:
     """For `exact`: what `no_tkv_exceeds_check` and `check_value_is_reached` assume."""
     return Obligation(
         f"nearest_offsets_are_found_{size}",
-        f"Of the offsets ({size}) the next below and the next above a turn are found.",
+        f"The check finds the next offset below a turn and the next above it (offsets: {size}).",
         partial(_nearest_offsets_are_found, size, block, 0),
         partial(_nearest_offsets_are_found, size, block, 1),
     )
@@ -213,7 +213,7 @@ def check_uses_nearest_offsets(size: int, block: int = BLOCK) -> Obligation:
     """For `exact`."""
     return Obligation(
         f"check_uses_nearest_offsets_{size}",
-        f"The check goes by the two offsets next to the turn of the end ({size}).",
+        f"The check uses the two offsets next to the turn of the end (offsets: {size}).",
         partial(_check_uses_nearest_offsets, size, block, 0),
         partial(_check_uses_nearest_offsets, size, block, 1),
     )
@@ -223,7 +223,7 @@ def no_tkv_exceeds_check(block: int = BLOCK) -> Obligation:
     """For `exact`."""
     return Obligation(
         "no_tkv_exceeds_check",
-        "No request's tkv until the end is larger than the check says.",
+        "Until the end, no request's tkv exceeds the check's value.",
         partial(_no_tkv_exceeds_check, block, 0),
         partial(_no_tkv_exceeds_check, block, 1),
     )
@@ -233,7 +233,7 @@ def check_value_is_reached(block: int = BLOCK) -> Obligation:
     """For `exact`: what it says comes, so that no safe request is refused."""
     return Obligation(
         "check_value_is_reached",
-        "The check says the tkv of some request in some step until the end.",
+        "The check's value is the tkv of some request in some step until the end.",
         partial(_check_value_is_reached, block, 0),
         partial(_check_value_is_reached, block, 1),
     )

@@ -271,11 +271,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _only_first_in_line_starts,
     ),
     "decode_step_brings_end_nearer": (
-        "A decode step takes one from the decode steps that a request has left.",
+        "A decode step leaves a request one decode step less.",
         _decode_step_brings_end_nearer,
     ),
     "chunk_brings_decoding_nearer": (
-        "A chunk takes one from the chunks that its request has left.",
+        "A chunk leaves its request exactly one chunk less.",
         _chunk_brings_decoding_nearer,
     ),
     "every_other_step_lowers_rank": (

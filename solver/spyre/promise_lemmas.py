@@ -56,7 +56,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
             ),
             Obligation(
                 f"code_keeps_promises_covered_at_abort_{name}",
-                f"Nor does an abort, inside a step or between two (revision {name}).",
+                f"An abort leaves no more blocks promised than are free (revision {name}).",
                 *both(_abort_keeps_promises, size, name),
                 ("spyre.scheduler.abort", lost[name]),
             ),

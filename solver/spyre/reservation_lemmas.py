@@ -132,7 +132,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_holdings_never_exceed_need, False),
     ),
     "holdings_never_exceed_need_with_last_token": (
-        "So where the last token, which is never computed, is promised a block as well.",
+        "The same holds if the last token, which is never computed, is promised a block as well.",
         partial(_holdings_never_exceed_need, True),
     ),
     "admission_keeps_promises_covered": (
@@ -140,15 +140,15 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _admission_keeps_promises_covered,
     ),
     "growth_keeps_promises_covered": (
-        "A request that grows within its promise finds blocks free, and leaves the others'.",
+        "A request that grows within its promise finds free blocks and leaves those of the others.",
         _growth_keeps_promises_covered,
     ),
     "leaving_keeps_promises_covered": (
-        "When a request ends, no more is promised than is free.",
+        "When a request ends, no more blocks are promised than are free.",
         _leaving_keeps_promises_covered,
     ),
     "abort_keeps_promises_covered": (
-        "Nor when a promise outlives its request.",
+        "When a promise outlives its request, no more blocks are promised than are free.",
         _abort_keeps_promises_covered,
     ),
     "lone_request_is_admitted": (
@@ -156,7 +156,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _lone_request_is_admitted,
     ),
     "lone_request_is_admitted_with_last_token": (
-        "So where the last token counts, with the releases' front door.",
+        "The same holds if the last token counts, with the releases' front door.",
         _lone_request_is_admitted_with_last_token,
     ),
 }

@@ -64,7 +64,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         Step.one_prefills,
     ),
     "prefill_is_uninterrupted": (
-        "A request that prefills beside {requests} goes on in the next step.",
+        "A request that prefills beside {requests} continues in the next step.",
         Step.is_uninterrupted,
     ),
 }
@@ -135,7 +135,7 @@ def no_tkv_is_short(block: int, size: int) -> Obligation:
     """Return the lemma that the step assumes of the tkvs that it computes."""
     return Obligation(
         f"no_length_exceeds_its_tkv_{size}",
-        f"Neither the tkv of a batch ({size}) nor a request's own is less than its length.",
+        f"No request of a batch ({size}) is longer than its own tkv, or than the batch's.",
         partial(_no_tkv_is_short, block, size, 0),
         partial(_no_tkv_is_short, block, size, 1),
     )

@@ -204,7 +204,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _holdings_never_exceed_front_door,
     ),
     "lone_running_request_can_grow": (
-        "A request that is the only one that runs finds blocks for its next tokens.",
+        "A request that runs alone finds blocks for its next tokens.",
         _lone_running_request_can_grow,
     ),
     "first_in_line_is_admitted_alone": (
@@ -224,11 +224,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_rest_of_admitted_prompt_is_free, False),
     ),
     "rest_and_watermark_are_free": (
-        "So they are beside the watermark's blocks.",
+        "The same holds beside the watermark's blocks.",
         partial(_rest_of_admitted_prompt_is_free, True),
     ),
     "later_chunks_find_room": (
-        "As long as no other request takes blocks, each chunk of what it knew then finds its own.",
+        "While no other request takes blocks, each chunk of tokens known then finds its blocks.",
         _later_chunks_find_room,
     ),
     "full_pool_never_runs_out": (

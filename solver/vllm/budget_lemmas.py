@@ -160,19 +160,19 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _whole_budget_is_left_at_start,
     ),
     "share_is_least_of_three_bounds": (
-        "A request computes the least of what it is behind, threshold and budget, and a token.",
+        "A share is the least of uncomputed tokens, threshold and budget, and at least one token.",
         _share_is_least_of_three_bounds,
     ),
     "scheduling_preserves_budget": (
-        "What is scheduled and what is left stay together the budget.",
+        "Scheduling a request keeps shares plus remaining budget equal to the whole budget.",
         _scheduling_preserves_budget,
     ),
     "preemption_preserves_budget": (
-        "So they do when a victim's share comes back.",
+        "Returning a victim's share keeps that sum as well.",
         _preemption_preserves_budget,
     ),
     "shares_stay_within_budget": (
-        "The shares of a step are together within max_num_batched_tokens.",
+        "The shares of a step never exceed max_num_batched_tokens together.",
         _shares_stay_within_budget,
     ),
     "running_request_has_next_token": (
@@ -180,7 +180,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _running_request_has_next_token,
     ),
     "admitted_request_has_next_token": (
-        "So has an admitted request, whatever it finds in the cache.",
+        "An admitted request has a token to compute, whatever it finds in the cache.",
         _admitted_request_has_next_token,
     ),
     "budget_suffices_for_all_decodes": (

@@ -346,11 +346,11 @@ _SENTENCES = {
     ),
     "_growth_decides": (
         "growth_decides_as_in_lemmas",
-        "`grow` gives room exactly where the blocks are free, and takes as many (blocks held).",
+        "`grow` succeeds exactly if the blocks are free, and takes as many (blocks held).",
     ),
     "_hit_leaves_last_token": (
         "hit_leaves_last_token",
-        "Of cached blocks all are found but that of the last token (blocks of the prompt).",
+        "A hit is all cached blocks except that of the last token (blocks of the prompt).",
     ),
     "step_keeps_budget": (
         "step_keeps_budget",
@@ -362,7 +362,7 @@ _SENTENCES = {
     ),
     "completion_leaves_next_token": (
         "completion_leaves_next_token",
-        "After a step each request that goes on has a token to compute.",
+        "After a step, each request that continues has a token to compute.",
     ),
     "_first_in_line_is_admitted": (
         "code_admits_first_in_line",

@@ -182,7 +182,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _first_in_line_is_admitted_if_none_run,
     ),
     "computing_lowers_every_rank": (
-        "A step in which the first of all computes lowers every rank behind it.",
+        "A step in which the first request computes lowers every rank behind it.",
         _computing_lowers_every_rank,
     ),
     "each_predecessor_adds_one_length": (
@@ -190,11 +190,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _each_predecessor_adds_one_length,
     ),
     "no_request_overtakes_running": (
-        "No request comes to stand before one that runs.",
+        "No request moves in front of a running request.",
         _no_request_overtakes_running,
     ),
     "idle_steps_are_fewer_than_slots": (
-        "Fewer steps than there are slots follow one another in which no request computes.",
+        "Consecutive steps in which no request computes are fewer than the slots.",
         _idle_steps_are_fewer_than_slots,
     ),
 }
