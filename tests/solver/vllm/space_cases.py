@@ -116,7 +116,7 @@ CASES = Cases(
         **of_the_explorer("documented", SMALL[0]),
         "known": Wrong("documented", SMALL[0], key, "_as_numbers", without(0)),
         "computed": Wrong("documented", COMPUTED, key, "_as_numbers", without(1)),
-        "left": Wrong("documented", LEFT, key, "left", always(())),
+        "left": Wrong("documented", LEFT, key, "tokens_left", always(())),
         "cached": Wrong(
             *("documented", THREE, Key, "_with_contents"), lambda original: Key._by_length
         ),
