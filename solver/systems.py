@@ -86,8 +86,8 @@ class SystemSpace(NamedTuple):
 
 
 def space_of(system: str) -> SystemSpace:
-    found: SystemSpace = part(system, "space")
-    return found
+    space: SystemSpace = part(system, "space")
+    return space
 
 
 def explored_systems() -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def proofs_of(system: str) -> "Mapping[str, RuleProof]":
 
 
 def contracts() -> "dict[str, Contract]":
-    found: dict[str, Contract] = {}
+    by_name: dict[str, Contract] = {}
     for system in SYSTEMS:
-        found |= part(system, "contracts") or {}
-    return found
+        by_name |= part(system, "contracts") or {}
+    return by_name

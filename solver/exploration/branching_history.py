@@ -45,7 +45,7 @@ class BranchingHistory(RunHistory[Any]):
         other._changed()
         return other
 
-    def kin(self, number: RequestHistory) -> Collection[RequestHistory]:
+    def kin(self, request: RequestHistory) -> Collection[RequestHistory]:
         """Return all requests: any of them may share the prefix of an undecided one."""
         return self.requests.values()
 

@@ -120,7 +120,7 @@ class Exploration:
         search, limits = self.search, self.options.scope.limits
 
         def limits_of(members: int) -> tuple[int, ...]:
-            return tuple(limits[number] for number in numbers(members))
+            return tuple(limits[member] for member in numbers(members))
 
         counterexamples = [
             Counterexample(
@@ -224,10 +224,10 @@ def scenario_of(
 
 def _request(name: str, client: _Client, member: int) -> Request:
     menu = client.candidates.menu
-    number = next(n for n in client.candidates.numbers() if menu.accepted[n] >> member & 1)
-    content = menu.candidates(1 << number).known_tokens(name)
+    place = next(n for n in client.candidates.numbers() if menu.accepted[n] >> member & 1)
+    content = menu.candidates(1 << place).known_tokens(name)
     assert content is not None
-    item = menu.items[number]
+    item = menu.items[place]
     return Request(
         id=name,
         arrival=client.arrival,

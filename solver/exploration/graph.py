@@ -119,23 +119,23 @@ class WatchedSpace(SchedulerSpace):
         try:
             move = super()._taken(*args)
         finally:
-            here, self.exercised = self.exercised, so_far
-        for rule, members in here.items():
+            in_move, self.exercised = self.exercised, so_far
+        for rule, members in in_move.items():
             self.exercised[rule] |= members
         if move is not None:
-            self._staked[move.label] = frozenset(rule for rule, bits in here.items() if bits)
+            self._staked[move.label] = frozenset(rule for rule, bits in in_move.items() if bits)
         return move
 
 
-def drawn(asked: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
+def drawn(options: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
     """Explore one configuration breadth first, until `most` states are reached.
 
     Raises:
         InputError: the revision has no such configuration.
     """
-    assert len(asked.scope.limits) == 1, asked.scope.limits
-    assert asked.order == "breadth", asked.order
-    run = Exploration(asked, rules, space=WatchedSpace)
+    assert len(options.scope.limits) == 1, options.scope.limits
+    assert options.order == "breadth", options.order
+    run = Exploration(options, rules, space=WatchedSpace)
     space = run.search.space
     assert isinstance(space, WatchedSpace)
     for state in run.search.run():
@@ -153,13 +153,13 @@ def drawn(asked: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
         for move, exercised in moves:
             target = None
             if move.after is not None:
-                there = space.key(move.after)
-                if there not in numbers and len(vertices) < most:
-                    numbers[there] = len(vertices)
+                key_after = space.key(move.after)
+                if key_after not in numbers and len(vertices) < most:
+                    numbers[key_after] = len(vertices)
                     vertices.append(Vertex(move.after, vertices[source].depth + 1, len(edges)))
-                target = numbers.get(there)
+                target = numbers.get(key_after)
                 if target is None:
-                    beyond.add(there)
+                    beyond.add(key_after)
             is_answered = move.after is not None and move.label[0] == "step"
             step = move.after.history.last if is_answered else None
             edges.append(Edge(source, target, move.label, step, move.broken, exercised))

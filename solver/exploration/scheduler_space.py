@@ -138,26 +138,26 @@ class SchedulerSpace:
 
     def roots(self) -> list[tuple[Node, int]]:
         """Return the states before anything arrives; configurations may share one."""
-        found: list[tuple[Node, int]] = []
-        for number, config in enumerate(self._models.configs):
-            state = self._models.initial(number)
-            same = [place for place, (node, _) in enumerate(found) if node.state == state]
+        roots: list[tuple[Node, int]] = []
+        for member, config in enumerate(self._models.configs):
+            state = self._models.initial(member)
+            same = [place for place, (node, _) in enumerate(roots) if node.state == state]
             if same:
-                node, members = found[same[0]]
-                found[same[0]] = node, members | 1 << number
+                node, members = roots[same[0]]
+                roots[same[0]] = node, members | 1 << member
             else:
                 history = BranchingHistory(config, self._revision, self._models.system)
-                found.append((Node(state, history, {}), 1 << number))
-        return found
+                roots.append((Node(state, history, {}), 1 << member))
+        return roots
 
     def key(self, node: Node) -> Hashable:
         """Return the node without names, in a few bytes."""
         history = node.history
-        left = self._requests - len(node.known)
+        still_to_come = self._requests - len(node.known)
         wait = node.wait.counted(history, self._requests) if self._models.idle_is_waste else (0, 0)
         reports = len(history.aborts_to_report)
         barren = min(history.barren_steps, 2 + history.features.depth(history.config))
-        own = left, *wait, reports, history.last_was_prefill, barren
+        own = still_to_come, *wait, reports, history.last_was_prefill, barren
         return own, self._models.key(node.state, history)
 
     def moves(self, node: Node, members: int) -> list[Move]:
@@ -211,7 +211,7 @@ class SchedulerSpace:
         name, everything = f"r{len(node.known)}", self._menu.everything
         parts = everything.split(AT_ARRIVAL)
         if not self._reduced:
-            parts = [self._menu.candidates(1 << number) for number in everything.numbers()]
+            parts = [self._menu.candidates(1 << item) for item in everything.numbers()]
         for candidates in parts:
             taken = members & candidates.accepted
             if taken:
@@ -379,13 +379,13 @@ class SchedulerSpace:
     def _one_by_one(
         self, rule: str, is_broken: Any, history: BranchingHistory, step: Step, members: int
     ) -> list[Break]:
-        found: dict[str, int] = {}
-        for number in numbers(members):
-            history.config = self._models.configs[number]
+        by_message: dict[str, int] = {}
+        for member in numbers(members):
+            history.config = self._models.configs[member]
             message = is_broken(history, step)
             if message is not None:
-                found[message] = found.get(message, 0) | 1 << number
-        return [Break(rule, message, part) for message, part in found.items()]
+                by_message[message] = by_message.get(message, 0) | 1 << member
+        return [Break(rule, message, part) for message, part in by_message.items()]
 
     def _stake(
         self,
@@ -401,10 +401,10 @@ class SchedulerSpace:
         If it reads the limit, only the smallest and the largest are tried in this step.
         """
         smallest, largest = smallest_and_largest(unseen)
-        for number in {smallest, largest} if limited else (smallest,):
-            history.config = self._models.configs[number]
-            if may_be(is_exercised, history, step, 1 << number):
-                self.exercised[rule] |= 1 << number if limited else unseen
+        for member in {smallest, largest} if limited else (smallest,):
+            history.config = self._models.configs[member]
+            if may_be(is_exercised, history, step, 1 << member):
+                self.exercised[rule] |= 1 << member if limited else unseen
 
     def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
         """Return the broken rules about waiting, by `Wait` instead of the history."""
@@ -489,4 +489,4 @@ def smallest_and_largest(members: int) -> tuple[int, int]:
 
 
 def bits(members: Sequence[int]) -> int:
-    return sum(1 << number for number in members)
+    return sum(1 << member for member in members)

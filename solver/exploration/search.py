@@ -147,8 +147,8 @@ class StateSearch:
         """Return the number of states that each of `count` configurations reached."""
         reached = [0] * count
         for members, states in Counter(self.known.values()).items():
-            for number in range(count):
-                reached[number] += states * (members >> number & 1)
+            for member in range(count):
+                reached[member] += states * (members >> member & 1)
         return reached
 
     def run(self) -> Iterator["StateSearch"]:
@@ -207,7 +207,7 @@ class StateSearch:
         assert self.choose is not None, "random walks need a source of randomness"
         self.cut = True
         roots = list(self.space.roots())
-        for number in range(self.walks):
+        for walk in range(self.walks):
             state, members = roots[self.choose(len(roots))]
             path: list[Label] = []
             while self.deepest is None or len(path) < self.deepest:
@@ -227,7 +227,7 @@ class StateSearch:
             self.depth = max(self.depth, len(path))
             if self.first_only and self.violations:
                 break
-            if number % BETWEEN_REPORTS == 0:
+            if walk % BETWEEN_REPORTS == 0:
                 yield self
         self.done = True
 
@@ -288,7 +288,7 @@ class StateSearch:
 
 @cache
 def numbers(members: int) -> tuple[int, ...]:
-    return tuple(number for number in range(members.bit_length()) if members >> number & 1)
+    return tuple(member for member in range(members.bit_length()) if members >> member & 1)
 
 
 def cycles(edges: dict[Hashable, set[Hashable]]) -> list[Hashable]:

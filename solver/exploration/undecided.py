@@ -65,25 +65,25 @@ class Candidates:
         self.menu = menu
         self.bits = bits
         self.accepted = 0
-        for number in self.numbers():
-            self.accepted |= menu.accepted[number]
+        for place in self.numbers():
+            self.accepted |= menu.accepted[place]
         self.prompt: int | None = self._common("prompt")
         self.max_tokens: int | None = self._common("max_tokens")
         self.content: tuple[Segment, ...] | None = self._common("content")
         self.priority: int | None = self._common("priority")
         self.external_tokens: int | None = self._common("external_tokens")
         self.load_steps: int | None = self._common("load_steps")
-        self.fewest = min(menu.items[number].max_tokens for number in self.numbers())
+        self.fewest = min(menu.items[place].max_tokens for place in self.numbers())
 
     def numbers(self) -> list[int]:
         """Return the items by their place in the menu."""
-        return [number for number in range(len(self.menu.items)) if self.bits >> number & 1]
+        return [place for place in range(len(self.menu.items)) if self.bits >> place & 1]
 
     def split(self, field: str) -> list[Candidates]:
         parts: dict[Any, int] = {}
-        for number in self.numbers():
-            value = value_of(self.menu.items[number], field)
-            parts[value] = parts.get(value, 0) | 1 << number
+        for place in self.numbers():
+            value = value_of(self.menu.items[place], field)
+            parts[value] = parts.get(value, 0) | 1 << place
         return [self.menu.candidates(bits) for bits in parts.values()]
 
     def asking_more_than(self, tokens: int) -> Candidates | None:
@@ -104,11 +104,11 @@ class Candidates:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
 
-    def _max_tokens(self, number: int) -> int:
-        return self.menu.items[number].max_tokens
+    def _max_tokens(self, place: int) -> int:
+        return self.menu.items[place].max_tokens
 
     def _asking(self, numbers: Iterable[int]) -> Candidates | None:
-        bits = sum(1 << number for number in numbers)
+        bits = sum(1 << place for place in numbers)
         return self.menu.candidates(bits) if bits else None
 
     def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
@@ -118,7 +118,7 @@ class Candidates:
         return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)
 
     def _common(self, field: str) -> Any:
-        values = {value_of(self.menu.items[number], field) for number in self.numbers()}
+        values = {value_of(self.menu.items[place], field) for place in self.numbers()}
         return values.pop() if len(values) == 1 else None
 
 
@@ -236,7 +236,7 @@ class OpenRequestHistory:
         self.tokens_in_flight = self.tokens_loading = 0
 
 
-def left(sequence: Any) -> tuple[int, ...]:
+def tokens_left(sequence: Any) -> tuple[int, ...]:
     """Return the tokens that a request in a queue may still generate.
 
     That is one number, or several if the request is undecided.
@@ -248,7 +248,7 @@ def left(sequence: Any) -> tuple[int, ...]:
 
 def outlasts_token(sequence: Any) -> bool:
     """Return whether the next token of a request in a queue cannot be its last."""
-    return min(left(sequence)) > 1
+    return min(tokens_left(sequence)) > 1
 
 
 def read(request: str, field: str, value: Any) -> Any:

@@ -16,7 +16,7 @@ from ..exploration.canonical_names import CanonicalNames
 from ..exploration.models import QueueModels
 from ..exploration.scope import MenuItem, Ranked, lengths
 from ..exploration.scope import Scope as AnyScope
-from ..exploration.undecided import OWN, OpenFields, left, outlasts_token
+from ..exploration.undecided import OWN, OpenFields, outlasts_token, tokens_left
 from ..systems import SystemSpace
 
 SMALLEST = {"block_size": 2, "max_num_seqs": 3, "max_num_batched_tokens": 8}
@@ -183,7 +183,7 @@ def _member(
         request.generated,
         request.prefix_hit,
         request.published,
-        left(request),
+        tokens_left(request),
         places.get(request.id),
         client,
     )

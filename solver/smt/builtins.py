@@ -118,9 +118,9 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
     """Numbers, or tuples of them, by a sorting network; anything else as Python does."""
     if isinstance(collection, Prefix):  # what is not known comes behind
         known, length = collection.known, collection.length
-        there = next((at for at in range(len(known)) if not length > at), None)
-        ordered = in_order(known[:there], key=key, reverse=reverse)
-        return ordered if there is not None else cast(list[Any], Prefix(ordered, length))
+        end_of_known = next((at for at in range(len(known)) if not length > at), None)
+        ordered = in_order(known[:end_of_known], key=key, reverse=reverse)
+        return ordered if end_of_known is not None else cast(list[Any], Prefix(ordered, length))
     items = list(collection)
     rows = [item if isinstance(item, tuple) else (item,) for item in items]
     symbol = next((number for row in rows for number in row if isinstance(number, Number)), None)

@@ -15,7 +15,7 @@ import z3
 from .numbers import Numbers
 
 FEW = 16  # values that a number may have where code wants an index
-PATIENCE = 2_000  # milliseconds to find out whether a branch is possible; then it is followed
+UNITS = 10_000_000  # of Z3 (`obligation.UNITS`), if a branch is possible; then it is followed
 MAX_PATHS = 256  # of a function whose paths are put together
 MAX_ANSWERS = 250  # on one path; a loop that runs as often as a symbol says has no end
 
@@ -45,7 +45,7 @@ class SymbolicRun:
         self.others: list[list[bool]] = []
         self.conditions: list[Any] = []
         self._solver = z3.Solver()
-        self._solver.set("timeout", PATIENCE)
+        self._solver.set("rlimit", UNITS)
         self._known = 0
         self._answers: dict[int, bool] = {}
         self._answered: list[Any] = []  # alive, or Z3 gives their ids to other terms

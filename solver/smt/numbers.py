@@ -12,7 +12,7 @@ import z3
 
 Kind = Literal["integers", "bits"]
 KINDS: tuple[Kind, ...] = ("integers", "bits")
-PATIENCE = 2_000  # milliseconds to find out whether something follows from the facts
+UNITS = 10_000_000  # of Z3 (`obligation.UNITS`) to find out whether something follows
 
 
 @dataclass
@@ -53,10 +53,10 @@ class Numbers:
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
     def always(self, condition: Any) -> bool:
-        """Whether it follows from the facts; False where Z3 cannot tell at once."""
+        """Whether it follows from the facts; False if Z3 gives up."""
         if self._solver is None:
             self._solver = z3.Solver()
-            self._solver.set("timeout", PATIENCE)
+            self._solver.set("rlimit", UNITS)
         self._solver.add(self.facts[self._known :])
         self._known = len(self.facts)
         return bool(self._solver.check(z3.Not(condition)) == z3.unsat)
@@ -112,10 +112,10 @@ class Numbers:
         """Return a new symbol equal to the largest of some numbers; the smallest if `least`."""
         key = (int(least), *(number.get_id() for number in numbers))
         if key not in self._extremes:
-            found = self.fresh("extreme", None, None)
-            self.define([found <= number if least else found >= number for number in numbers])
-            self.define([z3.Or([found == number for number in numbers])])
-            self._extremes[key] = (found, numbers)  # which keeps their ids
+            extreme = self.fresh("extreme", None, None)
+            self.define([extreme <= number if least else extreme >= number for number in numbers])
+            self.define([z3.Or([extreme == number for number in numbers])])
+            self._extremes[key] = (extreme, numbers)  # which keeps their ids
         return self._extremes[key][0]
 
     def largest(self, numbers: list[Any]) -> Any:
@@ -130,10 +130,10 @@ class Numbers:
         The result is a fresh number, which Z3 decides faster than a choice by cases.
         """
         top = self.fresh(name, 0, None)
-        self.facts += [z3.Implies(there, first <= top) for there, first in numbers]
-        none_there = z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))
+        self.facts += [z3.Implies(holds, number <= top) for holds, number in numbers]
+        none_holds = z3.And(top == 0, *(z3.Not(holds) for holds, _ in numbers))
         self.facts.append(
-            z3.Or(none_there, *(z3.And(there, first == top) for there, first in numbers))
+            z3.Or(none_holds, *(z3.And(holds, number == top) for holds, number in numbers))
         )
         return top
 
@@ -148,8 +148,8 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 def read(model: z3.ModelRef, number: Any) -> int:
     """Return the value of a number in a solution; what Z3 leaves open gets its least value."""
-    found = model.eval(number, model_completion=True)
-    return int(found.as_signed_long() if z3.is_bv(found) else found.as_long())
+    value = model.eval(number, model_completion=True)
+    return int(value.as_signed_long() if z3.is_bv(value) else value.as_long())
 
 
 def negated(numbers: Numbers, claim: Any) -> list[Any]:

@@ -21,15 +21,26 @@ class ScenarioPair(NamedTuple):
 
 
 Answer = Literal["sat", "unsat", "unknown"]
-SECOND = 30.0  # seconds of cvc5 for one claim of a certificate
-PATIENCE = 15.0  # seconds of Z3 for one claim, also beside other work; then cvc5 gets it
+# Resource units of Z3 for one claim; then cvc5 gets it. Z3 counts its own steps (`rlimit`), so a
+# busy machine changes nothing: 4 to 5 million are a second of one idle core. The hardest lemmas
+# that are proven need 11 million (`walk_counts_every_request_any`) and 6 million
+# (`check_compares_each_end_4`).
+UNITS = 60_000_000
+PATIENCE = 300.0  # seconds, if Z3 does long work that it does not count
+SECOND = 30.0  # seconds of cvc5 for one claim
 
 
-def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.ModelRef | None]:
+def decide(
+    facts: list[Any], seconds: float | None = None, units: int | None = None
+) -> tuple[Answer, z3.ModelRef | None]:
     """Return whether all facts can hold together and, if so, a model.
 
-    The question runs in a context of its own. Otherwise what Z3 finds in time would depend on the
-    order in which terms were made, and so on every question before this one.
+    The answer is "unknown" after `seconds` by the clock, or after `units` of Z3's own resource
+    count (its `rlimit`, about one for each elementary step). Units give the same answer on every
+    machine, however busy; seconds do not. None is no limit.
+
+    The question runs in its own context. Otherwise the answer within a limit would depend on the
+    order in which terms were made, and so on all earlier questions.
     """
     shared = z3.Solver()
     shared.add(facts)
@@ -38,6 +49,8 @@ def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.M
     solver.add(*shared.assertions().translate(alone))
     if seconds is not None:
         solver.set("timeout", int(1000 * seconds))
+    if units is not None:
+        solver.set("rlimit", units)
     answer = solver.check()
     if answer == z3.sat:
         return "sat", solver.model().translate(z3.main_ctx())
@@ -48,7 +61,7 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
     """Return the answer of cvc5; "unknown" if it is not installed."""
     if importlib.util.find_spec("cvc5") is None:
         return "unknown"
-    return asked_of_cvc5(in_smt_lib(facts), seconds)[0]
+    return ask_cvc5(in_smt_lib(facts), seconds)[0]
 
 
 def in_smt_lib(facts: list[Any]) -> str:
@@ -71,7 +84,7 @@ WITH_PROOF = {
 }
 
 
-def asked_of_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer, str]:
+def ask_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer, str]:
     """Return the answer of cvc5 and, with `prove`, its proof of "unsat" in Alethe."""
     import cvc5
 
@@ -212,15 +225,15 @@ def certify(
     if guard is not None:
         weaker = f"; expected: sat (the guard of {name})\n{in_smt_lib(guard)}{end}"
         write(f"{name}.guard.smt2", weaker)
-        second, _ = asked_of_cvc5(in_smt_lib(guard), SECOND)
-    answer, proof = asked_of_cvc5(text, SECOND, prove=True)
+        second, _ = ask_cvc5(in_smt_lib(guard), SECOND)
+    answer, proof = ask_cvc5(text, SECOND, prove=True)
     if proof:
         write(f"{name}.alethe", proof)
     return Certified(answer, second, proof.count(":rule hole") if proof else None)
 
 
 def _decided(facts: list[Any]) -> tuple[Answer, str]:
-    answer, _ = decide(facts, PATIENCE)
+    answer, _ = decide(facts, PATIENCE, UNITS)
     if answer != "unknown":
         return answer, "Z3"
-    return decide_by_cvc5(facts, PATIENCE), "cvc5"
+    return decide_by_cvc5(facts, SECOND), "cvc5"

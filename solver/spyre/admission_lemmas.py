@@ -93,8 +93,10 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
             for lower, lesser in zip(terms, lefts, strict=True)
         ]
         numbers.facts.append(z3.Implies(left >= step, tkv <= term))
-    there = [size is not None or count > at for at in range(len(terms))]
-    active = [z3.And(left >= step, here) for left, here in zip(lefts, there, strict=True)]
+    walked = [size is not None or count > at for at in range(len(terms))]
+    active = [
+        z3.And(left >= step, is_walked) for left, is_walked in zip(lefts, walked, strict=True)
+    ]
     others = z3.IntVal(0)  # that are active beyond those that are known: their terms are larger
     if size is None:
         others = length(numbers, "others", 0)

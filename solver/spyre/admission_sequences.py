@@ -207,7 +207,7 @@ class AtTheDoor(NamedTuple):
 
 
 def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
-    """The model's front door lets the request in and, if asked for, the releases' (SPY-R62)."""
+    """Return whether the front door accepts; by `setting`, the releases' as well (SPY-R62)."""
     config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
     front_door = SpyreModel(config, REVISIONS[setting.revision])
 
@@ -238,7 +238,10 @@ def admission(
     *,
     all_requests: bool,
 ) -> list[Any]:
-    """The newcomer's last chunk is accepted; `all_requests`: none has left by then."""
+    """Return facts that hold if the newcomer's last chunk is accepted.
+
+    With `all_requests`, no request has left by then.
+    """
     met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=all_requests)
     return facts + accepted(numbers, setting, setting.formula, met, setting.limit)
 
@@ -262,28 +265,28 @@ def meeting(
     ages = [newcomer.joins - request.joins for request in earlier]
     # A request that computes its last token in a decode step has left when the next chunk is
     # decided.
-    here = [
+    present = [
         z3.BoolVal(True) if all_requests else request.decodes > age
         for request, age in zip(earlier, ages, strict=True)
     ]
     computed = [request.prompt + age for request, age in zip(earlier, ages, strict=True)]
-    own, tkv = batch_tkv(numbers, setting, here, computed)
+    own, tkv = batch_tkv(numbers, setting, present, computed)
     if setting.stale and not all_requests:
         decoded = [request.decodes >= age for request, age in zip(earlier, ages, strict=True)]
         _, tkv = batch_tkv(numbers, setting, decoded, computed)
     decoding = [
-        Member(there, tokens, request.max_tokens - 1 - age, mine, request.prompt)
-        for there, tokens, request, age, mine in zip(
-            here, computed, earlier, ages, own, strict=True
+        Member(still_runs, tokens, request.max_tokens - 1 - age, mine, request.prompt)
+        for still_runs, tokens, request, age, mine in zip(
+            present, computed, earlier, ages, own, strict=True
         )
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
     # While a request decodes: chunks are spaced as said, and the length is checked (SPY-R41).
-    batch = [(member.here, member.computed, member.remaining) for member in decoding]
+    batch = [(member.present, member.computed, member.remaining) for member in decoding]
     within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
     revision = REVISIONS[setting.revision]
     keeps_length = revision.fits_model_length is documented.fits_model_length
-    facts = [z3.Or(here), *within] if keeps_length else [z3.Or(here)]
+    facts = [z3.Or(present), *within] if keeps_length else [z3.Or(present)]
     if revision.tkv_after_chunk is release_2_5_2.tkv_after_chunk and not setting.interleave:
         # The last forward was the prefill of the request that joined at the same time.
         last = earlier[-1]
@@ -292,16 +295,16 @@ def meeting(
 
 
 def batch_tkv(
-    numbers: Numbers, setting: Setting, here: list[Any], lengths: list[Any]
+    numbers: Numbers, setting: Setting, present: list[Any], lengths: list[Any]
 ) -> tuple[list[Any], Any]:
     """The tkv of each member, and of the batch: the longest sets the width in blocks."""
     most = 4 * setting.max_model_len // setting.block
     befores, offsets = [], []
-    for there, tokens in zip(here, lengths, strict=True):
+    for is_present, tokens in zip(present, lengths, strict=True):
         # A request that is not there may have any length, but no negative one.
         before, rest = numbers.split(tokens - 1, setting.block, most)
-        befores.append((there, before))
-        offsets.append((there, rest + 1))
+        befores.append((is_present, before))
+        offsets.append((is_present, rest + 1))
     widest = numbers.largest_of("widest", befores)
     own = [widest * setting.block + offset for _, offset in offsets]
     return own, widest * setting.block + numbers.largest_of("offset", offsets)
@@ -312,7 +315,10 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Prompts of at most two blocks, which join within four: where most runs exercised begin."""
+    """Return facts: prompts of at most two blocks, which join within four.
+
+    Most counterexamples begin so.
+    """
     facts: list[Any] = []
     for arrival in arrivals:
         facts += [arrival.prompt <= 2 * setting.block, arrival.joins <= 4 * setting.block]
@@ -320,7 +326,7 @@ def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
 
 
 def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Scenario:
-    """Requests that arrive just in time for their first chunk."""
+    """Return a run whose requests arrive just in time for their first chunk."""
     requests, chunks_before = [], 0
     for number, arrival in enumerate(arrivals):
         chunks = chunk_count(arrival.prompt, setting.chunk)
@@ -411,7 +417,7 @@ def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list
 
 
 def found_in(problem: Single, solution: z3.ModelRef) -> Overrun:
-    """The batch of a solution, with the members' own tkv."""
+    """Return the batch of a solution, with the members' own tkv."""
 
     def value(number: Any) -> int:
         return read(solution, number)

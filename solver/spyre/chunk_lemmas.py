@@ -1,7 +1,7 @@
 """The chunks of a prompt meet, end with it and skip what is cached: SPY-R18, R54, R55, R58.
 
 For every prompt, prefix hit, block size and chunk of whole blocks. A prompt of p tokens lies in
-ceil(p / block) blocks behind `left` blocks of padding, and in n = ceil(p / chunk) chunks. `hit`
+ceil(p / block) blocks behind `padding` more blocks, and in n = ceil(p / chunk) chunks. `hit`
 are its cached blocks; the block of its last token is never among them.
 
 1. `padding_is_less_than_a_chunk`: padding and prompt fill the n chunks.
@@ -49,15 +49,18 @@ from ..smt.obligation import Obligation
 
 
 class Plan(NamedTuple):
-    """A prompt and the chunk in turn. `prompt`, `computed`, `start` and `end` in tokens, `held`
-    (by the prompt) and `left` in blocks; `index` is the number of the chunk, of `chunks`."""
+    """A prompt and the chunk in turn.
+
+    `prompt`, `computed`, `start` and `end` are in tokens; `held` (by the prompt) and `padding` (to
+    its left) in blocks. The chunk is number `index` of `chunks`.
+    """
 
     block: Any
     chunk_blocks: Any
     prompt: Any
     computed: Any
     held: Any
-    left: Any
+    padding: Any
     chunks: Any
     index: Any
     start: Any
@@ -77,27 +80,27 @@ def plan(
     chunk = _plain(chunk_blocks * block)
     before, _ = numbers.split(prompt - 1, chunk, None)
     whole, _ = numbers.split(prompt - 1, block, None)
-    left = (before + 1) * chunk_blocks - (whole + 1) + padding_more
-    index, _ = numbers.split(_plain(left * block + computed), chunk, None)
-    start = _larger(index * chunk - left * block, 0)
-    end = _smaller((index + 1) * chunk - left * block, prompt)
+    padding = (before + 1) * chunk_blocks - (whole + 1) + padding_more
+    index, _ = numbers.split(_plain(padding * block + computed), chunk, None)
+    start = _larger(index * chunk - padding * block, 0)
+    end = _smaller((index + 1) * chunk - padding * block, prompt)
     return Plan(
-        block, chunk_blocks, prompt, computed, whole + 1, left, before + 1, index, start, end
+        block, chunk_blocks, prompt, computed, whole + 1, padding, before + 1, index, start, end
     )
 
 
-def usable_blocks(numbers: Numbers, left: Any, hit: Any, chunks: Any, chunk_blocks: Any) -> Any:
+def usable_blocks(numbers: Numbers, padding: Any, hit: Any, chunks: Any, chunk_blocks: Any) -> Any:
     """`model.spyre.documented.usable_blocks`."""
-    whole, _ = numbers.split(_plain(left + hit), chunk_blocks, None)
-    return _larger(_smaller(whole, chunks - 1) * chunk_blocks - left, 0)
+    whole, _ = numbers.split(_plain(padding + hit), chunk_blocks, None)
+    return _larger(_smaller(whole, chunks - 1) * chunk_blocks - padding, 0)
 
 
 def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
     """`progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: tokens counted, tokens with blocks."""
-    left = planned.left * planned.block
+    padding = planned.padding * planned.block
     given = _smaller(planned.computed + planned.chunk, planned.prompt)
-    cut = _smaller(planned.computed + planned.chunk - left, planned.prompt)
-    first = z3.And(planned.computed == prefix_hit, prefix_hit < planned.chunk - left)
+    cut = _smaller(planned.computed + planned.chunk - padding, planned.prompt)
+    first = z3.And(planned.computed == prefix_hit, prefix_hit < planned.chunk - padding)
     if whole_first_chunk:
         return z3.If(z3.And(first, prefix_hit == 0), cut, given), given
     counted = z3.If(first, cut, given)
@@ -131,12 +134,12 @@ class Sizes(NamedTuple):
 def obligations(block: int | None = None, chunk_blocks: int | None = None) -> list[Obligation]:
     """Everything that has to be shown, in the argument's order."""
     sizes = Sizes(block, chunk_blocks)
-    found = [
+    lemmas = [
         Obligation(name, sentence, partial(lemma, sizes, 0), partial(lemma, sizes, 1))
         for name, (sentence, lemma) in LEMMAS.items()
     ]
     for release, whole in (("2.1.2", True), ("2.5.2", False)):
-        found += [
+        lemmas += [
             Obligation(
                 f"{name}_{release}",
                 sentence,
@@ -145,7 +148,7 @@ def obligations(block: int | None = None, chunk_blocks: int | None = None) -> li
             )
             for name, (sentence, lemma) in LEMMAS_AHEAD.items()
         ]
-    return found
+    return lemmas
 
 
 def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
@@ -176,8 +179,8 @@ def _more_chunks_are_one_chunk_more(sizes: Sizes, more: int) -> list[Any]:
 
 def _padding_is_less_than_a_chunk(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
-    filled = planned.left + planned.held == planned.chunks * planned.chunk_blocks
-    part = z3.And(planned.left >= 0, planned.left < planned.chunk_blocks - less)
+    filled = planned.padding + planned.held == planned.chunks * planned.chunk_blocks
+    part = z3.And(planned.padding >= 0, planned.padding < planned.chunk_blocks - less)
     return negated(numbers, z3.And(filled, part))
 
 
@@ -195,7 +198,7 @@ def _chunk_holds_next_token(sizes: Sizes, less: int) -> list[Any]:
 
 def _only_last_chunk_ends_prompt(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes, padding_more=more)
-    border = (planned.index + 1) * planned.chunk == planned.left * planned.block + planned.end
+    border = (planned.index + 1) * planned.chunk == planned.padding * planned.block + planned.end
     last = planned.index == planned.chunks - 1
     return negated(numbers, z3.And((planned.end == planned.prompt) == last, z3.Or(last, border)))
 
@@ -228,7 +231,7 @@ def _held_prompt_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
 def _usable_hit_ends_at_first_chunk(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes.in_blocks())
     usable = usable_blocks(
-        numbers, planned.left, planned.computed + more, planned.chunks, planned.chunk_blocks
+        numbers, planned.padding, planned.computed + more, planned.chunks, planned.chunk_blocks
     )
     return negated(numbers, usable == planned.start)
 
@@ -236,9 +239,9 @@ def _usable_hit_ends_at_first_chunk(sizes: Sizes, more: int) -> list[Any]:
 def _usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes.in_blocks())
     usable = usable_blocks(
-        numbers, planned.left, planned.computed, planned.chunks, planned.chunk_blocks
+        numbers, planned.padding, planned.computed, planned.chunks, planned.chunk_blocks
     )
-    further = (planned.index + 1) * planned.chunk_blocks - planned.left
+    further = (planned.index + 1) * planned.chunk_blocks - planned.padding
     most = z3.Or(further > planned.computed + less, planned.index == planned.chunks - 1)
     return negated(numbers, z3.And(usable >= 0, usable <= planned.computed, most))
 
@@ -327,11 +330,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _usable_hit_ends_at_first_chunk,
     ),
     "usable_hit_is_as_large_as_possible": (
-        "The usable part lies within the hit; with a chunk more it would not, or be the prompt.",
+        "The usable part is within the hit; another chunk would exceed the hit or be the last one.",
         _usable_hit_is_as_large_as_possible,
     ),
     "rest_fits_only_in_last_chunk": (
-        "With whole blocks done, what is left fits in a chunk exactly in the last chunk.",
+        "After whole blocks, the rest of the prompt fits in one chunk exactly in its last chunk.",
         _rest_fits_only_in_last_chunk,
     ),
 }
@@ -341,7 +344,7 @@ LEMMAS_AHEAD: dict[str, tuple[str, Lemma]] = {
         _counting_ahead_skips_no_chunk,
     ),
     "counted_tokens_are_covered": (
-        "What is computed is counted, and what is counted has blocks.",
+        "Computed tokens are counted, and counted tokens have blocks.",
         _counted_tokens_are_covered,
     ),
     "prompt_is_counted_with_last_chunk": (
@@ -349,7 +352,7 @@ LEMMAS_AHEAD: dict[str, tuple[str, Lemma]] = {
         _prompt_is_counted_with_last_chunk,
     ),
     "count_is_less_than_a_chunk_ahead": (
-        "What is counted, or has blocks, is less than a chunk ahead of what is computed.",
+        "Counted tokens, and blocks, are less than a chunk ahead of the computed tokens.",
         _count_is_less_than_a_chunk_ahead,
     ),
 }

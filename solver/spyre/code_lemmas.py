@@ -142,27 +142,27 @@ def _chunk_is_planned(block: int, more: int) -> list[Any]:
         start, end = documented.next_chunk(
             prompt, cast(int, run.number(plan.computed)), chunk, block
         )
-        left = documented.left_padding_blocks(prompt, chunk, block)
-        return [bare(start), bare(end), bare(left), bare(documented.chunk_count(prompt, chunk))]
+        padding = documented.left_padding_blocks(prompt, chunk, block)
+        return [bare(start), bare(end), bare(padding), bare(documented.chunk_count(prompt, chunk))]
 
     def planned(result: list[Any]) -> Any:
-        start, end, left, count = result
+        start, end, padding, count = result
         same = z3.And(start == plan.start, end == plan.end + more)
-        return z3.And(same, left == plan.left, count == plan.chunks)
+        return z3.And(same, padding == plan.padding, count == plan.chunks)
 
     return holds_on(numbers, list(paths(numbers, code)), planned)
 
 
 def _usable_hit(more: int) -> list[Any]:
     numbers = Numbers()
-    left, hit = length(numbers, "left", 0), length(numbers, "hit", 0)
+    padding, hit = length(numbers, "left", 0), length(numbers, "hit", 0)
     count = length(numbers, "count")
 
     def code(run: SymbolicRun) -> Any:
-        asked: Any = (run.number(left), run.number(hit), run.number(count), CHUNK_BLOCKS)
-        return bare(documented.usable_blocks(*asked))
+        arguments: Any = (run.number(padding), run.number(hit), run.number(count), CHUNK_BLOCKS)
+        return bare(documented.usable_blocks(*arguments))
 
-    usable = chunk_lemmas.usable_blocks(numbers, left, hit, count, CHUNK_BLOCKS)
+    usable = chunk_lemmas.usable_blocks(numbers, padding, hit, count, CHUNK_BLOCKS)
     return holds_on(numbers, list(paths(numbers, code)), lambda taken: taken == usable + more)
 
 
@@ -170,8 +170,8 @@ def _last_chunk(block: int, more: int) -> list[Any]:
     numbers, plan = _any_plan(block)
 
     def code(run: SymbolicRun) -> Any:
-        asked = make_request(run, "0", prompt=plan.prompt, computed=plan.computed)
-        return documented.is_held_to_last_chunk(config_of(block), State(), asked)
+        request = make_request(run, "0", prompt=plan.prompt, computed=plan.computed)
+        return documented.is_held_to_last_chunk(config_of(block), State(), request)
 
     last = plan.index == plan.chunks - 1 - more
     return holds_on(numbers, list(paths(numbers, code)), lambda held: last == held)
@@ -186,21 +186,23 @@ def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
     numbers.facts.append(z3.Implies(z3.Not(first), plan.computed >= 1))
 
     def code(run: SymbolicRun) -> Any:
-        asked = make_request(run, "0", prompt=plan.prompt, computed=plan.computed, prefix_hit=hit)
-        found, covered = asked, []
+        request = make_request(run, "0", prompt=plan.prompt, computed=plan.computed, prefix_hit=hit)
+        started, covered = request, []
 
         def hold(_: Any, holder: Any, tokens: Any, pool: Any) -> Any:
             covered.append(bare(tokens))
             return holder, pool
 
         if starts := bool(Truth(run, first)):
-            asked = asked._replace(computed=0, prefix_hit=0)
-        state = State(waiting=(asked,) if starts else (), running=() if starts else (asked,))
+            request = request._replace(computed=0, prefix_hit=0)
+        state = State(waiting=(request,) if starts else (), running=() if starts else (request,))
         with (
-            stubbed(pool_of, admit=lambda config, state, newcomer: (found, state.pool), hold=hold),
+            stubbed(
+                pool_of, admit=lambda config, state, newcomer: (started, state.pool), hold=hold
+            ),
             stubbed(documented, written=lambda *_: []),
         ):
-            after, seen = forward.compute_chunk(config_of(block), revision, state, asked)
+            after, seen = forward.compute_chunk(config_of(block), revision, state, request)
         alone = len(after.running) == 1 and not after.waiting and len(covered) == 1
         counted = bare(after.running[0].computed)
         return bare(seen.scheduled["0"]), bare(seen.left_pad_blocks["0"]), counted, covered, alone
@@ -215,7 +217,7 @@ def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
         tokens, pad, computed, [covered], alone = result
         if not alone:
             return z3.BoolVal(False)
-        return z3.And(tokens == share, pad == plan.left, computed == counted, covered == held)
+        return z3.And(tokens == share, pad == plan.padding, computed == counted, covered == held)
 
     return holds_on(numbers, list(paths(numbers, code)), follows)
 
@@ -245,18 +247,18 @@ class Joined(NamedTuple):
 def _constraint(block: int, members: int, more: int) -> list[Any]:
     """`more`: max_model_len is a token more than the code has it."""
     numbers = Numbers()
-    it, longest = Joined.make(numbers, members), length(numbers, "longest")
+    joined, longest = Joined.make(numbers, members), length(numbers, "longest")
     current = length(numbers, "current", 0)
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(block, max_model_len=run.number(longest))
         at = cast(int, run.number(current))
-        return documented.fits_model_length(config, at, it.members(run), it.joining(run))
+        return documented.fits_model_length(config, at, joined.members(run), joined.joining(run))
 
     fits = length_lemmas.passes(
-        numbers, Lengths(block, None), current, it.batch, it.newcomer, longest + more
+        numbers, Lengths(block, None), current, joined.batch, joined.newcomer, longest + more
     )
-    return holds_on(numbers, list(paths(numbers, code)), lambda says: fits == says)
+    return holds_on(numbers, list(paths(numbers, code)), lambda answer: fits == answer)
 
 
 def _joint_tkv(block: int, more: int) -> list[Any]:
@@ -295,8 +297,8 @@ def _door_refuses(block: int, more: int) -> list[Any]:
             max_batch_tkv=run.number(limit),
             num_blocks=run.number(pool),
         )
-        asked: Any = SimpleNamespace(prompt_len=run.number(prompt), max_tokens=run.number(tokens))
-        return SpyreModel(config, SOUND).refusal(asked) is None
+        request: Any = SimpleNamespace(prompt_len=run.number(prompt), max_tokens=run.number(tokens))
+        return SpyreModel(config, SOUND).refusal(request) is None
 
     computed = prompt + tokens - 1
     held = blocks(numbers, Lengths(block, None), computed)
@@ -308,14 +310,14 @@ def _constraint_is_obeyed(block: int, unasked: int) -> list[Any]:
     """Beside a member, whatever the volumetric check says. `unasked`: a chunk that is not the last
     needs it, too."""
     numbers = Numbers()
-    it, says = Joined.make(numbers, 1), z3.Bool("says")
+    joined, says = Joined.make(numbers, 1), z3.Bool("says")
     done = length(numbers, "done", 0)
-    numbers.facts.append(done * block < it.newcomer.prompt)
+    numbers.facts.append(done * block < joined.newcomer.prompt)
 
     def code(run: SymbolicRun) -> Any:
-        newcomer = it.joining(run)
+        newcomer = joined.joining(run)
         newcomer = newcomer._replace(computed=cast(int, run.number(done * block)))
-        members = tuple(it.members(run))
+        members = tuple(joined.members(run))
         waits = bool(Truth(run, done == 0))
         state = State(
             waiting=(newcomer,) if waits else (), running=members if waits else (*members, newcomer)

@@ -22,9 +22,9 @@ from .symbolic_admission import length
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """What the code does of the lemmas on fairness in `pausing_lemmas`."""
+    """Return the lemmas on what the code does of the fairness lemmas in `pausing_lemmas`."""
     step = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
-    found = [
+    steps = [
         Obligation(
             f"step_keeps_fair_order_{decoding}_{paused}{'_long' * longest}",
             "The first in order decodes, the paused stay ahead of those behind them, and what "
@@ -35,7 +35,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
         for decoding, paused, longest in ((1, 1, True), (2, 1, False), (1, 2, False))
     ]
     return [
-        *found,
+        *steps,
         *(
             Obligation(
                 f"code_starts_newcomer_behind_paused_{running}_{paused}",
@@ -56,18 +56,18 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
-    """A limit that lets any batch stay, or not, but every request that is alone."""
-    asked: list[int] = []
+    """Return a limit that any batch may fit or not; a request that is alone fits."""
+    calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:
-        asked.append(1)
-        return len(batch) == 1 or bool(Truth(run, z3.Bool(f"fits {len(asked)}")))
+        calls.append(1)
+        return len(batch) == 1 or bool(Truth(run, z3.Bool(f"fits {len(calls)}")))
 
     return fits
 
 
 def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: int) -> list[Any]:
-    """`none_paused`: no request is paused after the step."""
+    """With `none_paused`, no request is paused after the step."""
     numbers = Numbers()
     count = decoding + paused
     steps = [length(numbers, "steps", 0) for _ in range(count)]
@@ -115,7 +115,7 @@ def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: in
 
 
 def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any:
-    """`scheduler.compute` and `complete` of a decode step, whose blocks have no part in it."""
+    """Run `scheduler.compute` and `complete` of a decode step; blocks play no part in it."""
     revision = REVISIONS["2.5.2"]
     whole = tuple(request._replace(blocks=(1,)) for request in state.running)
     state, computed = scheduler.compute(config, revision, state._replace(running=whole), decision)
@@ -125,8 +125,11 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
 
 
 def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
-    """Where the last running request has left, fewer are paused than there are slots: one stayed.
-    `more`: there is a slot more than are taken, and a newcomer always starts."""
+    """If the last running request has left, fewer requests are paused than there are slots.
+
+    One of them stayed. With `more`, one more slot than is taken must exist, and a newcomer always
+    starts.
+    """
     numbers = Numbers()
     count = running + paused
     steps = [length(numbers, "steps") for _ in range(count)]

@@ -72,7 +72,7 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
 
 
 def loops(check: Check, block: int) -> list[Obligation]:
-    """The check's code, run beside so many decoding requests."""
+    """Return the lemmas on the check's code, beside each number of decoding requests."""
     return [
         *(formula_projects_every_member(check, block, size) for size in SIZES[1:]),
         *map(walk_counts_every_request, (*SIZES[1:], None)),
@@ -80,7 +80,7 @@ def loops(check: Check, block: int) -> list[Obligation]:
 
 
 def no_length_exceeds_tkv(lengths: Lengths) -> Obligation:
-    """For every formula that is asked by the batch's own tkv."""
+    """Return the lemma for every formula that uses the batch's own tkv."""
     return Obligation(
         "no_length_exceeds_tkv",
         "No member of the batch is longer than the batch's tkv.",
@@ -157,9 +157,9 @@ def _batch(numbers: Numbers, decoding: int) -> Batch:
 
 
 def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
-    """What the model's formula projects, on every path through it."""
-    asked = volumetric.formula_named(formula)
-    if asked is None:
+    """Return what the model's formula projects, on every path through it."""
+    project = volumetric.formula_named(formula)
+    if project is None:
         raise KeyError(formula)
 
     def code(run: SymbolicRun) -> volumetric.Projection:
@@ -170,20 +170,20 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
         prompt, tokens = run.number(batch.prompt), run.number(batch.remaining + 1)
         newcomer = volumetric.Newcomer(cast(int, prompt), cast(int, tokens))
         block = lengths.block if isinstance(lengths.block, int) else run.number(lengths.block)
-        return asked(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
+        return project(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
 
     return list(paths(numbers, code))
 
 
 def covers(formula: str, block: int = 64) -> bool:
-    """Whether the terms of both cover the base's blocks, for blocks of so many tokens."""
+    """Return whether both kinds of terms cover the base's blocks, for one block size."""
     lengths = lengths_of(block)
     claims = _covers_newcomer(formula, lengths), _covers_decoding(formula, lengths)
     return all(decide(claim)[0] == "unsat" for claim in claims)
 
 
 def _less(numbers: Numbers, weaker: bool) -> Any:
-    """Tokens that a guard takes from a term: however many it can spare, and one more."""
+    """Return the tokens that a guard takes from a term: all that it can spare, and one more."""
     return length(numbers, "less") if weaker else 0
 
 
@@ -216,7 +216,7 @@ def _leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 def walk_accepts_only_what_fits() -> Obligation:
     return Obligation(
         "walk_accepts_only_what_fits",
-        "Where the walk stops with yes, or passes an active request, all that are active fit.",
+        "If the walk accepts early, or passes an active request, all active requests fit together.",
         partial(_walk_accepts_only_what_fits, 0),
         partial(_walk_accepts_only_what_fits, 1),
     )
@@ -234,7 +234,7 @@ def accepted_request_fits_alone() -> Obligation:
 def fewer_requests_still_fit() -> Obligation:
     return Obligation(
         "fewer_requests_still_fit",
-        "What fits still does with fewer requests and no larger tkv.",
+        "Requests that fit still fit if there are fewer of them and the tkv is no larger.",
         partial(_fewer_requests_still_fit, 0),
         partial(_fewer_requests_still_fit, 1),
     )
@@ -243,15 +243,18 @@ def fewer_requests_still_fit() -> Obligation:
 def decode_step_adds_one_token() -> Obligation:
     return Obligation(
         "decode_step_adds_one_token",
-        "A decode step later a request is a token longer, with a step less to run.",
+        "A decode step makes a request one token longer and leaves it one step less to run.",
         partial(_decode_step_adds_one_token, 0),
         partial(_decode_step_adds_one_token, 1),
     )
 
 
 def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
-    """The walk is at a request with any term; `active` of those still to come are there at some
-    later step with some tkv, the newcomer among them, and `others` are not."""
+    """The walk is at a request with any term.
+
+    Of the requests still to come, `active` run at some later step with some tkv, the newcomer among
+    them, and `others` do not.
+    """
     numbers = Numbers()
     term, own, tkv, limit = (length(numbers, name) for name in ("term", "own", "tkv", "limit"))
     active, others = length(numbers, "active"), length(numbers, "others", 0)
@@ -261,18 +264,18 @@ def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
     numbers.facts += [tkv <= own, z3.Implies(is_active, tkv <= term)]
 
     def code(run: SymbolicRun) -> Any:
-        asked = (run.number(number) for number in (term, active + others, own, limit))
-        answer = volumetric.answer_at(*(cast(int, number) for number in asked))
+        arguments = (run.number(number) for number in (term, active + others, own, limit))
+        answer = volumetric.answer_at(*(cast(int, number) for number in arguments))
         return answer if answer is None else bool(answer)
 
     def fits(answer: bool | None) -> Any:
-        said = {True: z3.BoolVal(True), None: is_active, False: z3.BoolVal(False)}[answer]
-        return z3.Implies(said, active * (tkv + beyond) <= limit)
+        accepted = {True: z3.BoolVal(True), None: is_active, False: z3.BoolVal(False)}[answer]
+        return z3.Implies(accepted, active * (tkv + beyond) <= limit)
 
     return holds_on(numbers, list(paths(numbers, code)), fits)
 
 
-class Asked(NamedTuple):
+class ArrivingRequest(NamedTuple):
     """A request at the front door, in symbols."""
 
     prompt_len: Any
@@ -289,8 +292,8 @@ def _accepted_request_fits_alone(more: int) -> list[Any]:
         config = SpyreConfig(
             max_model_len=cast(int, run.number(longest)), max_batch_tkv=cast(int, run.number(limit))
         )
-        asked = cast(Any, Asked(run.number(prompt), run.number(tokens)))
-        return SpyreModel(config, SOUND).refusal(asked) is None
+        arriving = cast(Any, ArrivingRequest(run.number(prompt), run.number(tokens)))
+        return SpyreModel(config, SOUND).refusal(arriving) is None
 
     taken = list(paths(numbers, code))
     numbers.facts.append(step <= tokens - 1)  # decode steps: the first token needs none

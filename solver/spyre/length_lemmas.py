@@ -65,13 +65,13 @@ NEVER_REFUSE_ALONE = tuple(
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
-    found = [
+    lemmas = [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
         for name, (sentence, lemma) in LEMMAS.items()
     ]
-    return found + [
+    return lemmas + [
         Obligation(
             f"lone_request_passes_volume_{name}",
             f"No request that is alone is refused for volume by {name}.",
@@ -90,13 +90,16 @@ def passes(
     newcomer: Joining,
     longest: Any,
 ) -> Any:
-    """`documented.fits_model_length`; `batch`: tokens computed and decode steps left."""
-    there = [(z3.BoolVal(True), *member) for member in batch]
-    return z3.And(within_length(numbers, lengths, current, there, newcomer, longest))
+    """Return whether `documented.fits_model_length` accepts.
+
+    `batch` has the tokens computed and the decode steps left of each member.
+    """
+    members = [(z3.BoolVal(True), *member) for member in batch]
+    return z3.And(within_length(numbers, lengths, current, members, newcomer, longest))
 
 
 def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> Any:
-    """The max-tkv of two members with `one` and `other` tokens."""
+    """Return the max-tkv of two members with `number` and `other` tokens."""
     [before, offset], [before_other, offset_other] = (
         width(numbers, lengths, tokens - 1) for tokens in (number, other)
     )
@@ -148,8 +151,11 @@ def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[An
 def _constraint_admits_rounded_model_length(
     at_the_door: bool, lengths: Lengths, less: int
 ) -> list[Any]:
-    """As `beyond_length` has them: a request two tokens beyond a block border, and
-    a prompt of one token, both with a block less one token to decode."""
+    """The two requests of `beyond_length`.
+
+    The first is two tokens beyond a block border, the second has a prompt of one token; both have a
+    block less one token to decode.
+    """
     numbers = make_numbers(lengths)
     block = lengths.block
     numbers.facts.append(block >= 3)
@@ -191,7 +197,7 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 
 def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """`stale`: with any tkv that a batch before it can have had."""
+    """With `stale`, any earlier batch may have left its tkv."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
     newcomer = _alone(numbers, longest)
@@ -233,11 +239,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_constraint_admits_rounded_model_length, False),
     ),
     "front_door_admits_rounded_model_length": (
-        "So do constraint and the releases' front door, from two tokens beyond whole blocks on.",
+        "Constraint and releases' front door do so too, from two tokens beyond whole blocks on.",
         partial(_constraint_admits_rounded_model_length, True),
     ),
     "front_door_excludes_one_odd_token": (
-        "One token beyond whole blocks, the releases' front door lets no request use that token.",
+        "If max_model_len is one token beyond whole blocks, the releases let no request use it.",
         _front_door_excludes_one_odd_token,
     ),
     "lone_request_passes_length": (
@@ -266,10 +272,11 @@ class Ask(NamedTuple):
 
 
 def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
-    """Front door and SPY-R41 accept both; their tkv is max_model_len rounded up to whole blocks.
+    """Return two requests that front door and SPY-R41 accept, with a tkv beyond max_model_len.
 
-    For blocks of 3 tokens or more and a max_model_len of 2 blocks and 1 token or more. From two
-    tokens on the releases' front door accepts them, too.
+    It is max_model_len rounded up to whole blocks. For blocks of 3 tokens or more and a
+    max_model_len of 2 blocks and 1 token or more; from two tokens on, the releases' front door
+    accepts them as well.
     """
     block, longest = scale.block, scale.max_model_len
     border = (longest // block - 1) * block
@@ -281,10 +288,11 @@ def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
 
 
 def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
-    """The second waits longest for SPY-R41, though no tkv would exceed max_model_len.
+    """Return two requests of which the second waits longest for SPY-R41 without need.
 
-    It is asked after the first decode step, with a prompt of one chunk, and refused until the
-    first has ended. None: no request waits at this scale. max_model_len must be whole blocks.
+    No tkv would exceed max_model_len. The second is considered after the first decode step, with a
+    prompt of one chunk, and refused until the first has ended. None: no request waits at this
+    scale. max_model_len must be whole blocks.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)
@@ -305,9 +313,9 @@ def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
 
 
 def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
-    """The second's last of two chunks is refused by the tkv of the first, which has just left.
+    """Return two requests; a tkv that is out of date refuses the last chunk of the second.
 
-    None: no such pair at this scale.
+    It is the tkv of the first, which has just left. None: no such pair at this scale.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)
@@ -339,23 +347,23 @@ def refused_alone(scale: Scale, limit: int) -> Scenario:
 
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
     """Two requests that pass the releases' own input checks, with prompts rounded up."""
-    found = []
+    requests = []
     for name in ("first", "second"):
         prompt = numbers.fresh(f"{name}_prompt", 1, scale.max_model_len)
         max_tokens = numbers.fresh(f"{name}_max_tokens", 1, scale.max_model_len)
         rounded = round_up(numbers, lengths, prompt)
         numbers.facts.append(rounded + max_tokens <= scale.max_model_len)
-        found.append(Ask(prompt, max_tokens))
-    return found[0], found[1]
+        requests.append(Ask(prompt, max_tokens))
+    return requests[0], requests[1]
 
 
 def _solved(
     best: z3.Optimize, scale: Scale, revision: str, requests: tuple[Ask, Ask], note: str
 ) -> Scenario | None:
-    """The best solution, None if there is none.
+    """Return the best solution; None if there is none.
 
     Raises:
-        TimeoutError: Z3 could not say.
+        TimeoutError: Z3 gives up.
     """
     best.set("timeout", int(1000 * PATIENCE))
     answer = best.check()
@@ -364,10 +372,10 @@ def _solved(
     if answer == z3.unsat:
         return None
     model = best.model()
-    found = [
+    solution = [
         Ask(read(model, request.prompt), read(model, request.max_tokens)) for request in requests
     ]
-    return _scenario(scale, revision, found, note)
+    return _scenario(scale, revision, solution, note)
 
 
 def _scenario(

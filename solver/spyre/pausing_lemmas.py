@@ -66,11 +66,10 @@ BATCHES = ((1, 0), (2, 0), (1, 1), (2, 1))
 
 
 def any_number(block: int = BLOCK) -> list[Obligation]:
-    """For any number of requests."""
     return [
         Obligation(
             "no_tkv_exceeds_compared_tkv",
-            "No request's tkv is beyond the one that is compared with the limit.",
+            "No request's tkv exceeds the tkv that is compared with the limit.",
             partial(_no_tkv_exceeds_compared_tkv, block, 0),
             partial(_no_tkv_exceeds_compared_tkv, block, 1),
         ),
@@ -116,7 +115,7 @@ def batch_within_limit_is_not_paused(block: int = BLOCK) -> list[Obligation]:
 
 
 def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Obligation:
-    """`size` None: for any number, of which two have lengths."""
+    """`size` None stands for any number, of which two have lengths."""
     return Obligation(
         f"limit_is_compared_with_next_step_{size or 'any'}",
         f"Requests ({size or 'any number'}) that fit the limit together keep it in the next step.",
@@ -207,7 +206,7 @@ def _batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[
 
 
 class SettlingStep(Step):
-    """A step of a release that pauses, which compares any batch with the limit as it likes."""
+    """A step of a release that pauses; any batch may fit the limit or not."""
 
     settles = True
 
@@ -230,7 +229,7 @@ class SettlingStep(Step):
 
 
 def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
-    """`settled`, from those that stay so far, whatever fits; `all_asked`: those paused fit, too."""
+    """`settled`, whatever fits; with `all_asked`, the paused requests must fit as well."""
     numbers = Numbers()
 
     def code(run: SymbolicRun) -> Any:
@@ -245,8 +244,8 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
 
     def fit_together(result: Any) -> Any:
         stay, answers = result
-        said = [answer for batch, answer in answers if batch == stay]
-        return z3.Or(said) if stay else z3.BoolVal(True)
+        answers_about_kept = [answer for batch, answer in answers if batch == stay]
+        return z3.Or(answers_about_kept) if stay else z3.BoolVal(True)
 
     return holds_on(numbers, list(paths(numbers, code)), fit_together)
 
@@ -266,7 +265,7 @@ def _no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
             )
         )
 
-    return holds_on(numbers, list(paths(numbers, code)), lambda asked: own <= asked - less)
+    return holds_on(numbers, list(paths(numbers, code)), lambda compared: own <= compared - less)
 
 
 def _decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
@@ -278,12 +277,12 @@ def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
     if stepped.decision.kind != "decode":
         return z3.BoolVal(not ran & {f"r{number}" for number in range(step.size)})
     lengths = {f"r{number}": member.computed for number, member in enumerate(step.members)}
-    said = [
+    kept = [
         z3.And(fits, *(bare(request.computed) == lengths[request.id] + more for request in batch))
         for batch, fits in stepped.compared
         if {request.id for request in batch} == ran and len(batch) == len(ran)
     ]
-    return z3.Or(said)
+    return z3.Or(kept)
 
 
 class Scale(NamedTuple):
@@ -297,7 +296,7 @@ class Scale(NamedTuple):
 
 
 class FairnessRank(NamedTuple):
-    """A request in the order of fairness; `place` among requests that are equal in the rest."""
+    """A request in the order of fairness; `place` breaks ties."""
 
     paused_steps: Any
     generated: Any
@@ -313,7 +312,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
-    """`one` is asked before `other` by `release_2_5_2.fairness_order`."""
+    """Return whether `release_2_5_2.fairness_order` puts `rank` before `other`."""
     shorter = z3.If(
         long_outputs, rank.generated > other.generated, rank.generated < other.generated
     )
@@ -357,7 +356,7 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
     )
 
 
-def _asked(numbers: Numbers) -> FairnessRank:
+def _any_rank(numbers: Numbers) -> FairnessRank:
     return FairnessRank(
         numbers.fresh("paused_steps", 0, None),
         numbers.fresh("generated", 1, None),
@@ -386,7 +385,7 @@ def _first_in_order_decodes(more: int) -> list[Any]:
 
 def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    rank, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(rank, other, long_outputs))
     # The paused are listed in the order in which they were asked.
     first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
@@ -403,7 +402,7 @@ def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
 
 def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    first, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    first, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(other, first, long_outputs))
     still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, _kept(numbers, other), long_outputs))
@@ -411,14 +410,17 @@ def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
 
 def _new_request_joins_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    first, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    first, newcomer, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
     numbers.facts.append(newcomer.paused_steps == 0)
     still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, newcomer, long_outputs))
 
 
 def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
-    """From a step that settles the pauses to the next prefill; `none_there` may be kept in it."""
+    """From a step that settles the pauses to the next prefill.
+
+    With `none_there`, that step may keep no request.
+    """
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
     kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)
@@ -432,23 +434,23 @@ def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
 Lemma = Callable[[int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
     "first_in_order_decodes": (
-        "A request that is asked first decodes in this step.",
+        "The first request in the order of fairness decodes in this step.",
         _first_in_order_decodes,
     ),
     "paused_request_stays_ahead": (
-        "A request that is asked after a request that is paused in this step is so after it.",
+        "A request behind one that is paused in this step is still behind it afterwards.",
         _paused_request_stays_ahead,
     ),
     "decoding_request_falls_behind": (
-        "A request that decodes in this step is asked after requests that are paused in it.",
+        "A request that decodes in this step comes behind the requests paused in it.",
         _decoding_request_falls_behind,
     ),
     "new_request_joins_behind": (
-        "A request that starts is asked after requests that are paused.",
+        "A request that starts comes behind the paused requests.",
         _new_request_joins_behind,
     ),
     "slots_bound_decoding_and_paused": (
-        "No more requests than there are slots decode or are paused.",
+        "Decoding and paused requests together never exceed the slots.",
         _slots_bound_decoding_and_paused,
     ),
 }

@@ -61,18 +61,18 @@ ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last counts as any numb
 
 
 def obligations(check: str, block: int | None = 64) -> list[Obligation]:
-    """What has to be shown for `exact` or `rounded`; `block` None: for blocks of any size."""
+    """Return the lemmas for `exact` or `rounded`, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
     both = [
         Obligation(
             "batch_is_constant_until_next_end",
-            "A request is active at a step if it is at the next end.",
+            "A request is active in a step exactly if it is active at the next end.",
             partial(_batch_is_constant_until_next_end, 0),
             partial(_batch_is_constant_until_next_end, 1),
         ),
         Obligation(
             "shorter_request_stays_within_blocks",
-            "A request that is no longer than another is, no later, within the other's blocks.",
+            "A request no longer than another is never beyond the other's blocks, then or later.",
             partial(_shorter_request_stays_within_blocks, lengths, 0),
             partial(_shorter_request_stays_within_blocks, lengths, 1),
         ),
@@ -88,7 +88,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
         *both,
         Obligation(
             "no_full_block_no_new_block",
-            "A request that fills no block takes no other.",
+            "A request that fills no block takes no new one.",
             partial(_no_full_block_no_new_block, lengths, 0),
             partial(_no_full_block_no_new_block, lengths, 1),
         ),
@@ -108,7 +108,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
 
 
 def loops(check: str, block: int = BLOCK) -> list[Obligation]:
-    """The code around the lemmas, run with so many requests."""
+    """Return the lemmas on the check's loops, each run with a small number of requests."""
     walked = [check_compares_each_end(check, size, block) for size in ENDS]
     if check == "rounded":
         return walked
@@ -120,7 +120,7 @@ def loops(check: str, block: int = BLOCK) -> list[Obligation]:
 
 
 def code(check: str, block: int = BLOCK) -> list[Obligation]:
-    """About the check's code, for any number of requests, for one size of block."""
+    """Return the lemmas on the check's code for any number of requests and one block size."""
     if check == "rounded":
         return [lone_newcomer_must_fit(check, block), check_counts_longest_filled_blocks(block)]
     return [
@@ -150,7 +150,7 @@ def _shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[An
 
 
 def _no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
-    """`tokens` grow for `steps` steps, and before the last one no step fills a block."""
+    """`tokens` grow for `steps` steps; no step before the last fills a block."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
     held = blocks(numbers, lengths, tokens)
@@ -190,7 +190,6 @@ def lone_newcomer_must_fit(check: str, block: int = BLOCK) -> Obligation:
 
 
 def check_compares_each_end(check: str, size: int, block: int = BLOCK) -> Obligation:
-    """For every check of `peak`."""
     return Obligation(
         f"check_compares_each_end_{size}",
         f"The check compares with the limit, at each end, all of the newcomer and the decoding "
@@ -204,7 +203,7 @@ def nearest_offsets_are_found(size: int, block: int = BLOCK) -> Obligation:
     """For `exact`: what `no_tkv_exceeds_check` and `check_value_is_reached` assume."""
     return Obligation(
         f"nearest_offsets_are_found_{size}",
-        f"Of the offsets ({size}) the next below and the next above a turn are found.",
+        f"The check finds the next offset below a turn and the next above it (offsets: {size}).",
         partial(_nearest_offsets_are_found, size, block, 0),
         partial(_nearest_offsets_are_found, size, block, 1),
     )
@@ -214,7 +213,7 @@ def check_uses_nearest_offsets(size: int, block: int = BLOCK) -> Obligation:
     """For `exact`."""
     return Obligation(
         f"check_uses_nearest_offsets_{size}",
-        f"The check goes by the two offsets next to the turn of the end ({size}).",
+        f"The check uses the two offsets next to the turn of the end (offsets: {size}).",
         partial(_check_uses_nearest_offsets, size, block, 0),
         partial(_check_uses_nearest_offsets, size, block, 1),
     )
@@ -224,7 +223,7 @@ def no_tkv_exceeds_check(block: int = BLOCK) -> Obligation:
     """For `exact`."""
     return Obligation(
         "no_tkv_exceeds_check",
-        "No request's tkv until the end is larger than the check says.",
+        "Until the end, no request's tkv exceeds the check's value.",
         partial(_no_tkv_exceeds_check, block, 0),
         partial(_no_tkv_exceeds_check, block, 1),
     )
@@ -234,7 +233,7 @@ def check_value_is_reached(block: int = BLOCK) -> Obligation:
     """For `exact`: what it says comes, so that no safe request is refused."""
     return Obligation(
         "check_value_is_reached",
-        "The check says the tkv of some request in some step until the end.",
+        "The check's value is the tkv of some request in some step until the end.",
         partial(_check_value_is_reached, block, 0),
         partial(_check_value_is_reached, block, 1),
     )
@@ -292,7 +291,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             return ordered if reverse else ordered[::-1]
 
         def insort(offsets: list[Any], offset: Any) -> None:
-            """In whichever place: what matters is which offsets are there."""
+            """In any place: only which offsets are present matters."""
             offsets.append(offset)
             inserted.append(offset)
 
@@ -303,8 +302,8 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             return run.number(answers[len(calls) - 1])
 
         members = [
-            Decoding(cast(int, run.number(has)), cast(int, run.number(left)), 0)
-            for has, left in zip(tokens[1:], ends[1:], strict=True)
+            Decoding(cast(int, run.number(has)), cast(int, run.number(steps)), 0)
+            for has, steps in zip(tokens[1:], ends[1:], strict=True)
         ]
         if size == ENDS[-1]:
             members[-1] = several(members[-1], run.number(more_members))
@@ -335,7 +334,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
                 z3.And(end > 0, end <= ends[0]),
                 z3.Or(
                     [
-                        z3.And(is_asked(call, end), z3.Not(over), count == len(call[1]) + more)
+                        z3.And(is_about(call, end), z3.Not(over), count == len(call[1]) + more)
                         for call, over, count in zip(calls, beyond, counted, strict=True)
                     ]
                 ),
@@ -344,17 +343,25 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
         ]
         return z3.And(compared)
 
-    def is_asked(call: tuple[Any, list[Any], Any], end: Any) -> Any:
-        longest, offsets, asked_at = call
+    def is_about(call: tuple[Any, list[Any], Any], end: Any) -> Any:
+        longest, offsets, call_at = call
         active = [other >= end for other in ends]
         return z3.And(
-            asked_at == end,
-            z3.Or([z3.And(here, longest == has) for here, has in zip(active, tokens, strict=True)]),
+            call_at == end,
+            z3.Or(
+                [
+                    z3.And(runs, longest == own_tokens)
+                    for runs, own_tokens in zip(active, tokens, strict=True)
+                ]
+            ),
             *(
                 z3.Implies(
-                    here, z3.And(longest >= has, z3.Or([offset == own for offset in offsets]))
+                    runs,
+                    z3.And(
+                        longest >= own_tokens, z3.Or([offset == own_offset for offset in offsets])
+                    ),
                 )
-                for here, has, own in zip(active, tokens, offsets_of, strict=True)
+                for runs, own_tokens, own_offset in zip(active, tokens, offsets_of, strict=True)
             ),
         )
 
@@ -362,7 +369,6 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
 
 
 def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
-    """A list of any offsets in order, and any turn."""
     numbers = Numbers()
     offsets = _in_order(numbers, size, block)
     turn = numbers.fresh("turn", 0, block - 1)
@@ -372,19 +378,21 @@ def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
         at = cast(int, run.number(turn))
         return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
 
-    def found(result: Any) -> Any:
+    def right(result: Any) -> Any:
         below, above = result[0], result[1] + more
         sides = [
             z3.And(_below(turn, below, offset), _above(turn, above, offset)) for offset in offsets
         ]
-        there = [z3.Or([number == offset for offset in offsets]) for number in (below, above)]
-        return z3.And(*sides, *there)
+        is_an_offset = [
+            z3.Or([number == offset for offset in offsets]) for number in (below, above)
+        ]
+        return z3.And(*sides, *is_an_offset)
 
-    return holds_on(numbers, list(paths(numbers, code)), found)
+    return holds_on(numbers, list(paths(numbers, code)), right)
 
 
 def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
-    """`largest_tkv` against its parts."""
+    """Compare `largest_tkv` with its parts."""
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
     offsets = _in_order(numbers, size, block)
@@ -398,14 +406,13 @@ def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
         return bare(peak.largest_tkv(most, given, at, block)), bare(parts)
 
     def same(result: Any) -> Any:
-        said, parts = result
-        return said == parts + more
+        answer, parts = result
+        return answer == parts + more
 
     return holds_on(numbers, list(paths(numbers, code)), same)
 
 
 def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
-    """`size` offsets, ascending."""
     offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
     numbers.facts += [offset <= other for offset, other in pairwise(offsets)]
     return offsets
@@ -424,8 +431,15 @@ def _above(turn: Any, above: Any, offset: Any) -> Any:
 
 
 class _ToTheEnd(NamedTuple):
-    """Any number of requests that run to the same end: the longest's tokens, the offset of any of
-    them, the two offsets that the code goes by, and what it says."""
+    """Any number of requests with the same end.
+
+    Attributes:
+        longest: tokens of the longest.
+        offset: the offset of any of them.
+        below, above: the two offsets that the code uses.
+        ends: steps until the end.
+        taken: the paths of the check's code.
+    """
 
     numbers: Numbers
     longest: Any
@@ -461,12 +475,12 @@ class _ToTheEnd(NamedTuple):
         return cls(numbers, longest, offset, below, above, ends, taken, block)
 
     def tkv(self, offset: Any, step: Any) -> Any:
-        """Of a request with this offset, in a step."""
+        """Return the tkv of a request with this offset, in a step."""
         width = blocks(self.numbers, Lengths(self.block, None), self.longest + step) - 1
         return width * self.block + self.numbers.split(offset + step - 1, self.block, None)[1] + 1
 
     def says(self, claim: Callable[[Any], Any]) -> list[Any]:
-        """What must have no solution, if the claim about what the code says holds."""
+        """Return facts that have no solution if the claim about the check's answer holds."""
         self.numbers.tell_quotients(self.block)
         return holds_on(self.numbers, self.taken, claim)
 

@@ -73,7 +73,7 @@ def chunks_left(config: SpyreConfig, sequence: Sequence) -> int:
 
 def passed_by() -> Scenario:
     """2.5.2 with pausing off: the volume refuses the first in line; others go before it."""
-    asked = [(1, 313), (1, 326), (1, 448), (128, 375)]
+    lengths = [(1, 313), (1, 326), (1, 448), (128, 375)]
     return Scenario(
         system="spyre",
         revision="2.5.2",
@@ -87,17 +87,17 @@ def passed_by() -> Scenario:
         },
         requests=tuple(
             Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", tokens),), max_tokens=own)
-            for number, (tokens, own) in enumerate(asked)
+            for number, (tokens, own) in enumerate(lengths)
         ),
         origin={"engine": "hand", "note": "a refused request is passed by", "seed": None},
     )
 
 
-def _config(run: SymbolicRun, numbers: Numbers, asked: list[tuple[Any, Any]]) -> SpyreConfig:
+def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> SpyreConfig:
     """Any numbers that let the requests (prompt, max_tokens) in; a request is one step long at
     least."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
-    for prompt, tokens in asked:
+    for prompt, tokens in requests:
         numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]
     return SpyreConfig(
         block_size=BLOCK,
@@ -150,12 +150,15 @@ def _only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     numbers.facts.append(computed < prompts[2])
 
     def code(run: SymbolicRun) -> Any:
-        asked = list(zip(prompts, tokens, strict=True))
-        config = _config(run, numbers, asked)
+        requests = list(zip(prompts, tokens, strict=True))
+        config = _config(run, numbers, requests)
         first, then, ongoing, member = (
             request(number, prompt=run.number(prompt), max_tokens=run.number(most), computed=has)
             for number, (prompt, most), has in zip(
-                range(4), asked, (0, 0, run.number(computed), run.number(prompts[3])), strict=True
+                range(4),
+                requests,
+                (0, 0, run.number(computed), run.number(prompts[3])),
+                strict=True,
             )
         )
         busy = bool(Truth(run, z3.Bool("busy")))
@@ -240,8 +243,8 @@ def _first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[
         config = _config(run, numbers, [(prompt, tokens), (own, left + 1)])
         waits = request(1, prompt=run.number(prompt), max_tokens=run.number(tokens))
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
-        there = beside and Truth(run, z3.Bool("beside"))
-        state = State(waiting=(waits,), running=(member,) if there else ())
+        decodes = beside and Truth(run, z3.Bool("beside"))
+        state = State(waiting=(waits,), running=(member,) if decodes else ())
         return [member.id for member in revision.decide(config, revision, state)[1].members]
 
     return holds_on(numbers, list(paths(numbers, code)), lambda ids: z3.BoolVal(ids == ["1"]))
@@ -268,11 +271,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _only_first_in_line_starts,
     ),
     "decode_step_brings_end_nearer": (
-        "A decode step takes one from the decode steps that a request has left.",
+        "A decode step leaves a request one decode step less.",
         _decode_step_brings_end_nearer,
     ),
     "chunk_brings_decoding_nearer": (
-        "A chunk takes one from the chunks that its request has left.",
+        "A chunk leaves its request exactly one chunk less.",
         _chunk_brings_decoding_nearer,
     ),
     "every_other_step_lowers_rank": (

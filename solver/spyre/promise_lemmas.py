@@ -33,7 +33,7 @@ FEW_BLOCKS = 2  # of a chunk, each of which the code hands out
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """What the code does of `reservation_lemmas`."""
+    """Return the lemmas on what the code does of `reservation_lemmas`."""
     size = block or BLOCK
     step = ("spyre.scheduler.step", "spyre.blocks.hold")
     joins = ("spyre.blocks.fits_pool", "spyre.blocks.reserved", "spyre.blocks.admit")
@@ -42,9 +42,9 @@ def obligations(block: int | None = None) -> list[Obligation]:
         "2.5.2": "spyre.release_2_5_2.blocks_at_end",
     }
     lost = {"sound": "spyre.blocks.lost_blocks", "2.5.2": "spyre.release_2_5_2.lost_blocks"}
-    found = [door(size)]
+    lemmas = [door(size)]
     for name, code in at_end.items():
-        found += [
+        lemmas += [
             *(
                 Obligation(
                     f"step_keeps_promises_covered_{kind}_{name}",
@@ -56,16 +56,16 @@ def obligations(block: int | None = None) -> list[Obligation]:
             ),
             Obligation(
                 f"code_keeps_promises_covered_at_abort_{name}",
-                f"Nor does an abort, inside a step or between two (revision {name}).",
+                f"An abort leaves no more blocks promised than are free (revision {name}).",
                 *both(_abort_keeps_promises, size, name),
                 ("spyre.scheduler.abort", lost[name]),
             ),
         ]
-    return found
+    return lemmas
 
 
 class Holder(NamedTuple):
-    """A request that holds `held` blocks, in symbols; `decodes`: or it is in its prefill."""
+    """A request in symbols that holds `held` blocks, and decodes or is in its prefill."""
 
     prompt: Any
     tokens: Any
@@ -87,7 +87,7 @@ class Holder(NamedTuple):
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
-        """Blocks of its whole life; `last_token`: its last token has a place, too."""
+        """Return the blocks of its whole life; `last_token` is 1 if that has a place as well."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
@@ -105,8 +105,7 @@ class Holder(NamedTuple):
 
 
 def _promising(name: str) -> tuple[Any, int]:
-    """The revision without its other constraints, and tokens that it promises beyond those that
-    are computed."""
+    """Return the revision without its other constraints, and the extra tokens that it promises."""
     yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
     return replace(REVISIONS[name], **yes), int(name == "2.5.2")
 
@@ -114,8 +113,10 @@ def _promising(name: str) -> tuple[Any, int]:
 def _covered(
     numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
 ) -> Callable[[Any], Any]:
-    """The claim: each holds no more than its need, and what is promised, lost blocks among it, is
-    free."""
+    """Return the claim: no request exceeds its need, and all promised blocks are free.
+
+    That includes the blocks promised to aborted requests.
+    """
     need = {name: request.need(numbers, block, last_token) for name, request in holders.items()}
 
     def covered(result: Any) -> Any:
@@ -135,7 +136,7 @@ def _after(state: State) -> Any:
 
 
 def _step_keeps_promises(block: int, name: str, kind: str, more: int) -> list[Any]:
-    """`more`: a block more is promised than is free before the step."""
+    """With `more`, one block more is promised than is free before the step."""
     numbers = Numbers()
     revision, last_token = _promising(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
@@ -191,8 +192,10 @@ def _nothing(*_: Any) -> Any:
 
 
 def _abort_keeps_promises(block: int, name: str, more: int) -> list[Any]:
-    """A request that holds two blocks, one of which another may hold as well. `more`: three blocks
-    more are promised than are free."""
+    """A request holds two blocks, one of which another may hold as well.
+
+    With `more`, three blocks more are promised than are free.
+    """
     numbers = Numbers()
     revision, last_token = _promising(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
@@ -204,7 +207,7 @@ def _abort_keeps_promises(block: int, name: str, more: int) -> list[Any]:
         request.need(numbers, block, last_token) - request.held for request in holders.values()
     ]
     numbers.facts.append(z3.Sum([others, *promised]) <= free + 3 * more)
-    numbers.facts += [left >= 0 for left in promised]
+    numbers.facts += [promise >= 0 for promise in promised]
     # An aborted request that shares no block gives two back, else one.
     shares, inside = z3.Bool("shares"), z3.Bool("inside")
 

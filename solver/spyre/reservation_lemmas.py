@@ -44,7 +44,7 @@ from .symbolic_admission import Lengths, blocks, lengths_of, make_numbers
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     lengths = lengths_of(block)
     return [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
@@ -89,7 +89,6 @@ def _growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
 
 
 def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
-    """`lost` blocks of those given back get lost."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -98,7 +97,7 @@ def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 
 def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """`more` blocks more stay promised."""
+    """With `more`, that many more blocks stay promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -115,7 +114,7 @@ def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """`protocol`: with the front door of the target protocol, prompt + max_tokens - 1."""
+    """With `protocol`, the front door is the target protocol's: prompt + max_tokens - 1."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     longest = numbers.fresh("longest", 1, None)
@@ -133,7 +132,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_holdings_never_exceed_need, False),
     ),
     "holdings_never_exceed_need_with_last_token": (
-        "So where the last token, which is never computed, is promised a block as well.",
+        "The same holds if the last token, which is never computed, is promised a block as well.",
         partial(_holdings_never_exceed_need, True),
     ),
     "admission_keeps_promises_covered": (
@@ -141,15 +140,15 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _admission_keeps_promises_covered,
     ),
     "growth_keeps_promises_covered": (
-        "A request that grows within its promise finds blocks free, and leaves the others'.",
+        "A request that grows within its promise finds free blocks and leaves those of the others.",
         _growth_keeps_promises_covered,
     ),
     "leaving_keeps_promises_covered": (
-        "When a request ends, no more is promised than is free.",
+        "When a request ends, no more blocks are promised than are free.",
         _leaving_keeps_promises_covered,
     ),
     "abort_keeps_promises_covered": (
-        "Nor when a promise outlives its request.",
+        "When a promise outlives its request, no more blocks are promised than are free.",
         _abort_keeps_promises_covered,
     ),
     "lone_request_is_admitted": (
@@ -157,16 +156,16 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _lone_request_is_admitted,
     ),
     "lone_request_is_admitted_with_last_token": (
-        "So where the last token counts, with the releases' front door.",
+        "The same holds if the last token counts, with the releases' front door.",
         _lone_request_is_admitted_with_last_token,
     ),
 }
 
 
 def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
-    """A request that fills the pool: release 2.5.2 wants a block more, for its last token.
+    """Return a request that fills the pool; release 2.5.2 wants another block for its last token.
 
-    The target protocol lets it in, the release's own front door does not.
+    The target protocol lets it in; the release's own front door does not.
     """
     longest = pool * block
     request = Request(id="r0", arrival=0, prompt=(("r0", longest - 1),), max_tokens=2, output_len=2)

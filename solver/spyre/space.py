@@ -19,7 +19,7 @@ from ..exploration.canonical_names import CanonicalNames
 from ..exploration.models import QueueModels, Stepped
 from ..exploration.scope import MenuItem, lengths
 from ..exploration.scope import Scope as AnyScope
-from ..exploration.undecided import OWN, OpenFields, left, outlasts_token
+from ..exploration.undecided import OWN, OpenFields, outlasts_token, tokens_left
 from ..systems import SystemSpace
 
 SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len": 16}
@@ -305,7 +305,7 @@ class Key:
         return (
             request.generated if self._pauses else 0,
             request.computed,
-            left(request),
+            tokens_left(request),
             request.paused_steps,
             len(request.blocks),
             *_as_the_client_sees_it(request, history),

@@ -64,7 +64,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         Step.one_prefills,
     ),
     "prefill_is_uninterrupted": (
-        "A request that prefills beside {requests} goes on in the next step.",
+        "A request that prefills beside {requests} continues in the next step.",
         Step.is_uninterrupted,
     ),
 }
@@ -73,15 +73,15 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
 def obligations(
     configuration: StepConfiguration, sizes: tuple[int, ...] = SIZES
 ) -> list[Obligation]:
-    """Return what has to be shown of the step beside so many decoding requests."""
-    found = []
+    """Return the lemmas on the step beside so many decoding requests."""
+    lemmas = []
     for size in sizes:
         step = Step(configuration, size)
         for name, (sentence, claim) in LEMMAS.items():
             if name in lemmas_of(configuration, size):
                 if name == JOINING and not size:
                     sentence = ALONE
-                found.append(
+                lemmas.append(
                     Obligation(
                         f"{name}_{size}",
                         sentence.format(requests=_decoding(size)),
@@ -90,7 +90,7 @@ def obligations(
                     )
                 )
     tkvs = [no_tkv_is_short(configuration.block, size) for size in sizes if size]
-    return [*tkvs, *found, *between_steps(configuration.revision)]
+    return [*tkvs, *lemmas, *between_steps(configuration.revision)]
 
 
 def _decoding(size: int) -> str:
@@ -99,7 +99,7 @@ def _decoding(size: int) -> str:
 
 
 def between_steps(revision: Revision) -> list[Obligation]:
-    """Return what has to be shown of aborts, which also come within a step, and of arrivals."""
+    """Return the lemmas on aborts, also within a step, and on arrivals."""
     named = (
         (
             f"abort_only_removes_{SIZES[-1]}",
@@ -120,7 +120,7 @@ def between_steps(revision: Revision) -> list[Obligation]:
 
 
 def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
-    """Return the names of those that say something in a configuration."""
+    """Return the names of the lemmas that apply in a configuration."""
     names = {JOINING, "one_request_prefills"}
     if size:
         names.add("decoding_requests_run_together")
@@ -132,10 +132,10 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
 
 
 def no_tkv_is_short(block: int, size: int) -> Obligation:
-    """What the step assumes of the tkvs that it computes."""
+    """Return the lemma that the step assumes of the tkvs that it computes."""
     return Obligation(
         f"no_length_exceeds_its_tkv_{size}",
-        f"Neither the tkv of a batch ({size}) nor a request's own is less than its length.",
+        f"No request of a batch ({size}) is longer than its own tkv, or than the batch's.",
         partial(_no_tkv_is_short, block, size, 0),
         partial(_no_tkv_is_short, block, size, 1),
     )

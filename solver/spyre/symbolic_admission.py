@@ -21,18 +21,22 @@ SIZES = (0, 1, 2, 3, 4, MANY)  # decoding requests that the model's code is run 
 
 
 class Lengths(NamedTuple):
-    """What all formulas measure in: tokens of a block (a number, or symbolic), and tokens that
-    nothing exceeds, if such a bound is known."""
+    """The units of all formulas.
+
+    Attributes:
+        block: tokens of a block, a number or a symbol.
+        longest: tokens that nothing exceeds, if such a bound is known.
+    """
 
     block: Any
     longest: int | None
 
 
 class Member(NamedTuple):
-    """A decoding request: is it there at all, tokens computed, decode steps left, its own tkv,
+    """A decoding request: whether it is present, tokens computed, decode steps left, its own tkv,
     and tokens of its prompt."""
 
-    here: Any
+    present: Any
     computed: Any
     remaining: Any
     tkv: Any
@@ -63,12 +67,12 @@ def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
 
 
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Tokens of the whole blocks that hold `tokens`."""
+    """Return the tokens of the whole blocks that hold `tokens`."""
     return merged(numbers, lambda run: model.round_up(run.number(tokens), lengths.block))
 
 
 def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> Any:
-    """Position of a member whose last block is pushed to block `whole` (rule SPY-R46)."""
+    """Return the position of a member whose last block moves to block `whole` (SPY-R46)."""
     return merged(
         numbers, lambda run: model.realigned(run.number(tokens), run.number(whole), lengths.block)
     )
@@ -80,7 +84,7 @@ def base_of(tkv: Any, newcomer: Joining) -> Any:
 
 
 def formula_named(name: str) -> Formula:
-    """The formula that `FORMULA` or `FORMULA+TOKENS` names.
+    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names.
 
     Raises:
         KeyError: there is none.
@@ -129,15 +133,15 @@ def accepts(
     facts = []
     for member, tkv in zip(decoding, others, strict=True):
         batch = [
-            z3.And(other.here, reached >= tkv)
+            z3.And(other.present, reached >= tkv)
             for other, reached in zip(decoding, others, strict=True)
         ]
         newcomer_too = numbers.count([own >= tkv]) if to_the_end else 1
-        asked = member.here if to_the_end else z3.And(member.here, tkv < own)
+        compared = member.present if to_the_end else z3.And(member.present, tkv < own)
         within = fits(lengths, newcomer_too + numbers.count(batch), len(others) + 1, tkv, limit)
-        facts.append(z3.Implies(asked, within))
+        facts.append(z3.Implies(compared, within))
     outlive = [
-        z3.And(member.here, tkv >= own) for member, tkv in zip(decoding, others, strict=True)
+        z3.And(member.present, tkv >= own) for member, tkv in zip(decoding, others, strict=True)
     ]
     if outlive or to_the_end:
         within = fits(lengths, 1 + numbers.count(outlive), len(others) + 1, own, limit)
@@ -150,9 +154,9 @@ ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base
 
 
 def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
-    """The walk of `accepts` for terms that ascend as given, every request being there.
+    """Return the walk of `accepts` for terms in ascending order; all requests are present.
 
-    Member i, or the newcomer if that has the smaller term, ends in a batch without the i before.
+    Member i, or the newcomer if its term is smaller, ends in a batch without the i before.
     """
     own, others, _ = projected
     all_requests = len(others) + 1
@@ -170,13 +174,13 @@ def within_length(
     newcomer: Joining,
     longest: Any,
 ) -> list[Any]:
-    """Facts of `model.spyre.documented.fits_model_length`; `batch`: is it there at all, tokens
-    computed, decode steps left."""
+    """Facts of `model.spyre.documented.fits_model_length`; `batch`: whether each
+    request is present, its tokens computed and its decode steps left."""
     whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
     ends = [(z3.BoolVal(True), newcomer.prompt, newcomer.remaining), *batch]
     return [
-        z3.Implies(there, realigned(numbers, lengths, tokens, whole) + left <= longest)
-        for there, tokens, left in ends
+        z3.Implies(present, realigned(numbers, lengths, tokens, whole) + steps_left <= longest)
+        for present, tokens, steps_left in ends
     ]
 
 
@@ -200,23 +204,22 @@ def make_numbers(lengths: Lengths) -> Numbers:
 
 
 def lengths_of(block: int | None) -> Lengths:
-    """`block` tokens to a block; None: any number of them, by a symbol."""
+    """Return blocks of `block` tokens; None: of any number of tokens, a symbol."""
     return Lengths(z3.Int("block") if block is None else block, None)
 
 
 def length(numbers: Numbers, name: str, low: int = 1) -> Any:
-    """Any number of tokens or steps from `low` on."""
     return numbers.fresh(name, low, None)
 
 
 def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Blocks that hold `tokens` tokens, at least one."""
+    """Return the blocks that hold `tokens` tokens, at least one."""
     whole, _ = width(numbers, lengths, tokens - 1)
     return whole + 1
 
 
 def own_tkv(numbers: Numbers, lengths: Lengths, tokens: Any, widest: Any) -> Any:
-    """tkv of a request in a batch that is `widest` blocks wide."""
+    """Return the tkv of a request in a batch that is `widest` blocks wide."""
     return (widest - blocks(numbers, lengths, tokens)) * lengths.block + tokens
 
 
@@ -224,14 +227,18 @@ Check = Callable[[Numbers, Lengths, list[Member], Joining, int], list[Any]]
 
 
 class End(NamedTuple):
-    """The step in which a request ends, if the newcomer is still there (`asked`).
+    """The step in which a request ends.
 
-    `step` counts from 1; `active`, `before` and `offset` are of each request: still there, whole
-    blocks before its last one, tokens in that one (1 to a block); `widest` is the largest
-    `before` of those still there.
+    Attributes:
+        counts: the newcomer is still active then.
+        step: counted from 1.
+        active: of each request, whether it still decodes.
+        before: of each request, the whole blocks before its last one.
+        offset: of each request, the tokens in its last block (1 to a block).
+        widest: the largest `before` of the active requests.
     """
 
-    asked: Any
+    counts: Any
     step: Any
     active: list[Any]
     before: list[Any]
@@ -247,30 +254,30 @@ def ends(
     zero = numbers.value(0)
     for request in all_requests:
         step = request.remaining
-        active = [z3.And(other.here, other.remaining >= step) for other in all_requests]
+        active = [z3.And(other.present, other.remaining >= step) for other in all_requests]
         before, offset = [], []
         for other in all_requests:
             # A request that is not there may have any numbers, but no negative ones.
-            tokens = z3.If(z3.And(other.here, step >= 1), other.computed + step - 1, zero)
+            tokens = z3.If(z3.And(other.present, step >= 1), other.computed + step - 1, zero)
             whole, rest = width(numbers, lengths, tokens)
             before.append(whole)
             offset.append(rest + 1)
         widest = numbers.largest(
-            [z3.If(there, whole, zero) for there, whole in zip(active, before, strict=True)]
+            [z3.If(is_active, whole, zero) for is_active, whole in zip(active, before, strict=True)]
         )
-        asked = z3.And(request.here, step >= 1, step <= newcomer.remaining)
-        yield End(asked, step, active, before, offset, widest)
+        counts = z3.And(request.present, step >= 1, step <= newcomer.remaining)
+        yield End(counts, step, active, before, offset, widest)
 
 
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """At each end: the requests still there times the blocks of the widest are within the limit."""
+    """At each end, the active requests times the blocks of the widest are within the limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block
         batch = numbers.count(end.active)
-        facts.append(z3.Implies(end.asked, fits(lengths, batch, len(end.active), full, limit)))
+        facts.append(z3.Implies(end.counts, fits(lengths, batch, len(end.active), full, limit)))
     return facts
 
 
@@ -283,11 +290,14 @@ def exact(
         batch = numbers.count(end.active)
         zero = numbers.value(0)
         last = end.widest * lengths.block + numbers.largest(
-            [z3.If(there, rest, zero) for there, rest in zip(end.active, end.offset, strict=True)]
+            [
+                z3.If(is_active, rest, zero)
+                for is_active, rest in zip(end.active, end.offset, strict=True)
+            ]
         )
-        facts.append(z3.Implies(end.asked, fits(lengths, batch, len(end.active), last, limit)))
+        facts.append(z3.Implies(end.counts, fits(lengths, batch, len(end.active), last, limit)))
         full = (end.widest + 1) * lengths.block
-        filled = z3.And(end.asked, _fills_block_of_the_widest(numbers, lengths, end))
+        filled = z3.And(end.counts, _fills_block_of_the_widest(numbers, lengths, end))
         facts.append(z3.Implies(filled, fits(lengths, batch, len(end.active), full, limit)))
     return facts
 
@@ -324,15 +334,15 @@ def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> 
     back = numbers.fresh("back", 0, lengths.block - 1)
     turned = [z3.If(rest == lengths.block, numbers.value(0), rest) for rest in end.offset]
     numbers.facts += [
-        z3.Implies(there, back <= steps) for there, steps in zip(end.active, turned, strict=True)
+        z3.Implies(active, back <= steps) for active, steps in zip(end.active, turned, strict=True)
     ]
     pairs = list(zip(end.active, turned, strict=True))
-    none_there = z3.Not(z3.Or(end.active))
+    none_active = z3.Not(z3.Or(end.active))
     numbers.facts.append(
-        z3.Or(none_there, *(z3.And(there, back == steps) for there, steps in pairs))
+        z3.Or(none_active, *(z3.And(active, back == steps) for active, steps in pairs))
     )
     in_the_last = [
-        z3.And(there, whole == end.widest, rest > back)
-        for there, whole, rest in zip(end.active, end.before, end.offset, strict=True)
+        z3.And(active, whole == end.widest, rest > back)
+        for active, whole, rest in zip(end.active, end.before, end.offset, strict=True)
     ]
     return z3.And(end.step - back >= 1, z3.Or(in_the_last))

@@ -106,7 +106,7 @@ class SymbolicConfig:
 
 
 class Held(tuple[int, ...]):
-    """Blocks of a request, of which nothing is known."""
+    """The blocks of a request, of which nothing is known."""
 
     def __bool__(self) -> bool:
         return True
@@ -116,7 +116,7 @@ class Held(tuple[int, ...]):
 
 
 class Call(NamedTuple):
-    """The volumetric check was asked: by these arguments, with this answer."""
+    """A call of the volumetric check: its arguments and its answer."""
 
     members: list[Any]
     newcomer: Any
@@ -127,7 +127,7 @@ class Call(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """What became of a state on one path."""
+    """A state before and after a step, on one path."""
 
     before: State
     after: State
@@ -139,9 +139,10 @@ class Stepped(NamedTuple):
 
 
 class Step:
-    """All paths of one step beside `size` decoding requests, run when first asked for.
+    """All paths of one step beside `size` decoding requests.
 
-    `settles`: which of them decode is for the release to settle in the step.
+    They are run when `paths` is first read. If `settles`, the release settles in the step which
+    requests decode.
     """
 
     settles = False
@@ -348,7 +349,7 @@ class Step:
         return z3.And(claims)
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
-        """The call was about this newcomer and all that decode, as they are, and said yes."""
+        """Whether the call accepted this newcomer beside all decoding requests, as they are."""
         if len(call.members) != self.size or call.block != self.configuration.block:
             return z3.BoolVal(False)
         return z3.And(
@@ -358,13 +359,13 @@ class Step:
             bare(call.limit) == self.limit,
             *(
                 z3.And(
-                    bare(asked.computed) == member.computed,
-                    bare(asked.remaining) == member.tokens - member.generated + more,
-                    bare(asked.tkv) >= member.computed,
-                    bare(asked.prompt) == member.prompt,
+                    bare(judged.computed) == member.computed,
+                    bare(judged.remaining) == member.tokens - member.generated + more,
+                    bare(judged.tkv) >= member.computed,
+                    bare(judged.prompt) == member.prompt,
                     bare(call.tkv) >= member.computed,
                 )
-                for asked, member in zip(call.members, self.members, strict=True)
+                for judged, member in zip(call.members, self.members, strict=True)
             ),
         )
 
@@ -414,9 +415,9 @@ class Step:
             return z3.BoolVal(False)
         for name in {request.id for request in (*step.before.running, *step.before.waiting)}:
             if name in self.newcomers and name not in {*waits, *step.aborted}:
-                there = [request.id == name for request in others]
+                still_runs = [request.id == name for request in others]
                 # A request of one token has ended with its last chunk.
-                claims.append(z3.Or(any(there), self.newcomers[name].ends == 1))
+                claims.append(z3.Or(any(still_runs), self.newcomers[name].ends == 1))
         for request in others:
             own, computed = self.newcomers[request.id], bare(request.computed)
             at_border = request in (after.running[0], after.running[-1])

@@ -68,17 +68,17 @@ def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Que
             ("short prompts first", short_and_early(setting, problem.arrivals[:-1])),
             ("everywhere", []),
         ):
-            asked = ask(problem, extra, requests, where)
-            if asked.answer == "sat" or where == "everywhere":
-                yield asked
-            if asked.answer == "sat":
+            question = ask(problem, extra, requests, where)
+            if question.answer == "sat" or where == "everywhere":
+                yield question
+            if question.answer == "sat":
                 return
 
 
 def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Question:
     """Ask the solver one question within its time limit."""
-    answer, found = decide([*problem.facts, *extra])
-    return Question(requests, where, answer, tuple(solution(problem, found)) if found else ())
+    answer, model = decide([*problem.facts, *extra])
+    return Question(requests, where, answer, tuple(solution(problem, model)) if model else ())
 
 
 Objective = Literal["volume", "overshoot", "waste"]
@@ -173,21 +173,21 @@ def _bisected(ask: Callable[[int], Reached], known: Known, question: int) -> Ite
 
 def _volume(setting: Setting, beyond: int) -> Reached:
     problem = violation(setting, beyond=beyond)
-    answer, found = decide(problem.facts)
-    if found is None:
+    answer, model = decide(problem.facts)
+    if model is None:
         return None if answer == "unsat" else "unknown"
-    batch, tkv = (read(found, number) for number in problem.overrun)
-    return batch * tkv, tuple(solution(problem, found))
+    batch, tkv = (read(model, number) for number in problem.overrun)
+    return batch * tkv, tuple(solution(problem, model))
 
 
 def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
     problem = safest_refusal(setting, beyond, "rounded" if guess else "exact")
     where = long_and_leaving if setting.stale else one_long_prompt
     facts = [*problem.facts, *where(setting, problem)] if guess else problem.facts
-    answer, found = decide(facts)
-    if found is None:
+    answer, model = decide(facts)
+    if model is None:
         return None if answer == "unsat" else "unknown"
-    arrivals = solution(problem, found)
+    arrivals = solution(problem, model)
     return headroom(setting, arrivals), tuple(arrivals)
 
 
@@ -233,22 +233,22 @@ def needed(setting: Setting) -> Needed | None:
     judged = _projected(numbers, setting, earlier, last)
     least = [judged.newcomer] if len(arrivals) > 2 else _terms(judged)
     numbers.facts += [term >= judged.newcomer for term in judged.decoding if len(arrivals) > 2]
-    found, low, high = None, 0, setting.max_model_len + setting.block
+    most_needed, low, high = None, 0, setting.max_model_len + setting.block
     while low < high:
-        asked = (low + high) // 2
-        short = z3.Or([reached - term > asked for term in least])
+        middle = (low + high) // 2
+        short = z3.Or([reached - term > middle for term in least])
         answer, model = decide([*numbers.facts, short], PATIENCE)
         if model is not None:
             run = tuple(
                 Arrival(*(read(model, number) for number in arrival)) for arrival in arrivals
             )
             low = read(model, reached) - min(read(model, term) for term in least)
-            found = Needed(low, read(model, limit), run)
+            most_needed = Needed(low, read(model, limit), run)
         elif answer == "unsat":
-            high = asked
+            high = middle
         else:
             break
-    return found
+    return most_needed
 
 
 def enough(formula: str, most: int) -> int | None:
@@ -258,8 +258,8 @@ def enough(formula: str, most: int) -> int | None:
     if not covers(f"{formula}+{high}"):
         return None
     while high - low > 1:
-        asked = (low + high) // 2
-        low, high = (low, asked) if covers(f"{formula}+{asked}") else (asked, high)
+        middle = (low + high) // 2
+        low, high = (low, middle) if covers(f"{formula}+{middle}") else (middle, high)
     return high
 
 
@@ -291,8 +291,8 @@ def using(setting: Setting, volume: int, revision: str, seconds: float) -> Scena
     """The fewest requests, two or more, of which the formula accepts all, and which in some step
     decode with batch x tkv of exactly `volume` tokens; None where Z3 finds none in time."""
     for requests in range(2, MAX_REQUESTS + 1):
-        asked = replace(setting, requests=requests)
-        problem = violation(asked, beyond=volume - 1)
+        whole = replace(setting, requests=requests)
+        problem = violation(whole, beyond=volume - 1)
         batch, tkv = problem.overrun
         exactly = z3.Or(
             [
@@ -303,5 +303,5 @@ def using(setting: Setting, volume: int, revision: str, seconds: float) -> Scena
         )
         answer, model = decide([*problem.facts, exactly], seconds)
         if answer == "sat" and model is not None:
-            return to_scenario(asked, solution(problem, model), revision)
+            return to_scenario(whole, solution(problem, model), revision)
     return None

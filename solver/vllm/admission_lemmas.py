@@ -43,10 +43,7 @@ from .symbols import SymbolicRequest, block_of, blocks, make_numbers, some, tell
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return all obligations, in the order of the argument.
-
-    `block`: block size in tokens; None for any size.
-    """
+    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
@@ -77,17 +74,19 @@ class Gate(NamedTuple):
 
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
-    """Any request before the gate, `whole`: with reserve_full_isl. `counted`: hits that count as
-    needed, where that is not all that no request holds."""
+    """Return any request before the gate; `whole`: with reserve_full_isl.
+
+    `counted` says how many of the idle hits count as needed; all of them if it is None.
+    """
     request = unfinished(numbers)
     free, reserve = some(numbers, "free"), some(numbers, "reserve")
     hit, idle, tokens = some(numbers, "hit"), some(numbers, "idle"), some(numbers, "tokens", 1)
     covered = hit * block + tokens
     numbers.facts += [covered <= request.known, idle <= hit, idle <= free]
-    asked = z3.If(whole, request.known, covered)
-    missing = blocks(numbers, block, asked) - hit + (idle if counted is None else counted(idle))
+    needed = z3.If(whole, request.known, covered)
+    missing = blocks(numbers, block, needed) - hit + (idle if counted is None else counted(idle))
     first = blocks(numbers, block, covered)
-    tell(numbers, block, hit, request.known, asked, covered)
+    tell(numbers, block, hit, request.known, needed, covered)
     left = free - idle - (first - hit)
     return Gate(request, free, reserve, hit, idle, tokens, missing + reserve <= free, left)
 
@@ -106,14 +105,13 @@ def _more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
 
 
 def at_the_door(numbers: Numbers, block: Any, request: SymbolicRequest) -> Any:
-    """The pool, large enough for the request alone."""
+    """Return a pool that is large enough for the request alone."""
     pool = some(numbers, "pool", 1)
     numbers.facts.append(blocks(numbers, block, request.longest) <= pool)
     return pool
 
 
 def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
-    """`more`: its last token is computed, too."""
     numbers = make_numbers(block)
     request = unfinished(numbers, more)
     pool = at_the_door(numbers, block, request)
@@ -124,7 +122,6 @@ def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
 
 
 def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: so many blocks are kept from requests that run."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     pool = at_the_door(numbers, block, request)
@@ -137,43 +134,44 @@ def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: the watermark is asked although no request runs."""
+    """With a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"))
-    pool = at_the_door(numbers, block, it.request)
+    entry = gate(numbers, block, z3.Bool("whole"))
+    pool = at_the_door(numbers, block, entry.request)
     # No request holds a block: all are free, cached ones too.
-    numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
-    tell(numbers, block, it.hit, it.request.known, it.request.longest, it.hit * block + it.tokens)
-    return negated(numbers, it.passes)
+    numbers.facts += [entry.free == pool, entry.idle == entry.hit, entry.reserve == reserve]
+    request, covered = entry.request, entry.hit * block + entry.tokens
+    tell(numbers, block, entry.hit, request.known, request.longest, covered)
+    return negated(numbers, entry.passes)
 
 
 def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """`uncounted`: of the hits that no request holds, so many do not count as needed."""
+    """`uncounted` idle hits do not count as needed."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
-    numbers.facts.append(it.passes)
-    return negated(numbers, it.left >= 0)
+    entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
+    numbers.facts.append(entry.passes)
+    return negated(numbers, entry.left >= 0)
 
 
 def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"))
-    numbers.facts.append(it.passes)
-    return negated(numbers, it.left >= it.reserve + more)
+    entry = gate(numbers, block, z3.Bool("whole"))
+    numbers.facts.append(entry.passes)
+    return negated(numbers, entry.left >= entry.reserve + more)
 
 
 def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
-    """`chunk_only`: without reserve_full_isl, only the first chunk is asked for."""
+    """With `chunk_only`, the gate asks for the first chunk alone, as without reserve_full_isl."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.BoolVal(not chunk_only))
-    numbers.facts.append(it.passes)
-    rest = blocks(numbers, block, it.request.known)
-    rest -= blocks(numbers, block, it.hit * block + it.tokens)
-    return negated(numbers, it.left >= rest + (it.reserve if with_reserve else 0))
+    entry = gate(numbers, block, z3.BoolVal(not chunk_only))
+    numbers.facts.append(entry.passes)
+    rest = blocks(numbers, block, entry.request.known)
+    rest -= blocks(numbers, block, entry.hit * block + entry.tokens)
+    return negated(numbers, entry.left >= rest + (entry.reserve if with_reserve else 0))
 
 
 def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """`more`: so many tokens more than it knew when it was admitted."""
+    """The request computes `more` tokens than it knew at its admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)
@@ -188,7 +186,6 @@ def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
 
 
 def _full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
-    """`less`: the pool is so many blocks smaller."""
     numbers = Numbers()
     slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)  # one request's blocks
     others, held, missing = (some(numbers, name) for name in ("others", "held", "missing"))
@@ -207,7 +204,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _holdings_never_exceed_front_door,
     ),
     "lone_running_request_can_grow": (
-        "A request that is the only one that runs finds blocks for its next tokens.",
+        "A request that runs alone finds blocks for its next tokens.",
         _lone_running_request_can_grow,
     ),
     "first_in_line_is_admitted_alone": (
@@ -227,11 +224,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_rest_of_admitted_prompt_is_free, False),
     ),
     "rest_and_watermark_are_free": (
-        "So they are beside the watermark's blocks.",
+        "The same holds beside the watermark's blocks.",
         partial(_rest_of_admitted_prompt_is_free, True),
     ),
     "later_chunks_find_room": (
-        "As long as no other request takes blocks, each chunk of what it knew then finds its own.",
+        "While no other request takes blocks, each chunk of tokens known then finds its blocks.",
         _later_chunks_find_room,
     ),
     "full_pool_never_runs_out": (

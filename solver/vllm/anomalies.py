@@ -29,24 +29,24 @@ class Lengths(NamedTuple):
 
 
 def anomaly(knob: Knob) -> ScenarioPair | None:
-    """The first case, by the tokens that all requests have together, then by requests and blocks,
-    in which turning `knob` the way that should help leads to more preemptions; None if there is
-    none of up to MAX_REQUESTS requests and MAX_TOKENS tokens.
+    """Return the smallest case in which turning `knob` backfires: it preempts more, not less.
 
-    All come at once, blocks have one token, nothing is cached.
+    Smallest by the tokens of all requests together, then by requests and blocks; None if there is
+    no case up to MAX_REQUESTS requests and MAX_TOKENS tokens. All requests arrive at once, a block
+    holds one token, and nothing is cached.
     """
     for tokens in range(2, MAX_TOKENS + 1):
         for count in range(1, MAX_REQUESTS + 1):
-            for asked in shares(tokens, count):
-                for blocks in scarce(asked):
-                    found = backfires(knob, asked, blocks)
-                    if found is not None:
-                        return found
+            for requests in shares(tokens, count):
+                for blocks in scarce(requests):
+                    pair = backfires(knob, requests, blocks)
+                    if pair is not None:
+                        return pair
     return None
 
 
 def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
-    """Every way to give so many tokens to so many requests, each a prompt and an answer."""
+    """Yield every way to split `tokens` among the requests, each with a prompt and an answer."""
     if requests == 0:
         if tokens == 0:
             yield ()
@@ -57,41 +57,43 @@ def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
                 yield (Lengths(prompt, own - prompt), *rest)
 
 
-def scarce(asked: Sequence[Lengths]) -> range:
-    """Pools that hold each of the requests, and not all of them together."""
-    needs = [request.prompt + request.max_tokens - 1 for request in asked]
+def scarce(lengths: Sequence[Lengths]) -> range:
+    """Return the pools that hold each request, but not all of them together."""
+    needs = [request.prompt + request.max_tokens - 1 for request in lengths]
     return range(max(needs), sum(needs))
 
 
-def backfires(knob: Knob, asked: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
-    """Two neighbouring values of the knob, the second of which should lead to fewer preemptions
-    and leads to more."""
-    settings = [with_knob(knob, value, asked, blocks) for value in values(knob, asked, blocks)]
-    counts = [preemptions(config, asked) for config in settings]
+def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
+    """Return two neighbouring values of the knob of which the second preempts more.
+
+    It should preempt less. None if there are no such values.
+    """
+    settings = [with_knob(knob, value, lengths, blocks) for value in values(knob, lengths, blocks)]
+    counts = [preemptions(config, lengths) for config in settings]
     for place, (before, after) in enumerate(pairwise(counts)):
         if after > before:
-            few, more = (scenario(settings[number], asked) for number in (place, place + 1))
+            few, more = (scenario(settings[number], lengths) for number in (place, place + 1))
             return ScenarioPair(few, more)
     return None
 
 
-def values(knob: Knob, asked: Sequence[Lengths], blocks: int) -> Sequence[int]:
-    """What the knob is turned to, from the value that does nothing on: in slots, tokens, blocks."""
+def values(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> Sequence[int]:
+    """Return the knob's values, in slots, tokens or blocks; the first has no effect."""
     if knob == "max_num_seqs":
-        return range(len(asked), 0, -1)
+        return range(len(lengths), 0, -1)
     if knob == "max_num_batched_tokens":
-        return range(total(asked), len(asked) - 1, -1)
+        return range(total(lengths), len(lengths) - 1, -1)
     return range(blocks)
 
 
-def with_knob(knob: Knob, value: int, asked: Sequence[Lengths], blocks: int) -> VllmConfig:
-    """The configuration in which nothing but the pool, and this knob, binds."""
+def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -> VllmConfig:
+    """Return the configuration in which nothing binds but the pool and this knob."""
     config: dict[str, Any] = {
         "block_size": 1,
         "num_blocks": blocks,
-        "max_num_seqs": len(asked),
-        "max_num_batched_tokens": total(asked),
-        "max_model_len": total(asked),
+        "max_num_seqs": len(lengths),
+        "max_num_batched_tokens": total(lengths),
+        "max_model_len": total(lengths),
         "enable_prefix_caching": False,
         knob: share(value, blocks) if knob == "watermark" else value,
     }
@@ -99,20 +101,22 @@ def with_knob(knob: Knob, value: int, asked: Sequence[Lengths], blocks: int) -> 
 
 
 def share(reserve: int, blocks: int) -> float:
-    """Return the fraction of the pool that keeps `reserve` blocks free; half a block is added so
-    that it does not matter whether the block that is never allocated counts."""
+    """Return the share of a pool that keeps `reserve` blocks free.
+
+    It lies half a block above that, so it does not matter whether the block that is never handed
+    out counts as well.
+    """
     return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
 
 
-def total(asked: Sequence[Lengths]) -> int:
-    return sum(request.prompt + request.max_tokens for request in asked)
+def total(lengths: Sequence[Lengths]) -> int:
+    return sum(request.prompt + request.max_tokens for request in lengths)
 
 
-def preemptions(config: VllmConfig, asked: Sequence[Lengths]) -> int:
-    """How often a request is preempted until all have ended."""
+def preemptions(config: VllmConfig, lengths: Sequence[Lengths]) -> int:
     model, count = VllmModel(config), 0
     state = model.initial()
-    for request in requests(asked):
+    for request in requests(lengths):
         state = model.arrive(state, request)
     while state.waiting or state.running:
         state, seen = model.step(state)
@@ -120,19 +124,19 @@ def preemptions(config: VllmConfig, asked: Sequence[Lengths]) -> int:
     return count
 
 
-def requests(asked: Sequence[Lengths]) -> tuple[Request, ...]:
+def requests(lengths: Sequence[Lengths]) -> tuple[Request, ...]:
     return tuple(
         Request(id=name, arrival=0, prompt=((name, request.prompt),), max_tokens=request.max_tokens)
-        for name, request in ((f"r{number}", request) for number, request in enumerate(asked))
+        for name, request in ((f"r{number}", request) for number, request in enumerate(lengths))
     )
 
 
-def scenario(config: VllmConfig, asked: Sequence[Lengths]) -> Scenario:
+def scenario(config: VllmConfig, lengths: Sequence[Lengths]) -> Scenario:
     given = {name: getattr(config, name) for name in config.__struct_fields__}
     return Scenario(
         system="vllm",
         revision=REVISION,
         config=full_config("vllm", REVISION, given),
-        requests=requests(asked),
+        requests=requests(lengths),
         origin={"engine": "search", "note": "a knob against preemption backfires", "seed": None},
     )

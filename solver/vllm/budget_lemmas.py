@@ -42,7 +42,7 @@ from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in order; for any block size if `block` is None."""
+    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
@@ -57,19 +57,18 @@ def _whole_budget_is_left_at_start(block: Any, more: int) -> list[Any]:
 
 
 def _holds(budget: Any, spent: Any, left: Any) -> Any:
-    """The invariant of a step half decided."""
+    """The invariant of a step that is half decided."""
     return z3.And(spent + left == budget, left >= 0, spent >= 0)
 
 
 def _half_decided(numbers: Numbers) -> tuple[Any, Any, Any]:
-    """The budget of a step, what is spent of it, and what is left."""
+    """Return the budget of a step, what is spent of it, and what is left."""
     budget, spent, left = (some(numbers, name) for name in ("budget", "spent", "left"))
     numbers.facts.append(_holds(budget, spent, left))
     return budget, spent, left
 
 
 def _share_is_least_of_three_bounds(block: Any, more: int) -> list[Any]:
-    """`more` tokens more are computed."""
     numbers = Numbers()
     behind, threshold, left = (
         some(numbers, "behind", 1),
@@ -83,7 +82,6 @@ def _share_is_least_of_three_bounds(block: Any, more: int) -> list[Any]:
 
 
 def _scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
-    """`less` tokens less are taken off the budget."""
     numbers = Numbers()
     budget, spent, left = _half_decided(numbers)
     numbers.facts.append(left >= 1)
@@ -92,7 +90,6 @@ def _scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
 
 
 def _preemption_preserves_budget(block: Any, more: int) -> list[Any]:
-    """`more` tokens more come back."""
     numbers = Numbers()
     budget, spent, left = _half_decided(numbers)
     share, others = some(numbers, "share"), some(numbers, "others")  # no share: not scheduled
@@ -107,7 +104,6 @@ def _shares_stay_within_budget(block: Any, less: int) -> list[Any]:
 
 
 def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
-    """`more` tokens more are computed than are known."""
     numbers = Numbers()
     behind, tokens = some(numbers, "behind", 1), some(numbers, "tokens", 1)
     numbers.facts.append(tokens <= behind + more)
@@ -116,7 +112,7 @@ def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
 
 
 def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
-    """`more`: the last known token may be found in the cache, too (V1CP-R28)."""
+    """With `more`, the cache may hold the last known token as well (V1CP-R28)."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     hit, _ = numbers.split(request.known - 1 + more, block, None)  # whole blocks, at most
@@ -124,7 +120,6 @@ def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
 
 
 def _budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
-    """`less`: the front door wants a token less."""
     numbers = Numbers()
     budget, slots, before = (some(numbers, name, 1) for name in ("budget", "slots", "before"))
     numbers.facts += [budget >= slots - less, before <= slots - 1]
@@ -132,7 +127,6 @@ def _budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
 
 
 def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
-    """`less`: a budget that is so much too small is let pass."""
     numbers = Numbers()
     behind, threshold, left = (
         some(numbers, "behind", 1),
@@ -144,7 +138,6 @@ def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
 
 
 def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
-    """`more`: the front door lets in requests that are so much longer."""
     numbers = Numbers()
     request, budget = unfinished(numbers), some(numbers, "budget", 1)
     numbers.facts.append(request.longest <= budget + more)
@@ -152,7 +145,7 @@ def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
 
 
 def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
-    """`more`: one is admitted though every slot is taken."""
+    """With `more`, a request is admitted although every slot is taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")
     admits = running < slots + more
@@ -167,19 +160,19 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _whole_budget_is_left_at_start,
     ),
     "share_is_least_of_three_bounds": (
-        "A request computes the least of what it is behind, threshold and budget, and a token.",
+        "A share is the least of uncomputed tokens, threshold and budget, and at least one token.",
         _share_is_least_of_three_bounds,
     ),
     "scheduling_preserves_budget": (
-        "What is scheduled and what is left stay together the budget.",
+        "Scheduling a request keeps shares plus remaining budget equal to the whole budget.",
         _scheduling_preserves_budget,
     ),
     "preemption_preserves_budget": (
-        "So they do when a victim's share comes back.",
+        "Returning a victim's share keeps that sum as well.",
         _preemption_preserves_budget,
     ),
     "shares_stay_within_budget": (
-        "The shares of a step are together within max_num_batched_tokens.",
+        "The shares of a step never exceed max_num_batched_tokens together.",
         _shares_stay_within_budget,
     ),
     "running_request_has_next_token": (
@@ -187,7 +180,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _running_request_has_next_token,
     ),
     "admitted_request_has_next_token": (
-        "So has an admitted request, whatever it finds in the cache.",
+        "An admitted request has a token to compute, whatever it finds in the cache.",
         _admitted_request_has_next_token,
     ),
     "budget_suffices_for_all_decodes": (

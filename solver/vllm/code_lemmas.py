@@ -46,8 +46,10 @@ FEW = 3  # blocks, where the code hands out each of them
 
 
 def budget(block: int | None) -> list[Obligation]:
-    """What the code does of `budget_lemmas`; None: of blocks of any size, `BLOCK` stands for them
-    where the code hands out blocks."""
+    """Return what the code does of `budget_lemmas`.
+
+    If `block` is None, `BLOCK` stands for blocks of any size where the code hands out blocks.
+    """
     sizes = (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
     return [
         _share(),
@@ -129,7 +131,6 @@ def _lemma(claim: Any, code: tuple[str, ...], *size: Any, block: int | None = _S
 
 
 def _share_is_computed(more: int) -> list[Any]:
-    """`more` tokens more."""
     numbers = Numbers()
     behind, left = some(numbers, "behind", 1), some(numbers, "left", 1)
     threshold = some(numbers, "threshold")
@@ -201,20 +202,20 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
             watermark_blocks=run.number(reserve),
             enable_prefix_caching=False,
         )
-        found = tuple(range(100, 100 + hit))
+        hits = tuple(range(100, 100 + hit))
         size = cast(int, run.number(free - idle))
-        pool = Pool(size, (), 1, tuple((number, None) for number in found[:idle]), NOTHING_CACHED)
+        pool = Pool(size, (), 1, tuple((number, None) for number in hits[:idle]), NOTHING_CACHED)
         request = Sequence("0", cast(int, run.number(known)), 9, 9)
-        asked = cast(int, run.number(tokens))
+        share = cast(int, run.number(tokens))
         beside = bool(Truth(run, runs))
-        admitted = kv_cache.admit(config, pool, request, found, asked, beside)
+        admitted = kv_cache.admit(config, pool, request, hits, share, beside)
         if admitted is None:
             return None
         holder, after = admitted
         return len(holder.blocks), bare(free_blocks(after))
 
-    asked_for = z3.If(whole, known, covered)
-    missing = blocks(numbers, block, asked_for) - hit + idle
+    needed = z3.If(whole, known, covered)
+    missing = blocks(numbers, block, needed) - hit + idle
     passes = missing + z3.If(runs, reserve + more, 0) <= free
     first = blocks(numbers, block, covered)
 
@@ -228,7 +229,7 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
 
 
 def _growth_decides(block: int, held: int, more: int) -> list[Any]:
-    """`kv_cache.grow` of a request that holds `held` blocks. `more`: it needs a block more."""
+    """`kv_cache.grow` of a request that holds `held` blocks."""
     numbers = Numbers()
     computed, tokens, free = (
         some(numbers, "computed", 1),
@@ -256,8 +257,8 @@ def _growth_decides(block: int, held: int, more: int) -> list[Any]:
         fits = after - held + more <= free
         if result is None:
             return z3.And(after > held, z3.Not(fits))
-        has, left = result
-        return z3.And(z3.Or(after <= held, fits), has == after, left == free - (after - held))
+        has, free_after = result
+        return z3.And(z3.Or(after <= held, fits), has == after, free_after == free - (after - held))
 
     return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
 
@@ -310,14 +311,14 @@ def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
             enable_chunked_prefill=cast(bool, Truth(run, chunks)),
             reserve_full_isl=cast(bool, Truth(run, whole)),
         )
-        found = tuple(range(100, 100 + hit))
+        hits = tuple(range(100, 100 + hit))
         blocks_free = Pool(
-            cast(int, run.number(pool - hit)), (), 1, tuple((number, None) for number in found)
+            cast(int, run.number(pool - hit)), (), 1, tuple((number, None) for number in hits)
         )
         state = State(waiting=(request.of(run, 0, 0),), pool=blocks_free)
         with stubbed(
             kv_cache,
-            prefix_hit=lambda *_: found,
+            prefix_hit=lambda *_: hits,
             hold=lambda config, pool, number, tokens: (number, pool),
         ):
             plan: Plan = scheduler.schedule(config, state)
@@ -345,11 +346,11 @@ _SENTENCES = {
     ),
     "_growth_decides": (
         "growth_decides_as_in_lemmas",
-        "`grow` gives room exactly where the blocks are free, and takes as many (blocks held).",
+        "`grow` succeeds exactly if the blocks are free, and takes as many (blocks held).",
     ),
     "_hit_leaves_last_token": (
         "hit_leaves_last_token",
-        "Of cached blocks all are found but that of the last token (blocks of the prompt).",
+        "A hit is all cached blocks except that of the last token (blocks of the prompt).",
     ),
     "step_keeps_budget": (
         "step_keeps_budget",
@@ -361,7 +362,7 @@ _SENTENCES = {
     ),
     "completion_leaves_next_token": (
         "completion_leaves_next_token",
-        "After a step each request that goes on has a token to compute.",
+        "After a step, each request that continues has a token to compute.",
     ),
     "_first_in_line_is_admitted": (
         "code_admits_first_in_line",

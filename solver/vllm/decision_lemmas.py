@@ -59,7 +59,7 @@ class Symbolic(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a decision was made of, and the paths through it."""
+    """A decision: its requests and limits in symbols, and the paths through it."""
 
     numbers: Numbers
     requests: list[Symbolic]
@@ -83,9 +83,10 @@ class Result(NamedTuple):
 
 
 def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """A decision with so many running and waiting requests; `then` goes on from it.
+    """Decide with so many running and waiting requests; `then` continues from the decision.
 
-    The pool is how many hold blocks. It refuses what it likes, but not the last one.
+    The pool is the number of requests that hold blocks. It may refuse any request but one that is
+    alone.
     """
     numbers = Numbers()
     budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))
@@ -106,12 +107,12 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
         in_run = [request.of(run, n, n) for n, request in enumerate(requests)]
         if policy == "priority":
             in_run[:running] = in_run[:running][::-1]
-        asked: list[int] = []
+        questions: list[int] = []
         hits: dict[str, Any] = {}
 
         def says(what: str, fact: Any = True) -> bool:
-            asked.append(1)
-            return bool(Truth(run, z3.And(z3.Bool(f"{what} {len(asked)}"), fact)))
+            questions.append(1)
+            return bool(Truth(run, z3.And(z3.Bool(f"{what} {len(questions)}"), fact)))
 
         def grow(_: Any, pool: Any, number: Any, tokens: Any) -> Any:
             return (number, pool) if pool == 1 or says("room") else None
@@ -161,34 +162,34 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
 
 
 def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    it = decided(policy, running, waiting)
+    decision = decided(policy, running, waiting)
 
     def keeps(plan: Result) -> Any:
         spent = z3.Sum([z3.IntVal(0), *plan.scheduled.values()])
-        claims = [spent + plan.left == it.budget - more, plan.left >= 0]
-        claims.append(len(plan.running) <= it.slots)
+        claims = [spent + plan.left == decision.budget - more, plan.left >= 0]
+        claims.append(len(plan.running) <= decision.slots)
         for name, share in plan.scheduled.items():
-            behind = it.requests[int(name)].behind - plan.hits.get(name, 0)
-            cap = symbols.capped(behind, it.threshold)
+            behind = decision.requests[int(name)].behind - plan.hits.get(name, 0)
+            cap = symbols.capped(behind, decision.threshold)
             claims += [share >= 1, share <= cap]
-            if name not in it.ran:
-                claims.append(z3.Or(it.chunks, share == cap))
+            if name not in decision.ran:
+                claims.append(z3.Or(decision.chunks, share == cap))
         claims.append(z3.BoolVal(plan.scheduled.keys() <= {*plan.running}))
         for name in {*plan.running} - plan.scheduled.keys():
             # It ran before, and the step ended before its turn.
             ended = z3.Or(plan.left == 0, z3.BoolVal(bool(plan.preempted)))
-            claims.append(z3.And(z3.BoolVal(name in it.ran), ended))
+            claims.append(z3.And(z3.BoolVal(name in decision.ran), ended))
         return z3.And(claims)
 
-    return holds_on(it.numbers, it.taken, keeps)
+    return holds_on(decision.numbers, decision.taken, keeps)
 
 
 def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[Any]:
     """The request that goes first, or the most important one, keeps its place, and none comes
     before a request that stays; a step that computes nothing has a victim and admits none.
     `other`: no other is preempted either."""
-    it = decided(policy, running, waiting)
-    ran = it.ran
+    decision = decided(policy, running, waiting)
+    ran = decision.ran
 
     def kept(plan: Result) -> Any:
         stays = [name for name in plan.running if name in ran]
@@ -206,25 +207,30 @@ def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[A
             if policy == "priority":
                 # Some request that ran beside it is more important.
                 claims += [
-                    z3.Or(_before(it, other_name, name), z3.BoolVal(other_name in plan.preempted))
+                    z3.Or(
+                        _before(decision, other_name, name),
+                        z3.BoolVal(other_name in plan.preempted),
+                    )
                     for other_name in ran
                     if other_name != name
                 ]
         return z3.And(claims)
 
-    return holds_on(it.numbers, it.taken, kept)
+    return holds_on(decision.numbers, decision.taken, kept)
 
 
-def _before(it: Decided, number: str, other: str) -> Any:
-    first, second = it.requests[int(number)], it.requests[int(other)]
+def _before(decision: Decided, name: str, other: str) -> Any:
+    first, second = decision.requests[int(name)], decision.requests[int(other)]
     earlier = first.arrival < second.arrival
     same = z3.And(first.priority == second.priority, z3.BoolVal(earlier))
     return z3.Or(first.priority < second.priority, same)
 
 
 def completion_leaves_next_token(more: int) -> list[Any]:
-    """A whole step: what is computed is counted, a request that goes on has a token to compute, and
-    only one that has caught up emits. `more`: two."""
+    """A whole step counts what it computes, and emits only for requests that have caught up.
+
+    A request that continues has a token to compute; with `more`, two.
+    """
     before: list[Symbolic] = []
 
     def then(config: Any, state: Any, plan: Any) -> Any:
@@ -243,8 +249,8 @@ def completion_leaves_next_token(more: int) -> list[Any]:
             for name in plan.scheduled
         ]
 
-    it = decided("fcfs", 2, 0, then)
-    before += it.requests
+    decision = decided("fcfs", 2, 0, then)
+    before += decision.requests
 
     def right(result: Any) -> Any:
         claims = [z3.BoolVal(True)]
@@ -259,4 +265,4 @@ def completion_leaves_next_token(more: int) -> list[Any]:
             claims.append(z3.Or(z3.Not(caught_up), request.generated + 1 < request.ends))
         return z3.And(claims)
 
-    return holds_on(it.numbers, it.taken, right)
+    return holds_on(decision.numbers, decision.taken, right)

@@ -9,7 +9,7 @@ from ...properties.vllm.history import in_flight
 from ...properties.vllm.history.run import state_of
 from ..exploration.branching_history import BranchingHistory
 from ..exploration.canonical_names import CanonicalNames
-from ..exploration.undecided import Candidates, OpenFields, left
+from ..exploration.undecided import Candidates, OpenFields, tokens_left
 
 
 class Key:
@@ -20,9 +20,9 @@ class Key:
     as if its prompt had been longer: it counts by its known tokens, by those computed, and by what
     is left to generate.
 
-    `mentioned`: requests whose answers the menu has prompts with; these keep their names.
-    `in_flight`: decisions may be on their way, and requests parked.
-    `newest`: of two blocks with the same content the one filled last is found.
+    Requests that are `mentioned` (their answers are part of a prompt of the menu) keep their names.
+    `in_flight`: decisions may be in flight, and requests parked. `newest`: of two blocks with the
+    same content, the cache finds the one filled last.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Key:
         self._in_flight = in_flight
 
     def __call__(self, state: Any, history: BranchingHistory) -> Hashable:
-        """The key; equal for states that differ in names only."""
+        """Return the key, which is equal for states that differ in names only."""
         queues = self._with_contents if self._caches else self._by_length
         own = state.pool.size, len(state.aborted), queues(state, history)
-        return (own, on_their_way(state, history)) if self._in_flight else own
+        return (own, in_flight_key(state, history)) if self._in_flight else own
 
     def _by_length(self, state: State, history: BranchingHistory) -> Hashable:
         places = {name: place for place, name in enumerate(history.live)}
@@ -53,8 +53,10 @@ class Key:
         )
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
-        """With a cache it matters what blocks hold, and in which order the free ones go. Those that
-        hold nothing go first, in whatever order."""
+        """With a cache, the contents of blocks matter, and the order of the free blocks.
+
+        Free blocks without content go first, in any order.
+        """
         places = {name: place for place, name in enumerate(history.live)}
         held = (*state.parked, *state.leaving) if self._in_flight else ()
         names = CanonicalNames(self._mentioned, (state.waiting, state.running, held), history)
@@ -74,8 +76,8 @@ class Key:
         return queues, parked, free_blocks(state.pool), names.pool(state.pool), computed
 
 
-def on_their_way(state: State, history: BranchingHistory) -> Hashable:
-    """Of decisions in flight and of parked requests, what the scheduler and the client know."""
+def in_flight_key(state: State, history: BranchingHistory) -> Hashable:
+    """Return what scheduler and client know of decisions in flight and of parked requests."""
     places = {name: place for place, name in enumerate(history.live)}
     queues = (*state.waiting, *state.running, *state.parked)
     generated = {request.id: request.generated for request in queues}
@@ -120,8 +122,10 @@ def _in_flight(request: Any, history: BranchingHistory, places: dict[str, int]) 
 
 
 def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
-    """Of a request that has left, what keeps its blocks; and how long it has, as far as a rule
-    counts."""
+    """Return what keeps the blocks of a request that has left, and for how long.
+
+    The time counts only as far as a rule reads it.
+    """
     account = history.requests[request.id]
     since = history.step - (account.ended_at or 0)
     counted = min(since, 2 * in_flight.depth(history.config) + 1)
@@ -131,9 +135,9 @@ def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
 def _as_numbers(
     request: Any, history: BranchingHistory, places: dict[str, int], waits: bool
 ) -> tuple[Any, ...]:
-    """What the scheduler goes by, and what the client knows that is no part of it.
+    """Return what the scheduler reads of a request, and what else the client knows of it.
 
-    A request of which is not known the prompt yet has not started: it counts by its candidates.
+    A request with an undecided prompt has not started; its candidates stand for it.
     """
     candidates: Candidates | None = request.candidates if isinstance(request, OpenFields) else None
     account = history.live.get(request.id)
@@ -153,7 +157,7 @@ def _as_numbers(
         request.num_tokens,
         request.computed,
         request.generated > 0,
-        left(request),
+        tokens_left(request),
         len(request.blocks),
         request.published,
         request.prefix_hit,

@@ -47,7 +47,7 @@ from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    """Return the lemmas in the argument's order, for blocks of any size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
@@ -56,8 +56,10 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def rank(state: State, place: int) -> int:
-    """Steps after which the request at this place of the waiting queue computes, at most; first
-    come, first served."""
+    """Return at most how many steps the request at this place of the waiting queue waits.
+
+    The bound holds for first come, first served.
+    """
     ahead = (*state.running, *state.waiting[:place])
     if not ahead:
         return 0
@@ -65,12 +67,15 @@ def rank(state: State, place: int) -> int:
 
 
 def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
-    """`one` is more important than `other` (`model.vllm.queue.importance`): priority, arrival."""
+    """Return whether `first` is more important than `other` (`model.vllm.queue.importance`).
+
+    Both are priority and arrival.
+    """
     return z3.Or(first[0] < other[0], z3.And(first[0] == other[0], first[1] < other[1]))
 
 
 def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """`fewer`: no other request needs to run."""
+    """With `fewer`, it may be the only one that runs."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -78,7 +83,7 @@ def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 
 def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """`alike`: two may have the same arrival."""
+    """If they are `alike`, both may have the same arrival."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
@@ -88,7 +93,6 @@ def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
 
 
 def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
-    """`nothing`: a step may have no budget."""
     numbers = Numbers()
     request, computed = unfinished(numbers), some(numbers, "computed")
     numbers.facts.append(computed <= request.known - 1)
@@ -99,23 +103,24 @@ def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: the watermark is asked although no request runs."""
+    """With a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
-    it = gate(numbers, block, z3.Bool("whole"))
-    pool = at_the_door(numbers, block, it.request)
+    entry = gate(numbers, block, z3.Bool("whole"))
+    pool = at_the_door(numbers, block, entry.request)
     budget, slots = some(numbers, "budget", 1), some(numbers, "slots", 1)
     threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
-    behind = it.request.known - it.hit * block
-    numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
-    numbers.facts.append(it.tokens == clamp(behind, threshold, budget))
-    numbers.facts.append(z3.Or(chunks, it.request.longest <= budget))  # as the front door has it
-    tell(numbers, block, it.hit, it.request.known, it.request.longest, it.hit * block + it.tokens)
+    behind = entry.request.known - entry.hit * block
+    numbers.facts += [entry.free == pool, entry.idle == entry.hit, entry.reserve == reserve]
+    numbers.facts.append(entry.tokens == clamp(behind, threshold, budget))
+    numbers.facts.append(z3.Or(chunks, entry.request.longest <= budget))  # as the front door has it
+    request, covered = entry.request, entry.hit * block + entry.tokens
+    tell(numbers, block, entry.hit, request.known, request.longest, covered)
     uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
-    return negated(numbers, z3.And(slots >= 1, uncut, it.passes, it.tokens >= 1))
+    return negated(numbers, z3.And(slots >= 1, uncut, entry.passes, entry.tokens >= 1))
 
 
 def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """`in_front`: newcomers are put there."""
+    """With `in_front`, newcomers go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -123,8 +128,10 @@ def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 
 
 def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
-    """The first computes tokens, or leaves, and what the next has computed counts; `nothing`: it
-    may compute none."""
+    """The first request computes tokens or leaves; the next one's computed tokens then count.
+
+    With `nothing`, a step may compute no token.
+    """
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
     longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
@@ -138,7 +145,7 @@ def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 
 def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """One more ahead, whose life is within max_model_len; `more`: it may be a token longer."""
+    """With `more`, the added request may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -147,7 +154,7 @@ def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
 
 
 def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """`no request`: no one is preempted in an idle step."""
+    """With `none_there`, an idle step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)
@@ -175,7 +182,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _first_in_line_is_admitted_if_none_run,
     ),
     "computing_lowers_every_rank": (
-        "A step in which the first of all computes lowers every rank behind it.",
+        "A step in which the first request computes lowers every rank behind it.",
         _computing_lowers_every_rank,
     ),
     "each_predecessor_adds_one_length": (
@@ -183,11 +190,11 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _each_predecessor_adds_one_length,
     ),
     "no_request_overtakes_running": (
-        "No request comes to stand before one that runs.",
+        "No request moves in front of a running request.",
         _no_request_overtakes_running,
     ),
     "idle_steps_are_fewer_than_slots": (
-        "Fewer steps than there are slots follow one another in which no request computes.",
+        "Consecutive steps in which no request computes are fewer than the slots.",
         _idle_steps_are_fewer_than_slots,
     ),
 }

@@ -21,7 +21,7 @@ NEVER_PREEMPTED = (
 
 
 def never_preempted(block: int | None = None) -> list[Obligation]:
-    """When no request is preempted, whatever the requests: one slot, or room for all."""
+    """Return the lemmas on when no request is preempted: with one slot, or room for all."""
     arithmetic = [
         lemma for lemma in admission_lemmas.obligations(block) if lemma.name in NEVER_PREEMPTED
     ]

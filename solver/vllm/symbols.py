@@ -8,8 +8,13 @@ from ..smt.numbers import Numbers, ordered
 
 
 class SymbolicRequest(NamedTuple):
-    """A request that the front door let in, in tokens: its prompt, the tokens that it may
-    generate, and those that it has generated so far."""
+    """A request that the front door let in.
+
+    Attributes:
+        prompt: tokens of its prompt.
+        max_tokens: tokens that it may generate.
+        generated: tokens that it has generated so far.
+    """
 
     prompt: Any
     max_tokens: Any
@@ -27,12 +32,12 @@ class SymbolicRequest(NamedTuple):
 
 
 def block_of(block: int | None) -> Any:
-    """Tokens of a block; None: any number of them, by a symbol."""
+    """Return the tokens of a block: a symbol if `block` is None."""
     return z3.Int("block") if block is None else block
 
 
 def make_numbers(block: Any) -> Numbers:
-    """Unbounded numbers, among them the tokens of a block where these are symbolic."""
+    """Return unbounded numbers; a block that is a symbol has at least one token."""
     numbers = Numbers()
     if not isinstance(block, int):
         numbers.facts.append(block >= 1)
@@ -40,12 +45,14 @@ def make_numbers(block: Any) -> Numbers:
 
 
 def some(numbers: Numbers, name: str, low: int = 0) -> Any:
-    """Any number from `low` on."""
     return numbers.fresh(name, low, None)
 
 
 def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
-    """Any request that has a token left to generate; `more`: or has that many behind that."""
+    """Return any request that has a token left to generate.
+
+    With `more`, it may be beyond its end by that many tokens.
+    """
     request = SymbolicRequest(
         some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own")
     )
@@ -53,15 +60,15 @@ def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
     return request
 
 
-def clamp(asked: Any, threshold: Any, budget: Any) -> Any:
+def clamp(behind: Any, threshold: Any, budget: Any) -> Any:
     """`model.vllm.scheduler.clamp`: tokens that a request may compute now."""
-    own = capped(asked, threshold)
+    own = capped(behind, threshold)
     return z3.If(own < budget, own, budget)
 
 
-def capped(asked: Any, threshold: Any) -> Any:
+def capped(behind: Any, threshold: Any) -> Any:
     """`model.vllm.scheduler.capped`: tokens of one request in one step."""
-    return z3.If(z3.And(threshold > 0, threshold < asked), threshold, asked)
+    return z3.If(z3.And(threshold > 0, threshold < behind), threshold, behind)
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
@@ -71,6 +78,6 @@ def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
 
 
 def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
-    """Tell Z3 `more_blocks_are_one_block_more`, where the size of a block is symbolic."""
+    """Tell Z3 `more_blocks_are_one_block_more` if the size of a block is a symbol."""
     if not isinstance(block, int):
         ordered(numbers, block, *counts)

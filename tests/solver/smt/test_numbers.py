@@ -118,6 +118,14 @@ def test_a_time_limit_that_is_reached_is_unknown():
     assert decide([a * a * a + b * b * b + c * c * c == 42], 0.001) == ("unknown", None)
 
 
+def test_a_lemma_that_needs_more_than_its_units_is_unknown_twice_alike(monkeypatch):
+    monkeypatch.setattr(obligation, "decide_by_cvc5", lambda *_: "unknown")
+    prime = [X > 1, X < 50, Y > 1, Y < 50, X * Y == 97]
+    assert ended(prime, ONCE) == ("proven", "Z3")
+    monkeypatch.setattr(obligation, "UNITS", 1_000)
+    assert [ended(prime, ONCE) for _ in range(2)] == [("unknown", "cvc5")] * 2
+
+
 @pytest.mark.parametrize(
     ("facts", "answer"),
     [

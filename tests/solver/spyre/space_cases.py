@@ -84,7 +84,7 @@ CASES = Cases(
             *("documented", ABORTS, SchedulerSpace, "_decisions"), all_limits_as_the_smallest
         ),
         "decoding": Wrong("documented", ABORTS, Key, "_decoding", without_padding),
-        "left": Wrong("documented", ABORTS, space, "left", always(())),
+        "left": Wrong("documented", ABORTS, space, "tokens_left", always(())),
         "unstarted": Wrong("documented", ABORTS, space, "_unstarted", always(())),
     },
     in_one_go=[(revision, ABORTS) for revision in SYSTEMS["spyre"].revisions],

@@ -51,9 +51,11 @@ def test_a_plan_is_the_one_of_the_model():
         numbers, plan = symbolic_plan(block, blocks, prompt, hit * block)
         left = documented.left_padding_blocks(prompt, block * blocks, block)
         count = documented.chunk_count(prompt, block * blocks)
-        usable = chunk_lemmas.usable_blocks(numbers, plan.left, z3.IntVal(hit), plan.chunks, blocks)
+        usable = chunk_lemmas.usable_blocks(
+            numbers, plan.padding, z3.IntVal(hit), plan.chunks, blocks
+        )
         model = solved(numbers)
-        assert read(model, plan.left) == left
+        assert read(model, plan.padding) == left
         assert read(model, plan.chunks) == count
         assert read(model, usable) == documented.usable_blocks(left, hit, count, blocks)
         assert (read(model, plan.start), read(model, plan.end)) == documented.next_chunk(

@@ -116,12 +116,12 @@ CASES = Cases(
         **of_the_explorer("documented", SMALL[0]),
         "known": Wrong("documented", SMALL[0], key, "_as_numbers", without(0)),
         "computed": Wrong("documented", COMPUTED, key, "_as_numbers", without(1)),
-        "left": Wrong("documented", LEFT, key, "left", always(())),
+        "left": Wrong("documented", LEFT, key, "tokens_left", always(())),
         "cached": Wrong(
             *("documented", THREE, Key, "_with_contents"), lambda original: Key._by_length
         ),
         "flights": Wrong(
-            *("documented", scope_named(SMALL, "stages"), key, "on_their_way"), always(())
+            *("documented", scope_named(SMALL, "stages"), key, "in_flight_key"), always(())
         ),
         "loads": Wrong("documented", scope_named(SMALL, "loads"), key, "_in_flight", always(())),
     },
