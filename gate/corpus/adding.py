@@ -210,11 +210,11 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
     """Write it, unless the same failure is there and not larger; larger ones of it give way."""
-    there = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
+    entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)
-    same = [entry for entry in there if entry.path == path]
-    alike = [entry for entry in there if entry.failure == new.failure and entry.path != path]
+    same = [entry for entry in entries if entry.path == path]
+    alike = [entry for entry in entries if entry.failure == new.failure and entry.path != path]
     if same:
         adding.say(f"{file}: {path} is there already, and {expectation(same[0].scenario)}")
         return

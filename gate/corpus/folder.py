@@ -179,8 +179,8 @@ def builtin_lines() -> Iterator[str]:
         about = (scenario.origin or {}).get("note", "")
         requests = len(scenario.requests)
         counted_requests = f"{requests} request{'s' * (requests != 1)}"
-        said = f": {about}" if about else ""
-        yield f"{name}  {scenario.system} {scenario.revision}, {counted_requests}{said}"
+        description = f": {about}" if about else ""
+        yield f"{name}  {scenario.system} {scenario.revision}, {counted_requests}{description}"
 
 
 def line(entry: Entry) -> str:

@@ -213,8 +213,10 @@ class GateContext:
         known = self.deviations.in_run()
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
-            left = known(broken, scenario)
-            return self.base.new(left, scenario) if self.base is not None and left else left
+            unknown = known(broken, scenario)
+            return (
+                self.base.new(unknown, scenario) if self.base is not None and unknown else unknown
+            )
 
         return new
 
@@ -279,7 +281,7 @@ def opened_gate(
     """
     specs = [options.spec, *([options.base.spec] if options.base else [])]
     with ExitStack() as stack:
-        there = [
+        installed = [
             stack.enter_context(
                 opened(
                     spec,
@@ -294,15 +296,17 @@ def opened_gate(
             for spec in specs
         ]
         if options.base is None:
-            yield OpenedGate(*there[0])
+            yield OpenedGate(*installed[0])
             return
-        for gate_target in there:  # both load at once
+        for gate_target in installed:  # both load at once
             if isinstance(gate_target.target, PipeTarget):
                 gate_target.target.begin()
         sides = [
             Side(gate_target.target, *terms, stderr=gate_target.stderr)
-            for gate_target, terms in zip(there, options.base.terms, strict=True)
+            for gate_target, terms in zip(installed, options.base.terms, strict=True)
         ]
         pair = DifferentialTarget(*sides)
         base = Base(pair, options.rules)
-        yield OpenedGate(pair, lambda: "".join(gate_target.stderr() for gate_target in there), base)
+        yield OpenedGate(
+            pair, lambda: "".join(gate_target.stderr() for gate_target in installed), base
+        )

@@ -105,7 +105,7 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
     found = []
     for module in here:
         known = others.get(module.path, b"").ljust(len(module.probes), b"\0")
-        new = [probe > there for probe, there in zip(module.probes, known, strict=True)]
+        new = [probe > known_probe for probe, known_probe in zip(module.probes, known, strict=True)]
         if any(new) and (probes := _places(module)):
             lines: dict[int, bool] = {}
             for (_, line), is_new in zip(probes, new, strict=True):

@@ -83,7 +83,7 @@ def _replay_and_shrink(
     known = {*broken}
     shrunk = 0
 
-    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+    def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         nonlocal shrunk
         first, profile = outcome.broken[0], gate.options.profile
         attempts = min(
@@ -99,7 +99,7 @@ def _replay_and_shrink(
         # What comes behind a fault in a long run is most likely its consequence.
         return engine == "corpus" and not gate.results.hung
 
-    _replay(gate, engine, scale, chosen, found, known)
+    _replay(gate, engine, scale, chosen, on_failure, known)
     return known
 
 
@@ -116,10 +116,10 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 def replay_builtin(gate: GateContext) -> None:
     """The published scenarios that are short enough for the profile, the shortest first; of those
     with another value for what is fixed none."""
-    there = by_length(gate.options.system)
+    scenarios = by_length(gate.options.system)
     if gate.options.fixed:
-        there = {name: entry for name, entry in there.items() if _has_fixed(gate, entry)}
-    _replay_and_shrink(gate, "production", _short_enough(gate, there))
+        scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
+    _replay_and_shrink(gate, "production", _short_enough(gate, scenarios))
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
@@ -136,7 +136,7 @@ def replay_own(gate: GateContext) -> None:
     is."""
     known: set[str] = set()
 
-    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+    def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         first = outcome.broken[0]
         place = Place("own corpus", "given", frozenset(known))
         again = confirm(gate, place, scenario, first)
@@ -144,12 +144,12 @@ def replay_own(gate: GateContext) -> None:
         return not gate.results.hung
 
     if gate.options.corpus:
-        _replay(gate, "own corpus", "given", gate.options.corpus, found, known)
+        _replay(gate, "own corpus", "given", gate.options.corpus, on_failure, known)
 
 
-def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scenario]:
+def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
     chosen = []
-    for name, scenario in there.items():
+    for name, scenario in scenarios.items():
         if longest(scenario) <= gate.options.profile.corpus_steps:
             chosen.append(scenario)
         else:
@@ -162,12 +162,12 @@ def _replay(
     engine: str,
     scale: str,
     chosen: Sequence[Scenario],
-    found: Found,
+    on_failure: Found,
     known: set[str],
 ) -> None:
-    """Each scenario to its end, while `found` says to go on; it adds the rule to those `known`.
+    """Run each scenario to its end while `on_failure` returns true; it adds the rule to `known`.
 
-    A run that breaks a rule is run again behind it, until it breaks none that is new.
+    A run that breaks a rule is run again behind it, until it breaks no new rule.
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()
@@ -177,7 +177,7 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _to_its_end(gate, meant, found, known, totals, Place(engine, scale)):
+            if not _to_its_end(gate, meant, on_failure, known, totals, Place(engine, scale)):
                 break
         complete = True
     finally:
@@ -188,7 +188,7 @@ def _replay(
 def _to_its_end(
     gate: GateContext,
     meant: Scenario,
-    found: Found,
+    on_failure: Found,
     known: set[str],
     totals: Counter[str],
     place: Place,
@@ -212,7 +212,7 @@ def _to_its_end(
         gate.ended(meant, place.engine, place.scale)
         if not outcome.broken or outcome.broken[0].rule in known:
             return not gate.results.hung
-        if not found(meant, outcome, time.monotonic() - began):
+        if not on_failure(meant, outcome, time.monotonic() - began):
             return False
 
 

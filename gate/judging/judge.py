@@ -52,8 +52,10 @@ def run_gate(
         TargetFault, ConfigRefused: it does not start, or accepts no configuration.
     """
     set_hypothesis_home()
-    with opened_gate(options, offline=options.offline, notice=notice) as there:
-        gate = GateContext(options, there.target, report, there.stderr, deviations, base=there.base)
+    with opened_gate(options, offline=options.offline, notice=notice) as subject:
+        gate = GateContext(
+            options, subject.target, report, subject.stderr, deviations, base=subject.base
+        )
         return judge(gate, finish), gate.results
 
 

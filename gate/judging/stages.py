@@ -199,22 +199,22 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
     use_rules(task.options.extra_rules)
     options, results = _counted_apart(task.options), GateResults()
     broken: frozenset[str] = frozenset()
-    with opened_gate(options, offline=True) as there:
+    with opened_gate(options, offline=True) as subject:
         gate = GateContext(
             replace(options, jobs=1),
-            there.target,
+            subject.target,
             pipe.send,
-            there.stderr,
+            subject.stderr,
             task.deviations,
             task.version,
-            shrink_model_of(there.target, options.system, task.version),
+            shrink_model_of(subject.target, options.system, task.version),
             results,
-            there.base,
+            subject.base,
         )
         try:
             broken = task.stage.run(gate)
         except TargetFault as fault:
-            results.fault = BreakOff.of(fault, there.stderr())
+            results.fault = BreakOff.of(fault, subject.stderr())
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return

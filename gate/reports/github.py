@@ -13,7 +13,7 @@ from ..console.output import one_line, say
 from ..files.scenario_file import FileError
 from ..judging.events import Began, Concluded, Event
 from ..judging.verdict import RuleVerdict, Verdict
-from .outcome import because, breaks, broken_off, how_many, in_short, out_of_date, result
+from .outcome import breaks, broken_off, how_many, in_short, out_of_date, reason_of, result
 
 SHOWN = (
     "violated",
@@ -139,7 +139,7 @@ class GitHub:
         word = "diverges" if entry.divergence else entry.status
         at = "" if entry.step is None else f"step {entry.step}: "
         title = self._rules[entry.id].title
-        return f"| {entry.id} {_markdown(title)} | {word} | {at}{_markdown(because(entry))} |"
+        return f"| {entry.id} {_markdown(title)} | {word} | {at}{_markdown(reason_of(entry))} |"
 
 
 def _data(text: str) -> str:

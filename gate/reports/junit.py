@@ -9,7 +9,7 @@ from ..console.output import one_line
 from ..files.writing import write
 from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import RuleVerdict, Verdict
-from .outcome import because, broken_off, explained, out_of_date
+from .outcome import broken_off, explained, out_of_date, reason_of
 
 # What becomes of a test case; a rule that held has nothing in it.
 ELEMENTS = {
@@ -92,7 +92,7 @@ class JUnit:
         if element is None:
             return
         kind = "diverges" if entry.divergence else entry.status
-        what = ET.SubElement(case, element, _texts(message=because(entry), type=kind))
+        what = ET.SubElement(case, element, _texts(message=reason_of(entry), type=kind))
         if entry.status == "violated":
             what.text = self._explanation(entry)
 

@@ -45,7 +45,7 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
     }
 
 
-def because(entry: RuleVerdict) -> str:
+def reason_of(entry: RuleVerdict) -> str:
     """Why the rule has this status, or an empty text."""
     if entry.status == "held":
         return f"exercised in {entry.exercised} steps"

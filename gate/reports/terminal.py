@@ -22,7 +22,7 @@ from ..judging.verdict import (
     RuleVerdict,
     Verdict,
 )
-from .outcome import because, explained, how_many, in_short, out_of_date, result
+from .outcome import explained, how_many, in_short, out_of_date, reason_of, result
 
 MARKS = {
     "held": ("held", "green"),
@@ -71,8 +71,8 @@ class Pace:
             parts.append("shrinking")
         elif self._seconds >= SETTLED and self._runs > 0:
             rate = self._runs / self._seconds
-            left = _duration((event.of - event.runs) / rate)
-            parts += [f"{left} left", f"{rate:.{1 if rate < 10 else 0}f} runs/s"]
+            remaining = _duration((event.of - event.runs) / rate)
+            parts += [f"{remaining} left", f"{rate:.{1 if rate < 10 else 0}f} runs/s"]
         return ", ".join([*parts, f"{event.steps} steps"])
 
     def _count(self, event: Progress) -> None:
@@ -211,15 +211,15 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
     """A line for the rules that held, with the least steps that one was exercised in; a line each
     for those that never were, and for those that the target does not show."""
     by_id = {rule.id: rule for rule in rules}
-    there = [entry for entry in entries if by_id[entry.id].checked]
-    held = [entry for entry in there if entry.status == "held"]
+    checked = [entry for entry in entries if by_id[entry.id].checked]
+    held = [entry for entry in checked if entry.status == "held"]
     if held:
         least = min(held, key=lambda entry: entry.exercised)
         line = f"{len(held)} rules, each exercised in {least.exercised} steps or more"
         console.print(f"[green]{'held':<14}[/green] {line} (--verbose lists them)")
-    if idle := ", ".join(entry.id for entry in there if entry.status == "not_exercised"):
+    if idle := ", ".join(entry.id for entry in checked if entry.status == "not_exercised"):
         console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")
-    if hidden := [entry.message or "" for entry in there if entry.status == "not_observable"]:
+    if hidden := [entry.message or "" for entry in checked if entry.status == "not_observable"]:
         fields = sorted(
             {field for why in hidden for field in why.removeprefix(NOT_SHOWN).split(", ")}
         )
@@ -235,7 +235,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
         if entry in planned or entry in unchecked:
             continue
         word, style = MARKS["diverges" if entry.divergence else entry.status]
-        why = one_line(because(entry))
+        why = one_line(reason_of(entry))
         if why:
             why = f" ({why})" if entry.status == "held" else f": {why}"
         console.print(

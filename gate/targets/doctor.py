@@ -157,8 +157,10 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
         found = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
         if found:
             number, different = found
-            said = "; ".join(different).replace("target ", "first ").replace("model ", "then ")
-            yield Remark("wrong", what, f"step {number} is another: {said}")
+            differences_text = (
+                "; ".join(different).replace("target ", "first ").replace("model ", "then ")
+            )
+            yield Remark("wrong", what, f"step {number} is another: {differences_text}")
         elif len(first) != len(again):
             yield Remark("wrong", what, f"{len(first)} steps first, then {len(again)}")
         else:

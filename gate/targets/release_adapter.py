@@ -96,9 +96,9 @@ class HostedTarget:
     def add(self, request: dict[str, Any]) -> Reply:
         """Queue a request, unless it is refused at the door."""
         engine = self._started()
-        asked = protocol_checks.read_request(request)
+        parsed = protocol_checks.read_request(request)
         try:
-            self.admit(engine, asked)
+            self.admit(engine, parsed)
         except protocol_checks.RefusedError as refusal:
             return {"ok": False, "error": "rejected", "message": str(refusal)}
         return {"ok": True}

@@ -73,7 +73,7 @@ DISKS = (3, 0, 11)  # seeds, which say how small it is: 64, 100 and 116 KB
     [pytest.param(*row, marks=pytest.mark.nightly if row in LONG else ()) for row in TRIED],
 )
 def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(place, work):
-    if not places.PLACES[place].there():
+    if not places.PLACES[place].is_available():
         pytest.skip("no user may mount a file system here")
     seeds = DISKS if place == "a full disk" else (0,)
     assert [line for seed in seeds for line in surroundings.attack((place, work, seed)).wrong] == []
