@@ -1,4 +1,4 @@
-"""Scenarios that a gate replays whole: ours, the user's, what is known to fail, and workloads."""
+"""Replay scenarios before the search: the seeds, the user's corpus, known failures, workloads."""
 
 import time
 from collections import Counter
@@ -33,7 +33,8 @@ Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """The seed corpus of a scale; the rules that it breaks, each with a small scenario.
+    """Replay the seed corpus of a scale; return the rules that it breaks, each with a small
+    scenario.
 
     `fixed`: the keys of the configuration that have one value only. A scenario is left out that has
     a request which could run without them, and cannot with them: a target need not refuse it.
@@ -59,8 +60,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Runs of a shape of workload, drawn from the seed; `within` is the scale whose configuration
-    they begin with, and `known` are the rules that are broken already."""
+    """Run a shape of workload, drawn from the seed. `within` is the scale that the configuration
+    is taken from; `known` are rules that broke earlier."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -78,8 +79,8 @@ def _replay_and_shrink(
     engine: str = "corpus",
     broken: frozenset[str] = frozenset(),
 ) -> set[str]:
-    """Replay scenarios of ours, and shrink what breaks a rule beyond those that are `broken`; the
-    rules that break."""
+    """Replay built-in scenarios and shrink failures of rules not in `broken`; return the rules
+    that break."""
     known = {*broken}
     shrunk = 0
 
@@ -104,8 +105,8 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """The requests that the model takes; all of them where it refuses the configuration, which is
-    said when the scenario is replayed."""
+    """Return the requests that the model takes; all of them if it refuses the configuration,
+    which the replay then reports."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -114,8 +115,8 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """The published scenarios that are short enough for the profile, the shortest first; of those
-    with another value for what is fixed none."""
+    """Replay the published scenarios that are short enough for the profile, the shortest first.
+    Scenarios whose configuration contradicts a fixed value are left out."""
     scenarios = by_length(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
@@ -132,8 +133,7 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """The scenarios of the user's own corpus, all of them; one that breaks a rule is kept as it
-    is."""
+    """Replay the user's corpus. A scenario that breaks a rule is kept without shrinking."""
     known: set[str] = set()
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
@@ -193,7 +193,8 @@ def _to_its_end(
     totals: Counter[str],
     place: Place,
 ) -> bool:
-    """Replay one scenario, behind each rule that it breaks; whether to go on with others."""
+    """Replay one scenario, continuing past each rule that it breaks; return whether to run
+    others."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
@@ -217,7 +218,7 @@ def _to_its_end(
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """What the user knows to fail, each scenario to its end; another failure is a finding."""
+    """Replay the known failures, each to its end; any other failure is a finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:
@@ -242,7 +243,7 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the scenarios that are known to fail, of these rules and not settled yet."""
+    """Replay the known failures of these rules that are not settled yet."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

@@ -1,4 +1,4 @@
-"""GitHub: an annotation for each fault, and the verdict as a step summary."""
+"""Report to GitHub: an annotation for each fault, and the verdict as a step summary."""
 
 import os
 import re
@@ -59,7 +59,7 @@ class GitHub:
             self._judged(event.verdict)
 
     def close(self) -> None:
-        """Let the runner take commands again."""
+        """Let the runner interpret commands again."""
         if self._silent:
             self._print(f"::{self._token}::")
             self._silent = False

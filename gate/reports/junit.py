@@ -1,4 +1,4 @@
-"""JUnit XML: a test case for each rule, the whole explanation in those that fail."""
+"""Write JUnit XML: a test case for each rule; the ones that fail have the whole explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ WHOLE = "the gate says all that it was asked"
 
 
 class JUnit:
-    """Writes the file, once there is a verdict on `rules`.
+    """Writes the file once there is a verdict on `rules`.
 
     Raises:
         FileError: the file cannot be written to.
@@ -102,5 +102,5 @@ class JUnit:
 
 
 def _texts(**attributes: str) -> dict[str, str]:
-    """Without what XML 1.0 forbids, which is not printable; the library escapes the rest."""
+    """Remove the unprintable characters that XML 1.0 forbids; the library escapes the rest."""
     return {name: one_line(value) for name, value in attributes.items()}
