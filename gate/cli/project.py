@@ -1,4 +1,4 @@
-"""What `[tool.schedproof]` says, as defaults of the options of each command."""
+"""Read `[tool.schedproof]` as defaults for the options of each command."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -34,7 +34,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was recorded, and from which budget and seed the scenarios came."""
+    """The recorded target, and the budget and seed that its scenarios came from."""
 
     format: Literal["schedproof/baseline@1"] = FORMAT
     target: TargetInfo

@@ -1,4 +1,4 @@
-"""What `schedproof diff` asks of both targets: the scenarios, the terms, and what is fixed."""
+"""Find the setting of `schedproof diff`: the scenarios, the terms, and the fixed values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """What the options mean for these targets.
+    """Return the setting that the options mean for these targets.
 
     Raises:
         InputError: an unknown system, revision, key or value, or targets with nothing in common.

@@ -27,7 +27,7 @@ STYLES = {
 
 
 class Running(NamedTuple):
-    """What entries are replayed on, judged by which rules, and the options of a replay command."""
+    """The target that replays entries, the rules, and the options of a replay command."""
 
     console: Console
     target: Target
@@ -73,7 +73,7 @@ def _explained(running: Running, entry: Entry, judged: EntryVerdict) -> None:
 
 
 def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
-    """How many files a corpus has, and what is wrong with them, a line each.
+    """Return the number of files in a corpus, and a line for each problem.
 
     Raises:
         FileError: there is no such folder.

@@ -1,4 +1,4 @@
-"""What is checked of an adapter before any gate: does it speak the protocol, and always alike?"""
+"""Check an adapter before any gate: whether it follows the protocol and repeats itself exactly."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """One line of the examination: only "wrong" is a fault of the adapter."""
+    """A line of the examination. Only "wrong" is a fault of the adapter."""
 
     says: Says
     what: str

@@ -1,4 +1,4 @@
-"""What a connector without a store offers, loads and sends: as a scenario says.
+"""A connector without a store: it offers, loads and sends whatever a scenario says.
 
 It keeps the contract of vLLM's own connectors: whole blocks are offered, or all that is known; what
 was loaded once is not offered again; an answer is deferred a bounded number of times.

@@ -51,7 +51,7 @@ def revision_of(version: str) -> str:
 
 
 class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
-    """What happens cannot be said in a trace; `str()` is the reason."""
+    """An event cannot be expressed in a trace; `str()` is the reason."""
 
 
 class Record:

@@ -38,7 +38,7 @@ def page(run: RecordedRun) -> str:
 
 
 def packed(run: RecordedRun) -> str:
-    """The run as text for a page: JSON, gzip, base64. The same run gives the same text."""
+    """Return the run as text for a page: JSON, gzip, base64. Equal runs give equal texts."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
 
 
@@ -178,7 +178,7 @@ class Field(NamedTuple):
 
 
 def static_values(run: RecordedRun) -> dict[str, Any]:
-    """What the template `show.html` needs of a run."""
+    """Return the values that the template `show.html` needs for a run."""
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)

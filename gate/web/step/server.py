@@ -91,7 +91,7 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """One run, moved by one request at a time."""
+    """Serves one run, changed by one request at a time."""
 
     request_queue_size = 64  # connections that a browser opens at once
     daemon_threads = True

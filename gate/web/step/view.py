@@ -1,4 +1,4 @@
-"""What the page shows of a run by hand, as plain data."""
+"""Describe a run by hand as plain data for the page."""
 
 from collections.abc import Iterator
 from itertools import groupby
