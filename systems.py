@@ -14,8 +14,11 @@ VLLM = ("documented", "0.25", "0.30", "0.31", "0.33")
 
 
 PROPERTIES = "schedproof.properties"
-# Drafts, which block a load fills, a failed load, and what is sent are no part of a state.
-NOT_IN_STATES_OF_VLLM = frozenset({"V1CP-R30", "V1CP-R35", "V1-R23", "V1-R25", "V1-R26", "V1-R28"})
+# Drafts, which block a load fills, a failed load, what is sent, and what blocks hold of requests
+# that have ended are no part of a state.
+NOT_IN_STATES_OF_VLLM = frozenset(
+    {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28"}
+)
 
 
 def _system(
@@ -82,6 +85,7 @@ def register_builtin() -> None:
             explain=f"{PROPERTIES}.spyre.explanations:explain",
             projections=f"{PROPERTIES}.spyre.explanations:projections",
             pads=True,
+            runs_only=frozenset({"SPY-R63"}),
             builds_on="vllm",
         )
     )
@@ -104,6 +108,7 @@ def register_builtin() -> None:
             *("nano_vllm", "nano-vLLM", "documented", "0.2.0"),
             schedulers=("nano-vllm",),
             followed_by={"documented": PREEMPTS, "0.2.0": PREEMPTS},
+            runs_only=frozenset({"NAN-R48"}),
         )
     )
     register(
@@ -112,6 +117,7 @@ def register_builtin() -> None:
             schedulers=("llmservingsim",),
             decides_as={"after 1.1.0": "head"},
             followed_by={"head": PREEMPTS},
+            runs_only=frozenset({"LSS-R35"}),
             features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
             neutral="schedproof.model.llmservingsim.config:NEUTRAL",
             builds_on="vllm",

@@ -28,12 +28,12 @@ def _signature(value: Any) -> str:
     parameters = inspect.signature(value).parameters.values()
     lines = []
     is_keyword = False
-    for one in parameters:
-        if one.kind is one.KEYWORD_ONLY and not is_keyword:
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
             lines.append("*")
             is_keyword = True
-        default = "" if one.default is one.empty else f" = {one.default!r}"
-        lines.append(f"{one.name}{default if '<function' not in default else ' = ...'}")
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        lines.append(f"{parameter.name}{default if '<function' not in default else ' = ...'}")
     joined = ",\n    ".join(lines)
     return f"(\n    {joined},\n)" if lines else "()"
 

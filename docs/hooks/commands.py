@@ -24,31 +24,35 @@ def commands(group: Any, name: str) -> Iterator[str]:
         if hasattr(command, "commands"):
             yield from commands(command, whole)
             continue
-        arguments = [one for one in command.params if one.param_type_name == "argument"]
-        options = [one for one in command.params if one.param_type_name == "option"]
-        usage = "".join(f" {_argument(one)}" for one in arguments)
+        arguments = [
+            parameter for parameter in command.params if parameter.param_type_name == "argument"
+        ]
+        options = [
+            parameter for parameter in command.params if parameter.param_type_name == "option"
+        ]
+        usage = "".join(f" {_argument(parameter)}" for parameter in arguments)
         yield f"## {whole} {{ #{whole.replace(' ', '-')} }}\n"
         yield f"{command.help}\n"
         yield f"```text\n{whole}{usage}{' [OPTIONS]' * bool(options)}\n```\n"
         if command.params:
             yield "| argument or option | meaning | default |\n|---|---|---|"
-            yield from (_row(_argument(one), one) for one in arguments)
-            yield from (_row(_option(one), one) for one in options)
+            yield from (_row(_argument(parameter), parameter) for parameter in arguments)
+            yield from (_row(_option(parameter), parameter) for parameter in options)
             yield ""
 
 
-def _argument(one: Any) -> str:
-    name = (one.metavar or one.name).upper()
-    name = f"{name}…" if one.nargs != 1 else name
-    return name if one.required else f"[{name}]"
+def _argument(parameter: Any) -> str:
+    name = (parameter.metavar or parameter.name).upper()
+    name = f"{name}…" if parameter.nargs != 1 else name
+    return name if parameter.required else f"[{name}]"
 
 
-def _option(one: Any) -> str:
-    return ", ".join([*one.opts, *one.secondary_opts])
+def _option(parameter: Any) -> str:
+    return ", ".join([*parameter.opts, *parameter.secondary_opts])
 
 
-def _row(shown: str, one: Any) -> str:
-    words = (one.help or "").replace("|", "\\|").replace("<", "&lt;")
-    default = one.default
+def _row(shown: str, parameter: Any) -> str:
+    words = (parameter.help or "").replace("|", "\\|").replace("<", "&lt;")
+    default = parameter.default
     told = default not in (None, False, (), []) and not callable(default)
     return f"| `{shown}` | {words} | {f'`{default}`' if told else ''} |"

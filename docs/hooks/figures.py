@@ -53,13 +53,13 @@ class Figure(NamedTuple):
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Add a page and the scenario of each figure that a page asks for."""
     figures = {
-        one.name: one
+        figure.name: figure
         for file in files.documentation_pages()
-        for one in figures_of(file.content_string)
+        for figure in figures_of(file.content_string)
     }
-    for name, one in figures.items():
-        text = one.path.read_text(encoding="utf-8")
-        files.append(File.generated(config, f"runs/{name}.html", content=drawn(one)))
+    for name, figure in figures.items():
+        text = figure.path.read_text(encoding="utf-8")
+        files.append(File.generated(config, f"runs/{name}.html", content=drawn(figure)))
         files.append(File.generated(config, f"runs/{name}.json", content=text))
     return files
 
@@ -68,13 +68,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Put each figure into a frame, with a link to it and to its scenario."""
 
     def framed(found: re.Match[str]) -> str:
-        one = _figure(found)
-        url = get_relative_url(f"runs/{one.name}.html", page.url)
-        title = escape(one.caption.partition(". ")[0].rstrip("."))
+        figure = _figure(found)
+        url = get_relative_url(f"runs/{figure.name}.html", page.url)
+        title = escape(figure.caption.partition(". ")[0].rstrip("."))
         return (
             '<figure class="figure" markdown="1">\n'
-            f'<iframe src="{url}#step={one.step}" title="{title}" loading="lazy"></iframe>\n'
-            f'<figcaption markdown="1">{one.caption} [By itself]({url}), its '
+            f'<iframe src="{url}#step={figure.step}" title="{title}" loading="lazy"></iframe>\n'
+            f'<figcaption markdown="1">{figure.caption} [By itself]({url}), its '
             f"[scenario]({url.removesuffix('html')}json).</figcaption>\n</figure>"
         )
 
@@ -86,11 +86,11 @@ def figures_of(markdown: str) -> list[Figure]:
     return [_figure(found) for found in MARKER.finditer(markdown)]
 
 
-def drawn(one: Figure) -> str:
+def drawn(figure: Figure) -> str:
     """The page of a figure."""
-    scenario = read_scenario(one.path)
-    with opened(parse_target(one.target), offline=True) as target:
-        rules = select(load(scenario.system), [one.rule]) if one.rule else None
+    scenario = read_scenario(figure.path)
+    with opened(parse_target(figure.target), offline=True) as target:
+        rules = select(load(scenario.system), [figure.rule]) if figure.rule else None
         return page_of(recorded(scenario, target.target, rules))
 
 

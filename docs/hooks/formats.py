@@ -82,56 +82,57 @@ def table(name: str) -> str:
     assert isinstance(info, types.StructType)
     words = _words().get(name, {})
     tag = {info.tag_field: repr(info.tag)} if info.tag_field else {}
-    fields = [*tag, *(one.encode_name for one in info.fields)]
+    fields = [*tag, *(field.encode_name for field in info.fields)]
     if wrong := {*fields} ^ words.keys():
         raise PluginError(f"docs/formats.toml: [{name}] and the struct differ in {sorted(wrong)}")
     rows = [f"| `{key}` | `{value}` | | {words[key]} |" for key, value in tag.items()]
     rows += [
-        f"| `{one.encode_name}` | {kind(one.type)} | {_default(one)} | {words[one.encode_name]} |"
-        for one in info.fields
+        f"| `{name}` | {kind(field.type)} | {_default(field)} | {words[name]} |"
+        for field in info.fields
+        for name in [field.encode_name]
     ]
     return "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows])
 
 
-def kind(one: types.Type) -> str:
+def kind(shape: types.Type) -> str:
     """A type in words."""
-    if isinstance(one, types.IntType):
-        least, most = one.ge, one.le
+    if isinstance(shape, types.IntType):
+        least, most = shape.ge, shape.le
         return "integer" + (f", {least:,} to {most:,}" if most is not None else "")
-    if isinstance(one, types.LiteralType):
-        return ", ".join(f"`{value}`" for value in one.values)
-    if isinstance(one, types.UnionType):
-        return " or ".join(kind(part) for part in one.types)
-    if isinstance(one, types.StructType):
-        return f"[{NAMES[one.cls]}](#{NAMES[one.cls].lower()})"
-    if isinstance(one, types.DictType):
-        return f"object: {kind(one.key_type)} → {kind(one.value_type)}"
-    if isinstance(one, types.VarTupleType | types.ListType):
-        return f"list of {kind(one.item_type)}"
-    if isinstance(one, types.TupleType):
-        return f"[{', '.join(kind(part) for part in one.item_types)}]"
-    return PLAIN[type(one)]
+    if isinstance(shape, types.LiteralType):
+        return ", ".join(f"`{value}`" for value in shape.values)
+    if isinstance(shape, types.UnionType):
+        return " or ".join(kind(part) for part in shape.types)
+    if isinstance(shape, types.StructType):
+        return f"[{NAMES[shape.cls]}](#{NAMES[shape.cls].lower()})"
+    if isinstance(shape, types.DictType):
+        return f"object: {kind(shape.key_type)} → {kind(shape.value_type)}"
+    if isinstance(shape, types.VarTupleType | types.ListType):
+        return f"list of {kind(shape.item_type)}"
+    if isinstance(shape, types.TupleType):
+        return f"[{', '.join(kind(part) for part in shape.item_types)}]"
+    return PLAIN[type(shape)]
 
 
 def config(system: str) -> str:
     """A row a key, a column a revision."""
     revisions = revisions_of(system)
     defaults = {revision: full_config(system, revision, {}) for revision in revisions}
-    keys = dict.fromkeys(key for one in defaults.values() for key in one)
+    keys = dict.fromkeys(key for values in defaults.values() for key in values)
     rows = [
-        f"| `{key}` | {' | '.join(_value(defaults[one], key) for one in revisions)} |"
+        f"| `{key}` | {' | '.join(_value(defaults[revision], key) for revision in revisions)} |"
         for key in keys
     ]
     head = f"| key | {' | '.join(f'`{revision}`' for revision in revisions)} |"
     return "\n".join([head, f"|---|{'---|' * len(revisions)}", *rows])
 
 
-def _default(one: types.Field) -> str:
-    if one.required:
+def _default(field: types.Field) -> str:
+    if field.required:
         return "required"
-    if one.default_factory is not msgspec.NODEFAULT:
-        return f"`{msgspec.json.encode(one.default_factory()).decode()}`"
-    return f"`{msgspec.json.encode(one.default).decode()}`"
+    if field.default_factory is not msgspec.NODEFAULT:
+        return f"`{msgspec.json.encode(field.default_factory()).decode()}`"
+    return f"`{msgspec.json.encode(field.default).decode()}`"
 
 
 def _value(values: Any, key: str) -> str:

@@ -11,7 +11,7 @@ MARKER = "<!-- formulas -->"
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the formulas."""
-    return markdown.replace(MARKER, "\n\n".join(_shown(*one) for one in FORMULAS.items()))
+    return markdown.replace(MARKER, "\n\n".join(_shown(*entry) for entry in FORMULAS.items()))
 
 
 def _shown(name: str, formula: Formula) -> str:

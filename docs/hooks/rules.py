@@ -91,7 +91,7 @@ def shared() -> str:
     rows = []
     for topic in topics():
         cells = [
-            "<br>".join(f"[{one}]({PAGES[system]}#{one.lower()})" for one in ids) or "–"
+            "<br>".join(f"[{rule_id}]({PAGES[system]}#{rule_id.lower()})" for rule_id in ids) or "–"
             for system, ids in ((name, topic.rules.get(name, ())) for name in PAGES)
         ]
         rows.append(f"| {topic.title} | {' | '.join(cells)} | {topic.differs} |")
@@ -103,8 +103,8 @@ def profiles() -> str:
     """The budgets of a gate."""
     heads = list(next(iter(PROFILES.values()))._asdict())
     rows = [
-        f"| `{name}` | {' | '.join(str(value) for value in one)} |"
-        for name, one in PROFILES.items()
+        f"| `{name}` | {' | '.join(str(value) for value in profile)} |"
+        for name, profile in PROFILES.items()
     ]
     return "\n".join(
         [

@@ -58,7 +58,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sample"):
-    """So many runs (`examples`) of one kind, drawn by Hypothesis; no `rules` means all."""
+    """`examples` runs of one kind, drawn by Hypothesis; empty `rules` means all."""
 
     kind: Kind
     seed: int

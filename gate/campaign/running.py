@@ -61,8 +61,8 @@ def run_item(item: Item) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """Return the rules of a revision that runs of the target are judged by: those with these ids,
-    or all."""
+    """Return the revision's rules by which the target's runs are judged; only those in `ids`, if
+    given."""
     is_model = parse_target(target).is_model
     return tuple(
         rule

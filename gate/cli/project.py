@@ -97,8 +97,11 @@ def named_target(
 def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
-    """What is excluded of a system's rules. What the project says is about its own system, and a
-    rule that the command line names is asked for all the same."""
+    """Return the excluded rules.
+
+    Exclusions in the project file apply only to its own system, and not to rules that the command
+    line names.
+    """
     if not (exclude and from_project(context, "exclude")):
         return exclude or ()
     if system != (_system(context) or first_system()):

@@ -45,7 +45,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario as the format has it, where it came from, and what was answered, in order."""
+    """A scenario in the published format, its engine and scale, and the answers to it in order."""
 
     engine: str
     scale: str

@@ -225,7 +225,7 @@ def _unicode(value: Any) -> Any:
 
 
 def unicode_text(text: str) -> str:
-    """What a target says, without the half characters that no file can hold."""
+    """Return the text with lone surrogates escaped, so that it can be written as UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

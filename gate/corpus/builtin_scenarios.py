@@ -57,7 +57,8 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """The built-in scenarios, the shortest first: what a few steps show needs no thousands."""
+    """Return the built-in scenarios, shortest first, so that short ones show a failure before long
+    ones run."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 

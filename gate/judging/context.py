@@ -231,7 +231,7 @@ class GateContext:
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return all rules except those known to break, so that a run continues past these."""
+        """Return the rules that are not known to break; breaking a known one does not end a run."""
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:

@@ -99,8 +99,8 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the lines that were entered here and not elsewhere, as FILE:312-318, 330, the file
-    with the most of them first."""
+    """Return the lines entered here but not elsewhere, such as FILE:312-318, 330; files with the
+    most such lines come first."""
     others = {module.path: module.probes for module in elsewhere}
     found = []
     for module in here:

@@ -12,7 +12,8 @@ FORMAT = "schedproof/events@1"
 
 
 class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
-    """The target has started. Says which target, rules, scales and base the gate uses."""
+    """The start of a gate: target, revision of the rules, profile, scales, and the base if there
+    is one."""
 
     target: TargetInfo
     system: str

@@ -33,7 +33,8 @@ class Reach(msgspec.Struct, frozen=True):
 
 @dataclass
 class ReachSoFar:
-    """Collects the reach of a gate run by run."""
+    """The number of runs so far, the largest sizes among them, and how often each feature
+    occurred."""
 
     runs: int = 0
     largest: dict[str, int] = field(

@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """The configuration file itself holds the tests."""
+    """Collect one test per rule from pytest's configuration file."""
     if JUDGEMENT not in parent.config.stash or file_path != parent.config.inipath:
         return None
     from .items import RuleFile

@@ -173,7 +173,7 @@ class Pool:
 
 
 class DaskCluster:
-    """The workers of a Dask cluster, however many come and go."""
+    """Run work on a Dask cluster; workers may join and leave at any time."""
 
     def __init__(self, work: Callable[[Any], Any], address: str) -> None:
         """Connect.

@@ -65,11 +65,12 @@ def run_proofs(
     time_limit: float,
     certificate: Path | None = None,
 ) -> int:
-    """Prove the lemmas of a rule and, unless `prove`, show what is refuted; return the exit code.
+    """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set; return the
+    exit code.
 
-    `block`: tokens of a block, None for blocks of any size. `certificate`: an empty folder, for the
-    lemmas. A counterexample that breaks only another rule is shown, but is no finding against this
-    one.
+    `block`: block size in tokens, None for any size. `certificate`: an empty folder for the
+    lemmas.
+    A counterexample that breaks only another rule is shown, but is no finding against this one.
     """
 
     def say(line: str) -> None:
@@ -197,7 +198,8 @@ def _counterexamples(
 
 
 def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """A run that the lemmas speak of; a counterexample only if it breaks a rule."""
+    """Replay and show a run that a proof names; it is a counterexample only if it breaks a rule.
+    Return the exit code."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: none was found")

@@ -141,10 +141,9 @@ class _Plainest(NamedTuple):
 
 
 def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
-    """Leave out every feature that the target can do without.
+    """Start with as few features as the target accepts.
 
-    A target may insist on a pool, and on one feature: a release without an option insists on what
-    it does instead.
+    It may require a bounded pool, and one feature, such as one that its release cannot turn off.
     """
     scales = scales_of(request.system)
     plain = {**scales.scales[scale], **scales.plain, **request.fixed}

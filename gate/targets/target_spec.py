@@ -124,7 +124,7 @@ def model_spec(formula: str | None) -> TargetSpec:
 
 
 def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, list[str]]:
-    """The model that admits by the formula of `--config formula=NAME`, and the other changes.
+    """Apply `--config formula=NAME` to the target; return it with the remaining changes.
 
     Raises:
         InputError: no formula has this name, or the target is not the model.

@@ -101,7 +101,8 @@ def _rows(folder: Path) -> Iterator[list[str]]:
 
 
 def _is(file: Path, digest: str) -> bool:
-    """Whether the file is there with that digest; RECORD has none of itself."""
+    """Return whether the file exists with this digest; an empty digest, as RECORD has for itself,
+    matches any content."""
     try:
         found = hashlib.sha256(file.read_bytes()).digest()
     except OSError:

@@ -3,7 +3,8 @@
 The rules of every system (ALL-Rnn) are named there. Where it keeps its own: GEN-R01 in
 `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in `admit_waiting`; GEN-R08 in `complete`;
 GEN-R09 in `carry_out` and `preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in
-`allocator`; GEN-R03 in `VllmModel.refusal`.
+`allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in `advance_running`;
+GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping

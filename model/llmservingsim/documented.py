@@ -56,7 +56,7 @@ def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
     """Give a request its first tokens. If blocks are missing, no later request starts before it
-    (LSS-P01, LSS-P02, ALL-R05). Once it runs, it never waits again (ALL-R03)."""
+    (LSS-P01, ALL-R05). Once it runs, it never waits again (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, sequence)
     tokens = cap(config, plan.budget, need(sequence) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:

@@ -73,7 +73,7 @@ def free(
 ) -> Pool:
     """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
 
-    Blocks that `others` hold stay.
+    Blocks that `others` hold stay. What they hold is found until they are handed out (LSS-R35).
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     return give_back(pool, allocator.freed(sequence, held, config.block_size), nameless_first=False)

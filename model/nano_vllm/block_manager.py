@@ -69,7 +69,7 @@ def deallocate(
 ) -> Pool:
     """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
 
-    Blocks that `others` hold stay.
+    Blocks that `others` hold stay. What they hold is found until they are handed out (NAN-R48).
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     return give_back(pool, allocator.freed(sequence, held, block_size), nameless_first=False)

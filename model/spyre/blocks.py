@@ -90,7 +90,7 @@ def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tu
 
 def release(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> Pool:
     """Return the pool after `request` has left; its last block is freed first, and shared ones stay
-    (ALL-R09)."""
+    (ALL-R09). What they hold is found until they are handed out (SPY-R63)."""
     others = in_use(state) if config.prefix_caching else set()
     return revision.give_back(state.pool, allocator.freed(request, others, config.block_size))
 

@@ -291,8 +291,8 @@ VOLUME_CHECK = volumetric.ByFormula(volumetric.document_realigned)
 
 
 def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: int) -> int:
-    """Blocks of a hit that save computing, all numbers in blocks: those in chunks that are cached
-    as a whole (SPY-R54, SPY-R58), never in the last one (SPY-R55).
+    """Return how many blocks of a hit need not be computed: those in fully cached chunks (SPY-R54,
+    SPY-R58), except in the last chunk (SPY-R55). All numbers are in blocks.
 
     No step calls this: `blocks.admit` counts the whole hit as computed, and `next_chunk` then
     rounds it down to the start of its chunk. The contracts in `solver.spyre.contracts` show that

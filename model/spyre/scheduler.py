@@ -25,10 +25,10 @@ def arrive(state: State, newcomer: Sequence) -> State:
 def abort(
     config: SpyreConfig, revision: Revision, state: State, request_id: str, *, inside: bool = False
 ) -> State:
-    """The client gives up a request, which leaves whatever queue it is in (SPY-R61); unknown and
-    finished ids change nothing.
+    """Abort a request and remove it from its queue (SPY-R61); unknown and finished ids have no
+    effect.
 
-    `inside`: between the decision of a step and its completion, else between two steps.
+    `inside`: the abort comes between a step's decision and its completion, not between two steps.
     """
     request = find(state.waiting + state.running + state.paused, request_id)
     if request is None:
@@ -60,8 +60,8 @@ def compute(
 def complete(
     config: SpyreConfig, revision: Revision, state: State, computed: Forward
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each computed request whose prompt is done (SPY-R20), and let those leave
-    that have emitted their last one (ALL-R04)."""
+    """Emit a token for each computed request whose prompt is done (SPY-R20), and remove those that
+    have emitted their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished: dict[str, str] = dict.fromkeys(state.aborted, "aborted")
     running: list[Sequence] = []

@@ -80,6 +80,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
     """Return the pool without the blocks of `sequence`, the last one first (V1CP-R33, ALL-R09).
 
+    What they hold is found until they are handed out (V1CP-R36).
+
     Blocks that `others` hold stay. If a request is aborted in the step that was to fill a block,
     the block stays unfilled and is no longer a prefix hit.
     """

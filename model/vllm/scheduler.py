@@ -172,8 +172,8 @@ def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
 
 
 def capped(config: VllmConfig, uncomputed: int) -> int:
-    """Return the tokens of one request in one step, within the threshold if there is one
-    (V1-R11)."""
+    """Return how many tokens a request may compute in one step, at most the threshold if one is
+    set (V1-R11)."""
     return min(uncomputed, config.long_prefill_token_threshold or uncomputed)
 
 

@@ -8,6 +8,7 @@ from ...model.observation import Step
 from ...model.scenario import Request
 from ...spec.catalogue import Rule
 from ..history.bounds import bounds_of
+from ..history.kept_prefixes import KeptPrefixes
 from ..history.prefix_hits import caches
 from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
@@ -40,6 +41,8 @@ class Monitor:
             self.history.shadow = ShadowCache(
                 config["block_size"], caches(config), pool=config.get("num_blocks")
             )
+        if caches(config):
+            self.history.kept = KeptPrefixes(config["block_size"])
         checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
         # Which rules speak of a step, by the requests that have no part in it.
         self._checks = {
@@ -47,7 +50,10 @@ class Monitor:
         }
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Book that the target took a request; `open_ended`: its output length is not known yet."""
+        """Record that the target accepted a request.
+
+        `open_ended`: its output length is not known yet.
+        """
         if self._must_be_accepted(request):
             self.exercised[AT_THE_DOOR] += 1
         self.history.accept(request, open_ended=open_ended)

@@ -159,8 +159,8 @@ class Session:
 
     @property
     def expected(self) -> Step | None:
-        """Return what the model did in the last step, in the fields that the target shows; None
-        without a model beside it."""
+        """Return the model's last step, limited to the fields that the target shows; None if no
+        model runs alongside."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())
@@ -182,7 +182,7 @@ class Session:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether there are no requests and the target, one of schedproof's models, does
+        """Return whether the target is one of schedproof's models, has no requests, and does
         nothing until one arrives."""
         target = self._target
         if type(target) is not ModelTarget or self._lockstep is not None or self.unfinished:

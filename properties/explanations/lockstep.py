@@ -187,7 +187,7 @@ class Explainer:
 
 
 def differing(seen: Step, expected: Step) -> list[str]:
-    """Return the fields in which the two differ, in words."""
+    """Describe each field in which the seen step differs from the expected one."""
     if seen == expected and [*seen.scheduled] == [*expected.scheduled]:
         return []
     return lockstep.differences(seen, expected)

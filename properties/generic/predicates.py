@@ -9,7 +9,7 @@ from ...model.observation import Step
 from ..history.prefix_hits import caches
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
-from ..rules.pool import blocks_for
+from ..rules.pool import blocks_for, found_again
 from ..rules.predicate import Predicate
 
 
@@ -31,7 +31,7 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
 
 
 def in_two_hands(history: RunHistory, step: Step) -> str | None:
-    """Without a prefix cache a block is in one request's hands, once (GEN-R06)."""
+    """Without a prefix cache, no block is held by two requests, or twice by one (GEN-R06)."""
     if caches(history.config):
         return None
     holder: dict[int, str] = {}
@@ -213,6 +213,34 @@ def _begun(request: RequestHistory) -> bool:
     return request.max_computed > 0 or request.emitted > 0
 
 
+def more_than_its_life(history: RunHistory, step: Step) -> str | None:
+    """A request holds no more blocks than its prompt and all its tokens can need (GEN-R12)."""
+    for name, held in (step.blocks or {}).items():
+        one = history.live.get(name)
+        most = 0 if one is None else blocks_for(history, one.prompt + one.max_tokens)
+        if one is not None and len(held) > most:
+            return f"{name} holds {len(held)} blocks; its whole life needs at most {most}"
+    return None
+
+
+def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
+    """A step that preempts lets another request go on, or leaves one that could (GEN-R13)."""
+    gone = set(step.preempted or ())
+    if not gone or any(step.scheduled.values()):
+        return None
+    if any(one.started and one.id not in gone for one in history.live.values()):
+        return None
+    return f"{', '.join(sorted(gone))} preempted, nothing is computed, and no other request runs"
+
+
+def one_is_preempted(history: RunHistory, step: Step) -> bool:
+    return bool(step.preempted)
+
+
+def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
+    return [history.live[name] for name in step.scheduled if name in history.live]
+
+
 PREDICATES = {
     "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
     "GEN-R06": Predicate(in_two_hands, two_hold_blocks),
@@ -224,4 +252,7 @@ PREDICATES = {
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken),
     "GEN-R03": Predicate(too_long, as_long_as_may_be),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
+    "GEN-R11": found_again(_starting),
+    "GEN-R12": Predicate(more_than_its_life, one_takes_another_block),
+    "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted),
 }

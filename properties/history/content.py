@@ -33,14 +33,21 @@ def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]
     return known_tokens(account, in_flight + more)
 
 
-def held_by_others(request: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
-    """Return the leading tokens in full blocks, except the last, that one of the others has
-    computed."""
+def held_by_others(
+    request: RequestHistory,
+    others: Iterable[RequestHistory],
+    block: int,
+    *,
+    of_prompts: bool = False,
+) -> int:
+    """Tokens in full blocks at the start of a request, its last one apart, that one of the others
+    has computed; `of_prompts`: not what it has generated, which a cache may leave out."""
     return max(
         (
             min(
                 in_common(request, other),
                 other.computed - other.tokens_in_flight,
+                other.prompt if of_prompts else other.computed,
                 request.num_tokens - 1,
             )
             // block
@@ -56,39 +63,17 @@ def in_common(request: RequestHistory, other: RequestHistory) -> int:
     return common_prefix_len(known_tokens(request), known_tokens(other))
 
 
-def surely_found(
-    request: RequestHistory,
-    running: Iterable[RequestHistory],
-    requests: Iterable[RequestHistory],
-    block: int,
-) -> int:
-    """Return the leading tokens that the request must hit, in a cache that keeps only the block
-    filled last for a content. That block may be gone; so since its holder began, no request that no
-    longer runs, nor this one earlier, may have filled such a block."""
-    if request.started or request.preemptions:
-        return 0
-    holders, tokens = list(running), 0
-    for holder in holders:
-        held = held_by_others(request, [holder], block)
-        if held > tokens and not any(
-            other.ended_at is None or other.ended_at >= holder.began
-            for other in requests
-            if other is not request
-            and not any(other is account for account in holders)
-            and _has_filled(other, request, block)
-        ):
-            tokens = held
-    return tokens
-
-
 def surely_shared(
     request: RequestHistory,
     running: Iterable[RequestHistory],
     requests: Iterable[RequestHistory],
     block: int,
+    *,
+    of_prompts: bool = False,
 ) -> int:
-    """Return the leading tokens that the request must hit, in a cache that finds the block filled
-    first. Only running requests may ever have filled such a block, and each of them once."""
+    """The same in a cache that finds only one of two blocks with the same content, whichever: those
+    that run must be the only ones that ever filled such a block, and none of them for a second
+    time."""
     holders = [other for other in running if not other.preemptions]
     if request.started or request.preemptions:
         return 0
@@ -96,7 +81,7 @@ def surely_shared(
         is_there = other is request or any(other is holder for holder in holders)
         if not is_there and _has_filled(other, request, block):
             return 0
-    return held_by_others(request, holders, block)
+    return held_by_others(request, holders, block, of_prompts=of_prompts)
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:

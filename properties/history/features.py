@@ -38,7 +38,7 @@ class Features:
     # Requests
 
     def can_never_run(self, config: Config, request: Request) -> bool:
-        """Return whether a request needs what this system lacks: no kernel has an encoder."""
+        """Return whether the request has encoder inputs, which only some systems support."""
         return bool(request.encoder_inputs)
 
     def as_sent(self, config: Config, request: Request) -> Request:

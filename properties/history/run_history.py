@@ -11,6 +11,7 @@ from ...model.scenario import Request
 from .bounds import bounds_of
 from .content import in_common
 from .features import Features, features_of
+from .kept_prefixes import KeptPrefixes
 from .per_step_cache import once
 from .prefix_hits import caches
 from .request_history import RequestHistory
@@ -101,7 +102,8 @@ class RunHistory(Generic[R]):
             steps that the work in front of it can take at most.
         system_state: what the features of the system follow, one immutable value.
         shadow: what the blocks hold, where a rule asks for it.
-        answers: results that `once` keeps until the next change, by step and configuration.
+        kept: the prefixes that a cache must still find; None where a run is not followed by it.
+        answers: what was asked `once` since the last change, of which step and configuration.
     """
 
     config: Mapping[str, Any]
@@ -124,6 +126,7 @@ class RunHistory(Generic[R]):
     forgotten: int = 0
     system_state: Any = None
     shadow: ShadowCache | None = None
+    kept: KeptPrefixes | None = None
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -222,6 +225,8 @@ class RunHistory(Generic[R]):
         changes = self.cache_changes(step)
         if self.shadow is not None and changes is not None:
             self.shadow.book(step, changes)
+        if self.kept is not None:
+            self.kept.observe(self, step)
         features = self.features
         features.begin(self, step)
         if not self.live or features.blocks_are_filled(self, step):

@@ -19,10 +19,9 @@ Config = Mapping[str, Any]
 
 
 def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
-    """First come, first served: until all requests that came before have ended. With chunking off
-    a request that came later may take the blocks that it needs, while the budget left would cut
-    it."""
-    if not config["enable_chunked_prefill"] and config["num_blocks"] is not None:
+    """First come, first served: until all requests that came before have ended. A request that came
+    later may take the blocks that it needs: the page tries the next one."""
+    if config["num_blocks"] is not None:
         return None
     return sum(in_chunks(config, request) for request in started) + len(started) + 2
 

@@ -93,12 +93,13 @@ def _other_phase(
     depth = history.features.depth(history.config)
     for request, tokens in stay:
         if depth > 2 and request.preemptions:
-            continue  # a token may be in flight from before
+            continue  # a token may be on its way from before
         emitted = request.emitted + (request.tokens_in_flight or step.emitted.get(request.id, 0))
         named = request.id in step.prefilling
-        if named and emitted > request.regenerated:
+        come = request.emitted + step.emitted.get(request.id, 0)
+        if named and come > request.regenerated:
             return f"{request.id} already generates, but is listed as prefilling"
-        comes = depth > 1 and tokens >= request.num_tokens  # it is in flight
+        comes = depth > 1 and tokens >= request.num_tokens  # it is on its way
         if not named and tokens and not emitted and not comes:
             return f"{request.id} has emitted no token yet, but is not listed as prefilling"
     return None
@@ -230,7 +231,7 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     if not unfinished:
         return None
     return (
-        f"{_names(unfinished)} unfinished after {history.busy_steps} busy steps; "
+        f"{_names(unfinished)} unfinished after {history.busy_steps + 1} busy steps; "
         f"all work together takes at most {allowance}"
     )
 

@@ -1,6 +1,6 @@
 """How many blocks tokens need, and how many were free when a step was decided."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...model.observation import Step
@@ -8,6 +8,7 @@ from ..history.content import common_prefix_len
 from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
+from .predicate import Predicate
 
 
 def hit_too_short(
@@ -22,6 +23,34 @@ def hit_too_short(
                 f"{shared} of its tokens"
             )
     return None
+
+
+def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
+    """What was computed before is found, also when no request holds it any more, unless its blocks
+    were handed out since. `starting`: the requests of which a step says it."""
+
+    def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
+        kept = history.kept
+        if kept is None:
+            return
+        for request in starting(history, step):
+            if not request.started and request.id not in (step.preempted or ()):
+                yield request, kept.must_find(history, step, request)
+
+    def missed(history: RunHistory[Any], step: Step) -> str | None:
+        for request, tokens in due(history, step):
+            hit = history.hit_now(step, request)
+            if hit is not None and hit < tokens:
+                return (
+                    f"{request.id} finds {hit} tokens in the cache; {tokens} were computed before, "
+                    "in blocks that were not handed out since"
+                )
+        return None
+
+    def left(history: RunHistory[Any], step: Step) -> bool:
+        return any(tokens for _, tokens in due(history, step))
+
+    return Predicate(missed, left)
 
 
 def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str) -> int:

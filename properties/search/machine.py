@@ -165,7 +165,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_join_late())
     @rule(data=st.data(), to_border=st.booleans())
     def arrive_late(self, data: st.DataObject, to_border: bool) -> None:
-        """Add a request to a batch that has decoded for a while, sometimes after its end."""
+        """Add a request beside a batch that has decoded for a while."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
         # If a target hides what it emits, more may seem to be emitted than was requested.

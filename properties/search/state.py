@@ -136,7 +136,8 @@ class Search:
 
     @property
     def last_step(self) -> int:
-        """Return the step after which a run cannot shrink the failure any more."""
+        """Return the step at which the smallest failure so far breaks its rule; a run past it
+        cannot be smaller."""
         return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:

@@ -287,7 +287,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
 
 
 def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """The request that published blocks without computing them, or nothing."""
+    """Explain which request was counted as computed too far; empty if none was."""
     if model.revision.progress is documented.progress:
         return []
     block = model.config.block_size

@@ -158,8 +158,8 @@ class Exploration:
     def _livelocked(self) -> Iterator[Violation]:
         """Requests that never end because a state recurs (ALL-R06).
 
-        States that several configurations share are left out: perhaps none of them makes all moves
-        of the cycle.
+        States shared by several configurations are skipped: there may be no single configuration
+        that can make every move of the cycle.
         """
         search = self.search
         if COMPLETION not in self.checked or search.order == "random":

@@ -109,7 +109,7 @@ class Numbers:
             self.facts.append(z3.Implies(smaller + by <= larger, whole + 1 <= more))
 
     def extreme(self, numbers: list[Any], *, least: bool = False) -> Any:
-        """Return the largest of some numbers, or the least, as a number of its own."""
+        """Return a new symbol equal to the largest of some numbers; the smallest if `least`."""
         key = (int(least), *(number.get_id() for number in numbers))
         if key not in self._extremes:
             found = self.fresh("extreme", None, None)

@@ -338,7 +338,7 @@ def refused_alone(scale: Scale, limit: int) -> Scenario:
 
 
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
-    """Two requests that even the releases' front door lets in."""
+    """Two requests that pass the releases' own input checks, with prompts rounded up."""
     found = []
     for name in ("first", "second"):
         prompt = numbers.fresh(f"{name}_prompt", 1, scale.max_model_len)

@@ -43,7 +43,10 @@ from .symbols import SymbolicRequest, block_of, blocks, make_numbers, some, tell
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    """Return all obligations, in the order of the argument.
+
+    `block`: block size in tokens; None for any size.
+    """
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))

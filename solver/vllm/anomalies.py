@@ -99,8 +99,8 @@ def with_knob(knob: Knob, value: int, asked: Sequence[Lengths], blocks: int) -> 
 
 
 def share(reserve: int, blocks: int) -> float:
-    """The share of a pool that keeps so many blocks free. It lies half a block above: so it does
-    not matter whether the block that is never handed out counts as well."""
+    """Return the fraction of the pool that keeps `reserve` blocks free; half a block is added so
+    that it does not matter whether the block that is never allocated counts."""
     return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
 
 

@@ -92,5 +92,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return what a target keeps on whose run the model breaks the rule."""
+    """Return the words for a run in which the model breaks the rule but the target does not; empty
+    except for the limit."""
     return "the limit in this run: it admits by another formula" * (rule == LIMIT)

@@ -47,10 +47,10 @@ class SchedulerView:
         return Flight(decision, None, first, proposed)
 
     def blocks(self) -> dict[str, list[int]]:
-        """Return the physical blocks of every request that holds some.
+        """Return the physical blocks of every request that holds any.
 
-        Of a request that has ended, these are the blocks that the release keeps while a decision in
-        flight writes them.
+        For an ended request: those that vLLM has not freed yet, because a decision in flight may
+        still write to them.
         """
         [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
         holders = manager.req_to_blocks.items()

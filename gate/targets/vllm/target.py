@@ -47,7 +47,7 @@ MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS)
 
 
 class VllmTarget(HostedTarget):
-    """The five operations on whichever release is on the path."""
+    """Serve the protocol's five operations from the vLLM release that can be imported."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "vllm")

@@ -59,7 +59,7 @@ def queues(book: RunHistory) -> dict[str, list[str]]:
 
 
 def progress(book: RunHistory, request: str) -> str:
-    """How far a request is: what is computed, generated and held of it."""
+    """Describe a request's progress: tokens computed and generated, blocks held."""
     account, last = book.requests[request], book.last
     parts = [f"computed {account.computed}", f"generated {account.emitted}"]
     if account.prefix_hit:

@@ -76,16 +76,17 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     ]
 
 
-def whole(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Blocks that a request may need until its last token, which is never computed."""
-    return blocks_for(history, request.prompt + request.max_tokens - 1)
+def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
+    """Blocks that a request may need until its last token, which is never computed; with `last` 1
+    that token may have room as well."""
+    return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 
-def promised(history: VllmRun, step: Step) -> int:
+def promised(history: VllmRun, step: Step, last: int = 0) -> int:
     """Blocks that requests that run after the step may still take."""
     running = [history.live[name] for name in step.running or () if name in history.live]
     held = step.blocks or {}
-    return sum(whole(history, request) - len(held.get(request.id, ())) for request in running)
+    return sum(whole(history, request, last) - len(held.get(request.id, ())) for request in running)
 
 
 def batch_too_large(history: VllmRun, step: Step) -> str | None:

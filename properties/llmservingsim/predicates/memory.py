@@ -5,15 +5,15 @@ kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
 """
 
 from ....model.observation import Step
-from ...history.content import in_common, surely_found
+from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, hit_too_short
+from ...rules.pool import blocks_for, found_again, hit_too_short
 from ...rules.predicate import Predicate
 from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
 from ...vllm.predicates.blocks import everything_known_elsewhere, hit_too_long
 from ...vllm.predicates.decision import admitted, kept
-from .budget import must_not_be_cut, promised, waited, whole
+from .budget import promised, waited, whole
 
 
 def starts_late(history: VllmRun, step: Step) -> str | None:
@@ -58,7 +58,7 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
     if not caches(history.config):
         return 0
     block = history.config["block_size"]
-    return surely_found(request, kept(history, step), history.kin(request), block)
+    return surely_shared(request, kept(history, step), history.kin(request), block, of_prompts=True)
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
@@ -86,27 +86,6 @@ def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
         blocks_for(history, request.prompt)
         <= free
         < whole(history, request) + promised(history, step)
-    )
-
-
-def overtaken(history: VllmRun, step: Step) -> str | None:
-    """While a request waits for blocks no request that came later starts (LSS-P02)."""
-    new = admitted(history, step)
-    for request in waited(history, step):
-        later = [other for other in new if other.arrival > request.arrival]
-        if later and not must_not_be_cut(history, step, request):
-            return f"{later[0].id} starts, {request.id} came before it and waits for blocks"
-    return None
-
-
-def waits_for_blocks(history: VllmRun, step: Step) -> bool:
-    """A request waits for blocks, and a later one would fit."""
-    waiting, free = waited(history, step), step.free_blocks
-    if len(waiting) < 2 or not free or history.config["num_blocks"] is None:
-        return False
-    room = free - promised(history, step)
-    return (
-        whole(history, waiting[0]) > room >= min(whole(history, request) for request in waiting[1:])
     )
 
 
@@ -143,8 +122,8 @@ def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
 PREDICATES = {
     "LSS-R03": Predicate(starts_late, said_before),
     "LSS-R02": Predicate(hit_missed, shares_with_running),
+    "LSS-R35": found_again(admitted),
     "LSS-R33": Predicate(hit_too_long, everything_known_elsewhere),
     "LSS-P01": Predicate(not_promised, prompt_alone_fits),
-    "LSS-P02": Predicate(overtaken, waits_for_blocks),
     "LSS-R31": Predicate(rest_does_not_fit, first_block_alone_fits),
 }

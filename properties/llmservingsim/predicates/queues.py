@@ -151,8 +151,8 @@ def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
         if history.config["num_blocks"] is not None:
             if step.free_blocks is None or not free_unchanged(history, step):
                 break
-            missing = whole(history, request) - _shared_blocks(history, step, request)
-            if missing > step.free_blocks - promised(history, step):
+            missing = whole(history, request, 1) - _shared_blocks(history, step, request)
+            if missing > step.free_blocks - promised(history, step, 1):
                 break
         could.append(request)
     return could

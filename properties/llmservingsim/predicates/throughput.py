@@ -10,10 +10,10 @@ from ...vllm.history.run import VllmRun
 
 def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
     """The prompt throughput counts every token of a prompt, cached ones included: those with the
-    chunk that ends it (LSS-R23)."""
+    chunk that ends it, or with its first one (LSS-R23)."""
     prompts = _prompts(history, step)
     expected = sum(counted for _, counted in prompts)
-    if step.prompt_throughput == expected:
+    if step.prompt_throughput in (expected, _counted_first(history, step)):
         return None
     parts = ", ".join(f"{name} {counted}" for name, counted in prompts)
     return (
@@ -51,6 +51,18 @@ def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
         counted = request.prompt - (request.computed - request.prefix_hit)
         counts.append((name, counted if name in (step.emitted or {}) else tokens))
     return counts
+
+
+def _counted_first(history: VllmRun, step: Step) -> int:
+    """What is counted where cached tokens count with the first chunk of a prompt."""
+    found = 0
+    for name, counted in _prompts(history, step):
+        request = history.live[name]
+        if request.started or name not in (step.emitted or {}):
+            hit = 0 if request.started else history.hit_now(step, request) or 0
+            counted = step.scheduled[name] + hit
+        found += counted
+    return found
 
 
 PREDICATES = {

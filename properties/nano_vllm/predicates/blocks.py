@@ -5,10 +5,10 @@ last block.
 """
 
 from ....model.observation import Step
-from ...history.content import surely_found
+from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.pool import blocks_for, hit_too_short, in_common_after
+from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
 from .decision import prefilled, ran_before
 
@@ -110,14 +110,15 @@ def hit_missed(history: RunHistory, step: Step) -> str | None:
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:
-    """A sequence starts that shares a full block with one that runs, and with no other."""
+    """A starting sequence must find tokens in the cache, all of them in blocks that running
+    sequences hold."""
     return any(hit_at_least(history, request) for request in prefilled(history, step))
 
 
 def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
     """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
     block = history.config["block_size"]
-    return surely_found(request, ran_before(history), history.kin(request), block)
+    return surely_shared(request, ran_before(history), history.kin(request), block)
 
 
 PREDICATES = {
@@ -125,5 +126,6 @@ PREDICATES = {
     "NAN-R29": Predicate(shared_wrongly, something_shared),
     "NAN-R32": Predicate(hit_ends_in_a_block, part_of_a_prompt_is_known),
     "NAN-R34": Predicate(hit_missed, shares_with_running),
+    "NAN-R48": found_again(prefilled),
     "NAN-R35": Predicate(last_block_hit, everything_known_elsewhere),
 }

@@ -7,7 +7,16 @@ from ....model.observation import Step
 from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for, free_when_decided, released_by
 from ...rules.predicate import Predicate
-from .decision import behind, completes, kept, names, preempted, prefilled, ran_before
+from .decision import (
+    WHOLE_PROMPTS,
+    behind,
+    completes,
+    kept,
+    names,
+    preempted,
+    prefilled,
+    ran_before,
+)
 
 
 def several_tokens(history: RunHistory, step: Step) -> str | None:
@@ -47,7 +56,7 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
         return None
     free += released_by(history, gone[1:])
     served = [request for request in kept(history, step) if request.id in step.scheduled]
-    needed = sum(crosses_border(history, request.computed) for request in (*served, gone[0]))
+    needed = sum(_may_take(history, request.computed) for request in (*served, gone[0]))
     if needed > free:
         return None
     return (
@@ -58,6 +67,12 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
 
 def crosses_border(history: RunHistory, computed: int) -> bool:
     return bool(computed % history.config["block_size"] == 0)
+
+
+def _may_take(history: RunHistory, computed: int) -> bool:
+    """A running sequence takes a block in its next step, as either reading of NAN-R17 has it."""
+    early = history.revision == WHOLE_PROMPTS and crosses_border(history, computed + 1)
+    return early or crosses_border(history, computed)
 
 
 def preempts_among_several(history: RunHistory, step: Step) -> bool:
@@ -129,9 +144,16 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
     for name in step.running or ():
         computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
         needed = blocks_for(history, computed)
-        if held != needed:
+        if held != needed and held != _with_the_next(history, computed):
             return f"{name} holds {held} blocks; its {computed} computed tokens need {needed}"
     return None
+
+
+def _with_the_next(history: RunHistory, computed: int) -> int:
+    """Blocks with the one for the next token, which the deck takes with the last token of a block:
+    "256 tokens so far … at boundary → new block". The release takes it with the next token."""
+    more = history.revision == WHOLE_PROMPTS
+    return blocks_for(history, computed + more)
 
 
 def border_crossed(history: RunHistory, step: Step) -> bool:

@@ -6,7 +6,7 @@ Source: Spyre scheduling page, "Admission constraints"; release 2.5.2 for pools 
 from math import ceil
 
 from ....model.observation import Step
-from ...history.content import surely_shared
+from ...history.content import in_common, surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
@@ -131,7 +131,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
     """Blocks for all tokens of the newcomer, but those that it shares with running requests, and
     of every request that has started fit together; the last token needs none, but is promised one
-    where requests are paused."""
+    where requests are paused. The page has no pool: there each may be promised a block more."""
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return True
@@ -141,15 +141,20 @@ def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
         shared = surely_shared(newcomer, started, history.kin(newcomer), block) // block
     last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
     tokens = [request.prompt + request.max_tokens - last for request in (*started, newcomer)]
-    needed = sum(ceil(each / block) for each in tokens)
+    more = int(history.revision == "documented")
+    needed = sum(ceil(each / block) + more for each in tokens)
     return bool(needed - shared <= size)
 
 
 def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
-    """More chunks follow after the next, whatever the prefix cache has."""
+    """More chunks follow after the next, whatever the prefix cache has: no more than other requests
+    have in common with the prompt."""
+    left = request.prompt - request.computed
     if not request.started and history.config["prefix_caching"]:
-        return False
-    return request.prompt - request.computed > int(history.config["chunk_size"])
+        others = (other for other in history.kin(request) if other is not request)
+        shared = (in_common(request, other) for other in others if other.max_computed)
+        left -= max(shared, default=0)
+    return left > int(history.config["chunk_size"])
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:

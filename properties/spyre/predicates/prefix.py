@@ -8,8 +8,9 @@ from ....model.observation import Step
 from ...history.content import common_prefix_len, known_tokens
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
+from ...rules.pool import found_again
 from ...rules.predicate import Predicate
-from .prefill import left_padding
+from .prefill import left_padding, may_run_cached
 
 
 def padding_not_block_0(history: RunHistory, step: Step) -> str | None:
@@ -36,10 +37,12 @@ def first_chunk_padded(history: RunHistory, step: Step) -> bool:
 
 
 def everything_cached(history: RunHistory, step: Step) -> str | None:
-    """The last token of a prompt is computed, never taken from the cache (SPY-R55)."""
+    """The last chunk of a prompt runs (SPY-R55). By the page a hit may include all of it: what runs
+    emits the first token. Releases never let a hit include the last token."""
+    runs = (step.emitted or {}) if may_run_cached(history) else ()
     for request in starting(history, step):
         hit = history.hit_now(step, request)
-        if hit is not None and hit >= request.prompt:
+        if hit is not None and hit >= request.prompt and request.id not in runs:
             return f"{request.id} finds its whole prompt of {request.prompt} tokens in the cache"
     return None
 
@@ -80,7 +83,7 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
     places = history.config["chunk_size"] // history.config["block_size"]
     for request in history.prefill_members(step):
         hit = request.prefix_hit if request.started else history.hit_now(step, request)
-        if hit is None:
+        if hit is None or (hit and not step.scheduled[request.id] and may_run_cached(history)):
             continue
         held = (step.blocks or {}).get(request.id, ())
         written = (step.slot_blocks or {}).get(request.id, ())
@@ -196,6 +199,7 @@ PREDICATES = {
     "SPY-R54": Predicate(cached_chunk_computed, chunk_skipped, "prefill"),
     "SPY-R57": Predicate(prompt_not_shared, prompt_is_shared, "prefill"),
     "SPY-R60": Predicate(output_not_shared, output_is_shared, "prefill"),
+    "SPY-R63": found_again(starting),
     "SPY-R11": Predicate(padding_not_block_0, first_chunk_padded),
     "SPY-R56": Predicate(wrong_write, cached_block_in_chunk, "prefill"),
 }

@@ -21,8 +21,8 @@ def depth(config: Config) -> int:
 
 
 def completes(history: VllmRun, step: Step) -> Collection[str]:
-    """Return the requests of the decision that completes in this step: its own, or the oldest in
-    flight, if the worker `reports`."""
+    """Return the requests whose decision completes in this step: the step's own decision, or, with
+    several in flight, the oldest, and then only if the worker reports it."""
     if depth(history.config) == 1:
         return step.scheduled
     flights = state_of(history).flights

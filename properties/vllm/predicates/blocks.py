@@ -5,11 +5,11 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 """
 
 from ....model.observation import Step
-from ...history.content import held_by_others, in_common
+from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, hit_too_short, in_common_after
+from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
-from ..history import loads, speculation
+from ..history import in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, given, kept
@@ -113,7 +113,7 @@ def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
 
 
 def hit_missed(history: VllmRun, step: Step) -> str | None:
-    """A request starts from the full blocks that it shares with one that runs (V1-R08)."""
+    """A starting request reuses every full block that it shares with a running request (V1-R08)."""
     return hit_too_short(
         history,
         step,
@@ -128,11 +128,22 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the tokens in full leading blocks, except the last, that a running request holds, too;
-    0 if the request was loaded."""
+    """Prompt tokens in full blocks at the start, the last one apart, that a running request holds;
+    0 of a request that was loaded. A block may be published when its decision completes."""
     if not caches(history.config) or request.tokens_loading:
         return 0
-    return held_by_others(request, kept(history, step), history.config["block_size"])
+    there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
+    block = history.config["block_size"]
+    return surely_shared(request, there, history.kin(request), block, of_prompts=True)
+
+
+def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Requests that start, where each decision completes before the next, without drafts, and
+    without what a connector or an encoder brings."""
+    config = history.config
+    if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
+        return []
+    return [request for request in admitted(history, step) if not request.inputs]
 
 
 def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
@@ -151,5 +162,6 @@ PREDICATES = {
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),
+    "V1CP-R36": found_again(_starting_plainly),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
 }

@@ -5,6 +5,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 """
 
 from ....model.observation import Step
+from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
 from ..history import encoder, in_flight, speculation
 from ..history.request_history import VllmRequestHistory
@@ -19,6 +20,7 @@ from .decision import (
     padding,
     preempted,
     ran_before,
+    since,
     threshold,
 )
 
@@ -45,7 +47,7 @@ def beyond_known(history: VllmRun, step: Step) -> str | None:
         missing = None if request is None else behind(history, step, request)
         if request is None or missing is None or 1 <= tokens <= missing:
             continue
-        more = padding(history, step, request)
+        more = padding(history, step, request) or last_draft(history, request)
         if not more or tokens != missing + more:
             return f"{name} computes {tokens} tokens, {missing} are known and not computed"
     return None
@@ -70,7 +72,7 @@ def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
 
 
 def threshold_binds(history: VllmRun, step: Step) -> bool:
-    """A request has more missing tokens than the threshold, which is below the budget."""
+    """A request has more tokens left to compute than the threshold, which is below the budget."""
     limit = threshold(history)
     if limit == history.config["max_num_batched_tokens"]:
         return False
@@ -159,10 +161,20 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
         if name not in history.live or name in history.aborts_inside:
             continue
         comes = due is not None
+        if comes and _may_be_dropped(history, step, history.live[name]):
+            continue
         if comes != bool((step.emitted or {}).get(name)):
             says, known = ("no token", "all") if comes else ("a token", "not all")
             return f"{name} emits {says}, although {known} of its known tokens have been computed"
     return None
+
+
+def _may_be_dropped(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
+    """A token in flight is that of a request which was preempted meanwhile: no document says that
+    it must come."""
+    now = one.id in (step.preempted or ())
+    was_preempted = now or (one.preemptions > 0 and not one.tokens_in_flight)
+    return was_preempted and history.revision not in since("0.25")
 
 
 def some_catch_up(history: VllmRun, step: Step) -> bool:
@@ -183,10 +195,10 @@ def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Check the budget in scheduling order. If a victim by priority returned its share, the order
-    does not show what remained for each request, so nothing is reported."""
+    """Budget is spent in scheduling order. Where a victim by priority gave its share back, the
+    order does not tell what was left for each request."""
     if history.config["policy"] == "priority" and preempted(history, step):
-        return None
+        return _share_lost(history, step, who)
     wanted = {request.id for request in who}
     remaining, limit = history.config["max_num_batched_tokens"], threshold(history)
     for request in scheduled(history, step):
@@ -194,9 +206,11 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         least = missing if missing is None else min(missing, limit, remaining)
         stops = least is not None and tokens < least and stops_at_input(history, step, request)
         more = padding(history, step, request)
-        if (
-            more and tokens == 1 + more <= remaining
-        ):  # it is padded only where it is one token behind
+        # It is padded only where it is a token behind.
+        if more and tokens == 1 + more <= remaining:
+            least = tokens
+        last = last_draft(history, request)
+        if missing is not None and last and tokens == min(missing + last, limit, remaining):
             least = tokens
         if missing is not None and request.id in wanted and tokens != least and not stops:
             return (
@@ -205,6 +219,35 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
             )
         remaining -= tokens
     return None
+
+
+def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
+    """The budget cut a request, and some is left over: more than what came back while blocks were
+    looked for, for this request. One that took no block has preempted no other."""
+    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    limit, size, wanted = threshold(history), history.config["block_size"], {one.id for one in who}
+    shares = sum(
+        min(one.num_tokens - one.computed + max(one.drafted, 0), limit)
+        for one in preempted(history, step)
+    )
+    for one in scheduled(history, step):
+        missing, tokens = behind(history, step, one), step.scheduled[one.id]
+        if missing is None or one.id not in wanted or tokens >= min(missing, limit):
+            continue
+        back = shares if taken_by(history, step, one, size) else 0
+        if left > back and not stops_at_input(history, step, one):
+            return (
+                f"{one.id} computes {tokens} tokens, behind by {missing}, at most {limit} a "
+                f"request; {left} tokens of the budget are left, of which {back} can have come back"
+            )
+    return None
+
+
+def last_draft(history: VllmRun, one: VllmRequestHistory) -> int:
+    """A draft that may be computed at the last position: no document leaves it empty."""
+    if not one.drafted or history.revision in since("0.25"):
+        return 0
+    return int(one.drafted > speculation.drafts_to_compute(history.config, one) >= 0)
 
 
 def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool:

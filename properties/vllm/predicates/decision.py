@@ -5,6 +5,7 @@ The client's own account has what was running and how far behind it was; the ste
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from math import ceil
 from typing import Any
 
 from ....model.observation import Step
@@ -82,7 +83,16 @@ def _set_aside(history: VllmRun) -> bool:
 
 
 def order_is_known(history: VllmRun) -> bool:
-    """It is known which of the requests that wait goes before which."""
+    """It is known which of the requests that wait goes before which.
+
+    Neither document orders them by priority, and the chapter puts each preempted request in front:
+    by priority only an order is known on which all readings agree. Releases sort by priority.
+    """
+    if history.config.get("policy") == "priority" and history.revision not in since("0.25"):
+        line = waited_before(history)
+        again = [one.preemptions > 0 for one in line]
+        arrivals = [one.arrival for one in line if not one.preemptions]
+        return sum(again[1:]) == 0 and arrivals == sorted(arrivals)
     if not _set_aside(history):
         return True
     if loads.are_made(history.config):
@@ -250,10 +260,11 @@ def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     return 0 if any(beside) else speculation.drafts(history.config)
 
 
-def watermark_blocks(config: Mapping[str, Any]) -> int:
+def watermark_blocks(config: Mapping[str, Any], *, rounded_up: bool = False) -> int:
     """Blocks that admission leaves free while a request runs."""
     usable = config["num_blocks"]
-    return int(config["watermark"] * (usable + 1)) if usable else 0
+    rounded = ceil if rounded_up else int
+    return rounded(config["watermark"] * (usable + 1)) if usable else 0
 
 
 def free_unchanged(history: VllmRun, step: Step) -> bool:

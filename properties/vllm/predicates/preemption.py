@@ -21,8 +21,24 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
         return None
     tail = before[len(before) - len(gone) :]
     if {request.id for request in tail} == {request.id for request in gone}:
+        return _admitted_before(history, gone, kept(history, step))
+    return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+
+
+def _admitted_before(
+    history: VllmRun, gone: list[VllmRequestHistory], stay: list[VllmRequestHistory]
+) -> str | None:
+    """The order of the list is the target's own; when requests were admitted was seen."""
+    if loads.are_made(history.config):
         return None
-    return f"{names(gone)} preempted; the last {len(gone)} of {names(before)} are {names(tail)}"
+    first = min(gone, key=lambda one: one.began)
+    last = max(stay, key=lambda one: one.began, default=None)
+    if last is None or last.began <= first.began:
+        return None
+    return (
+        f"{first.id}, admitted in step {first.began}, is preempted; {last.id}, admitted in step "
+        f"{last.began}, stays"
+    )
 
 
 def tail_preempted(history: VllmRun, step: Step) -> bool:

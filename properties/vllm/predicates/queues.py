@@ -166,7 +166,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     if not history.config["enable_chunked_prefill"] and whole > remaining:
         return None
     if history.config["num_blocks"] is not None:
-        reserve = watermark_blocks(history.config) if run else 0
+        up = history.revision not in since("0.25")  # no document says how it is rounded
+        reserve = watermark_blocks(history.config, rounded_up=up) if run else 0
         if step.free_blocks is None or not free_unchanged(history, step):
             return None
         tokens = _must_fit(history, step, request, remaining)
@@ -186,7 +187,10 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound of the free blocks that these tokens of the request take."""
     shared, block = 0, int(history.config["block_size"])
     if caches(history.config):
-        shared = surely_shared(request, ran_before(history), history.kin(request), block)
+        there = [
+            other for other in ran_before(history) if not in_flight.computed_still(history, other)
+        ]
+        shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
     return blocks_for(history, tokens) - shared // block
 
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from schedproof.properties.history.content import (
     common_prefix_len,
     known_tokens,
-    surely_found,
     surely_shared,
 )
 
@@ -81,32 +80,28 @@ SAYS = (("s", 12),)
 
 
 @pytest.mark.parametrize(
-    ("gone", "hit", "shared"),
+    ("gone", "shared"),
     [
-        # Before the holder began: its block is the newest, but an older one may still be found.
-        ({"ended_at": 3}, 8, 0),
-        ({"ended_at": 5}, 0, 0),
-        ({"ended_at": None}, 0, 0),
+        # Even before the holder began: of two blocks an index may keep the older newcomer.
+        ({"ended_at": 3}, 0),
+        ({"ended_at": 5}, 0),
+        ({"ended_at": None}, 0),
         # What it had found itself it did not fill.
-        ({"ended_at": 7, "prefix_hit": 8}, 8, 8),
+        ({"ended_at": 7, "prefix_hit": 8}, 8),
     ],
 )
-def test_what_one_that_runs_holds_is_found_unless_another_filled_it_since(gone, hit, shared):
+def test_what_one_that_runs_holds_is_found_unless_another_filled_it(gone, shared):
     holder = decoding("a", 12, content=SAYS, began=5)
     earlier = decoding("b", 12, content=SAYS, ended="eos", **gone)
-    sequence = waiting("c", 12, content=SAYS)
-    assert surely_found(sequence, [holder], [holder, sequence], 4) == 8
-    assert surely_shared(sequence, [holder], [holder, sequence], 4) == 8
-    assert surely_found(sequence, [holder], [earlier, holder, sequence], 4) == hit
-    assert surely_shared(sequence, [holder], [earlier, holder, sequence], 4) == shared
+    newcomer = waiting("c", 12, content=SAYS)
+    assert surely_shared(newcomer, [holder], [holder, newcomer], 4) == 8
+    assert surely_shared(newcomer, [holder], [earlier, holder, newcomer], 4) == shared
 
 
 def test_of_one_that_was_preempted_nothing_is_sure():
     holder, newcomer = decoding("a", 12, content=SAYS, began=5), waiting("c", 12, content=SAYS)
     newcomer.preemptions = 1
-    assert surely_found(newcomer, [holder], [holder, newcomer], 4) == 0
     assert surely_shared(newcomer, [holder], [holder, newcomer], 4) == 0
     newcomer.preemptions, holder.preemptions = 0, 1
-    assert surely_found(newcomer, [holder], [holder, newcomer], 4) == 8
     # It may have filled such a block twice, and the first of them is free.
     assert surely_shared(newcomer, [holder], [holder, newcomer], 4) == 0

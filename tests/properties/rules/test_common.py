@@ -181,7 +181,7 @@ def test_everything_ends_within_the_work_that_it_is():
     assert broken("ALL-R06", book, decode("a")) is None
     late = history(decoding("a", 9), work=10, busy_steps=14)
     assert broken("ALL-R06", late, decode("a")) == (
-        "a unfinished after 14 busy steps; all work together takes at most 14"
+        "a unfinished after 15 busy steps; all work together takes at most 14"
     )
     ends = decode("a", finished={"a": "length"})
     assert broken("ALL-R06", late, ends) is None

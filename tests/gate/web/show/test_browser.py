@@ -335,14 +335,14 @@ def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(show):
 
 @pytest.mark.slow
 def test_a_short_batch_is_drawn_whole_and_rules_without_a_step_are_folded(show):
-    run = runs.admission()
+    run = runs.preemption()
     tab = show(run)
     assert not tab.locator("#zoom").is_visible()
     never = [rule.id for rule in run.checked if not run.followed.stakes[rule.id].pieces]
-    assert never
+    assert len(never) > 1
     fold = tab.locator("#never")
-    assert fold.locator("summary").text_content() == "1 rule was never exercised in this run"
-    assert len(never) == 1
+    words = f"{len(never)} rules were never exercised in this run"
+    assert fold.locator("summary").text_content() == words
     for rule in never:
         assert rule in fold.locator("p").text_content()
         assert not tab.locator(f"#rules tr[data-rule='{rule}']").is_visible()

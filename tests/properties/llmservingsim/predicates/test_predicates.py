@@ -233,25 +233,6 @@ def test_what_others_were_promised_is_not_free():
     assert memory.not_promised(book(request("a", 6, 6, 1), running="a"), step) is None
 
 
-def test_nobody_starts_past_one_that_waits_for_blocks():
-    history = book(request("a"), request("b", 1, max_tokens=1))
-    assert memory.overtaken(history, ran({"b": 1}, "b", "a")) == (
-        "b starts, a came before it and waits for blocks"
-    )
-    assert memory.overtaken(history, ran({"a": 6}, "a", "b")) is None
-    off = {"enable_chunked_prefill": False, "max_num_batched_tokens": 5}
-    history = book(request("a"), request("b", 1, max_tokens=1), **off)
-    assert memory.overtaken(history, ran({"b": 1}, "b", "a")) is None
-
-
-def test_waiting_for_blocks_is_at_stake_when_a_later_one_would_fit():
-    history = book(request("a"), request("b", 1, max_tokens=1))
-    assert memory.waits_for_blocks(history, ran({}, "", "ab", free_blocks=2))
-    assert not memory.waits_for_blocks(history, ran({}, "", "ab", free_blocks=4))
-    assert memory.prompt_alone_fits(history, ran({}, "", "ab", free_blocks=2))
-    assert not memory.prompt_alone_fits(history, ran({}, "", "ab", free_blocks=1))
-
-
 @pytest.mark.parametrize(("free", "breaks"), [(2, False), (1, True)])
 def test_at_head_the_rest_of_a_prompt_must_fit_when_it_begins(free, breaks):
     history = book(request("a", 18), revision="head")

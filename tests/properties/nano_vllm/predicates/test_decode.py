@@ -89,7 +89,7 @@ def test_nobody_is_preempted_while_there_are_blocks_for_all(free, reported):
 
 
 def test_who_is_inside_a_block_needs_none():
-    history = with_tables(book(runs("a", 5), runs("b", 7), running="ab"), 0)
+    history = with_tables(book(runs("a", 5), runs("b", 6), running="ab"), 0)
     reported = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
     assert reported == (
         "b preempted, although 0 blocks were free without b and running requests needed at most 0"
@@ -228,7 +228,8 @@ def test_computing_again_is_at_stake_when_one_comes_back_with_tokens(changes, ex
     ("computed", "held", "reported"),
     [
         (4, (1,), None),
-        (4, (1, 2), "a holds 2 blocks; its 4 computed tokens need 1"),
+        (3, (1, 2), "a holds 2 blocks; its 3 computed tokens need 1"),
+        (4, (1, 2), None),  # the deck: at boundary, a new block
         (5, (1, 2), None),
         (5, (1,), "a holds 1 blocks; its 5 computed tokens need 2"),
         (5, (), "a holds 0 blocks; its 5 computed tokens need 2"),

@@ -1,0 +1,159 @@
+"""The full blocks of prompts that a prefix cache must still find, whatever its index and its order
+of eviction.
+
+A block is handed out anew where it appears in a block table and is no hit; until then it holds what
+was computed into it. What a step hands out unseen, to requests that leave in it, may be any block
+that was free. An index may keep one block for each content, the first or the last: of copies all
+must be there. Generated tokens, and blocks of a decision in flight, may be left out.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...model.observation import Step
+from ...model.pool import Content, prefix
+from .content import known_tokens
+from .features import Features
+from .request_history import RequestHistory
+
+# Of a copy of a block: every index has it, or it may be left out of one, or it may be gone.
+SURE, INTACT, MAYBE_GONE = 2, 1, 0
+
+
+class Observed(Protocol):
+    """The part of a `RunHistory` that is read, as it was before the step."""
+
+    config: Mapping[str, Any]
+    features: Features
+    last: Step | None
+    live: dict[str, Any]
+    aborts_inside: set[str]
+
+    def hit_now(self, step: Step, account: Any) -> int | None:
+        """Return the tokens that a request finds in the prefix cache; None: not known."""
+
+
+@dataclass
+class KeptPrefixes:
+    """By block number the content that it is found by, and the other way round, with the state of
+    each copy, as it was before the step that is judged. Blocks that were not shown have negative
+    numbers."""
+
+    block_size: int
+    holds: dict[int, Content] = field(default_factory=dict)
+    places: dict[Content, dict[int, int]] = field(default_factory=dict)
+    _unseen: int = 0
+    _lost: set[Content] = field(default_factory=set)
+
+    def must_find(self, history: Observed, step: Step, request: RequestHistory) -> int:
+        """Return the tokens that a request must find which starts in this step: whole blocks of its
+        prompt, never its last token."""
+        others = (table for name, table in self._handed_out(history, step) if name != request.id)
+        taken = {number for table in others for number in table}
+        if self._something_unseen(history, step, but=request.id):
+            taken |= self.holds.keys() - _held_before_and_after(history, step)
+        found = 0
+        for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
+            copies = self.places.get(prefix(request.content, blocks * self.block_size), {})
+            states = set(copies.values())
+            if SURE not in states or MAYBE_GONE in states or not taken.isdisjoint(copies):
+                break
+            found = blocks * self.block_size
+        return found
+
+    def observe(self, history: Observed, step: Step) -> None:
+        """Book a step, before the history does."""
+        self._lost = set()
+        for _, table in self._handed_out(history, step):
+            self._drop(table)
+        if self._something_unseen(history, step):
+            for number in self.holds.keys() - _held_before_and_after(history, step):
+                self.places[self.holds[number]][number] = MAYBE_GONE
+        for name, tokens in step.scheduled.items():
+            request = history.live.get(name)
+            if request is None:
+                continue
+            hit = history.hit_now(step, request)
+            shown = (step.blocks or {}).get(name)
+            table = _before(history).get(name, ()) if shown is None else shown
+            # What it fills is not known of one that is aborted, or comes back, in this very step.
+            doubtful = (
+                hit is None or name in history.aborts_inside or name in (step.preempted or ())
+            )
+            content, begun = (
+                known_tokens(request),
+                (request.computed + (hit or 0)) // self.block_size,
+            )
+            full = (
+                min(request.computed + (hit or 0) + tokens, request.num_tokens) // self.block_size
+            )
+            for place in range(0 if doubtful else begun, full):
+                end = (place + 1) * self.block_size
+                filled = prefix(content, end)
+                # Where a copy was handed out in this step, the index may have lost both.
+                is_sure = end <= request.prompt and filled not in self._lost
+                if doubtful or place >= len(table):
+                    self._unseen += 1
+                    self.places.setdefault(filled, {})[-self._unseen] = MAYBE_GONE
+                else:
+                    self._publish(table[place], filled, SURE if is_sure else INTACT)
+
+    def _handed_out(self, history: Observed, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
+        """By request, the blocks that it has got in this step, and that are no hit."""
+        before = _before(history)
+        for name, table in (step.blocks or {}).items():
+            known = before.get(name, ())
+            if len(table) == len(known) and tuple(table) == tuple(known):
+                continue
+            request = history.live.get(name)
+            hit = 0 if request is None or request.started else history.hit_now(step, request) or 0
+            old = {*known, *table[: hit // self.block_size]}
+            yield name, tuple(number for number in table if number not in old)
+
+    def _something_unseen(self, history: Observed, step: Step, but: str = "") -> bool:
+        """Blocks may have been handed out that are not shown: to requests that leave in the step,
+        or to one that was scheduled before it was preempted in the same step."""
+        before, shown = _before(history), step.blocks or {}
+        known = "any" if "order" in history.config else "fcfs"
+        if step.preempted and history.config.get("policy", known) != "fcfs":
+            return True
+        for name, tokens in step.scheduled.items():
+            request = history.live.get(name)
+            if request is None or name in shown or name == but:
+                continue
+            covered = request.computed + (history.hit_now(step, request) or 0) + tokens
+            slots = history.features.slots(history.config, covered)
+            # The block of its next token may have come as well.
+            if -(-(slots + 1) // self.block_size) > len(before.get(name, ())):
+                return True
+        return False
+
+    def _publish(self, number: int, content: Content, state: int) -> None:
+        if self.holds.get(number) != content:
+            self._drop((number,))
+            self.holds[number] = content
+        copies = self.places.setdefault(content, {})
+        copies[number] = max(copies.get(number, MAYBE_GONE), state)
+
+    def _drop(self, numbers: Iterable[int]) -> None:
+        """These blocks hold something else now; of what they held no copy is sure any more."""
+        for number in tuple(numbers):
+            content = self.holds.pop(number, None)
+            if content is None:
+                continue
+            self._lost.add(content)
+            left = self.places.pop(content)
+            del left[number]
+            if left:
+                self.places[content] = {copy: min(state, INTACT) for copy, state in left.items()}
+
+
+def _before(history: Observed) -> Mapping[str, Any]:
+    return (history.last.blocks or {}) if history.last is not None else {}
+
+
+def _held_before_and_after(history: Observed, step: Step) -> set[int]:
+    """Blocks that requests hold all the while, so that no other can have got them."""
+    after = {number for table in (step.blocks or {}).values() for number in table}
+    return after & {number for table in _before(history).values() for number in table}

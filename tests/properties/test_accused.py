@@ -1,0 +1,217 @@
+"""Schedulers that decide otherwise than the models, as documents allow: no rule accuses them."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from schedproof.tests.mutants.faults import MODEL
+from schedproof.tests.mutants.planting import imported_anew
+
+HERE = Path(__file__).parent / "accused"
+SCALE = {"spyre": {"max_model_len": 1024, "max_batch_tkv": 2048}, "nano_vllm": {"num_blocks": 8}}
+SORTS = '    if config.policy == "priority":\n        return tuple(sorted((*waiting, newcomer), '
+ONE_A_CONTENT = (
+    "pool.py",
+    "cached[content] = (*cached.get(content, ()), block)",
+    "cached[content] = cached.get(content) or (block,)",
+)
+TO_THE_FRONT = (
+    "vllm/queue.py",
+    '    if config.policy == "priority":\n        return enqueued(config, waiting, preempted)\n',
+    "",
+)
+# What the scheduler does, its system, what is changed of the model, and the files to run.
+ALLOWED = {
+    "the first of two blocks with one content is found (hash -> block_id)": (
+        "nano_vllm",
+        [
+            (
+                "allocator.py",
+                "{**pool.cached, **{content: (block,) for block, content in filled}}",
+                "{**{content: (block,) for block, content in filled}, **pool.cached}",
+            )
+        ],
+        ["nano_R34_onemap.json"],
+    ),
+    "one block for each content": ("vllm", [ONE_A_CONTENT], ["ok_onemap.json"]),
+    "one block for each content, LLMServingSim": ("llmservingsim", [ONE_A_CONTENT], []),
+    "one block for each content, Spyre": ("spyre", [ONE_A_CONTENT], []),
+    "one block for each content, any": ("generic", [ONE_A_CONTENT], []),
+    "generated tokens are not cached": (
+        "vllm",
+        [
+            (
+                "vllm/kv_cache.py",
+                "known = min(covered, sequence.num_tokens)",
+                "known = min(covered, sequence.prompt)",
+            )
+        ],
+        [],
+    ),
+    "priority picks the victim only": (
+        "vllm",
+        [("vllm/queue.py", f"{SORTS}key=importance))\n", ""), TO_THE_FRONT],
+        [],
+    ),
+    "by priority, too, a preempted request goes to the front": ("vllm", [TO_THE_FRONT], []),
+    "a token of a preempted request is dropped": (
+        "vllm",
+        [
+            (
+                "vllm/scheduler.py",
+                "        remaining = sequence.output_len - sequence.generated\n",
+                "        if config.depth > 1 and not sequence.promised:\n            continue\n"
+                "        remaining = sequence.output_len - sequence.generated\n",
+            )
+        ],
+        ["ok_discard_stale.json"],
+    ),
+    "the watermark is rounded up": (
+        "vllm",
+        [
+            (
+                "vllm/config.py",
+                "int(self.watermark * (self.num_blocks + NULL_BLOCK))",
+                "-int(-self.watermark * (self.num_blocks + NULL_BLOCK) // 1)",
+            )
+        ],
+        [],
+    ),
+    "the next request is tried while one waits for blocks": (
+        "llmservingsim",
+        [("llmservingsim/documented.py", "return plan._replace(short=True)", "return plan")],
+        [],
+    ),
+    "cached tokens count with the first chunk": (
+        "llmservingsim",
+        [
+            (
+                "llmservingsim/documented.py",
+                "sequence.prefix_hit * completes(sequence)",
+                "sequence.prefix_hit * (sequence.computed == sequence.prefix_hit + tokens)",
+            )
+        ],
+        [],
+    ),
+    "256 tokens so far: at boundary, a new block": (
+        "nano_vllm",
+        [
+            (
+                "nano_vllm/block_manager.py",
+                "sequence.num_tokens % config.block_size == 1",
+                "blocks_for(sequence.num_tokens + 1, config.block_size) > len(sequence.blocks)",
+            ),
+            (
+                "nano_vllm/block_manager.py",
+                "pool\n    return allocator.hold(pool, sequence, sequence.num_tokens,",
+                "pool\n    return allocator.hold(pool, sequence, sequence.num_tokens + 1,",
+            ),
+        ],
+        [],
+    ),
+    "cached chunks are run all the same": (
+        "spyre",
+        [
+            (
+                "spyre/blocks.py",
+                "    return allocator.start(state.pool, newcomer, hit, config.block_size)",
+                "    one, pool = allocator.start(state.pool, newcomer, hit, config.block_size)\n"
+                "    return one._replace(computed=0), pool",
+            ),
+            (
+                "spyre/scheduler.py",
+                '"scheduled": computed.scheduled,',
+                '"scheduled": {n: max(tokens, 0) for n, tokens in computed.scheduled.items()},',
+            ),
+        ],
+        [],
+    ),
+    "a hit to the end of a prompt whose last chunk runs": (
+        "spyre",
+        [("spyre/blocks.py", "newcomer.prompt, config.block", "newcomer.prompt + 1, config.block")],
+        [],
+    ),
+    "a block more is promised": (
+        "spyre",
+        [
+            (
+                "spyre/blocks.py",
+                "max_tokens - 1) // config.block_size)",
+                "max_tokens - 1) // config.block_size) + 1",
+            )
+        ],
+        [],
+    ),
+}
+
+
+def accused(system, edits, files, target=None, workloads=True):
+    """What rules say of the changed model: in these files, in the seed corpus, in workloads."""
+    texts = {}
+    for file, before, after in edits:
+        text = texts.get(file) or (MODEL / file).read_text(encoding="utf-8")
+        assert text.count(before) == 1, (file, before)
+        texts[file] = text.replace(before, after)
+    with imported_anew(texts):
+        engines = import_module("schedproof.tests.mutants.engines")
+        read = import_module("schedproof.gate.files.scenario_file").read_scenario
+        scenarios = [read(HERE / file) for file in files]
+        if workloads:
+            scenarios += engines.seed_corpus(system, "small").values()
+            draw = import_module("schedproof.properties.search.workloads").workloads
+            scale = SCALE.get(system, {})
+            scenarios += draw(system, "documented", "scarce", scale, {}, seed=0, number=2)
+        rules = [rule for rule in engines.checked(system) if rule.id != "ALL-R07"]
+        found = []
+        for scenario in scenarios:
+            run = engines.replace(scenario, revision="documented", expect=None)
+            found += engines.replay((target or engines.ModelTarget)(), run, rules).broken
+        return found
+
+
+@pytest.mark.parametrize("does", ALLOWED)
+def test_what_a_document_allows_is_not_accused(does):
+    system, edits, files = ALLOWED[does]
+    assert accused(system, edits, files) == []
+
+
+def test_blocks_may_be_published_when_their_decision_completes():
+    none_in_flight = (
+        "vllm/kv_cache.py",
+        "    if not config.enable_prefix_caching:\n        return ()",
+        "    if not config.enable_prefix_caching or config.depth > 1:\n        return ()",
+    )
+    assert accused("vllm", [none_in_flight], ["ok_publish_late.json"], workloads=False) == []
+
+
+def test_a_draft_may_be_computed_at_the_last_position():
+    one_more = ("vllm/speculation.py", "- 1 - sequence.computed", "- sequence.computed")
+    slots = ("vllm/speculation.py", "config.max_model_len - 1)", "config.max_model_len)")
+    assert accused("vllm", [one_more, slots], ["ok_draft_len.json"], workloads=False) == []
+
+
+def test_a_token_may_have_room_that_is_never_computed():
+    more = ("llmservingsim/documented.py", "sequence.max_tokens - 1\n", "sequence.max_tokens\n")
+    found = accused("llmservingsim", [more], [])
+    # One that needs the whole pool, and is accepted, then waits for ever.
+    assert {one.rule for one in found} <= {"ALL-R10"}
+
+
+def test_prefilling_names_those_of_which_no_token_has_come():
+    from schedproof.model.target import ModelTarget
+
+    class Literal(ModelTarget):
+        def start(self, *words):
+            self.came = set()
+            return super().start(*words)
+
+        def step(self):
+            reply = super().step()
+            step = reply["step"]
+            self.came.update(name for name, tokens in step["emitted"].items() if tokens)
+            there = [name for name, tokens in step["computed"].items() if tokens]
+            step["prefilling"] = [name for name in there if name not in self.came]
+            return reply
+
+    assert accused("vllm", [], ["ok_prefilling_text.json"], Literal) == []

@@ -1,0 +1,59 @@
+"""Schedulers that do too little: short runs in which a rule says so."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from schedproof.tests.mutants.faults import mutants_of
+from schedproof.tests.mutants.planting import imported_anew, planted
+
+HERE = Path(__file__).parent / "too_little"
+
+
+def broken(system, rule, file, does=""):
+    """The rules that the run breaks with the fault of this rule planted, and without any."""
+    faults = (one for one in mutants_of(system) if one.rule == rule and not one.bug)
+    fault = next(fault for fault in faults if does in fault.does)
+    with planted(fault) as target:
+        with_it = _broken(target, fault, file)
+    with imported_anew({}):
+        target = import_module("schedproof.model.target").ModelTarget()
+        return with_it, _broken(target, fault, file)
+
+
+def _broken(target, fault, file):
+    engines = import_module("schedproof.tests.mutants.engines")
+    read = import_module("schedproof.gate.files.scenario_file").read_scenario
+    run = engines.replace(read(HERE / file), revision=fault.revision)
+    rules = [rule for rule in engines.checked(fault.system) if rule.id != "ALL-R07"]
+    return {one.rule for one in engines.replay(target, run, rules).broken}
+
+
+@pytest.mark.parametrize(
+    ("system", "rule", "file"),
+    [
+        ("spyre", "SPY-R63", "drop_hash_on_free.json"),
+        ("vllm", "V1CP-R36", "v_forget.json"),
+        ("nano_vllm", "NAN-R48", "nano_forget.json"),
+        ("llmservingsim", "LSS-R35", "l_forget.json"),
+    ],
+)
+def test_a_scheduler_that_does_too_little_is_named(system, rule, file):
+    assert broken(system, rule, file) == ({rule}, set())
+
+
+def test_last_chunk_constraints_at_the_first_chunk_are_named_with_a_cache():
+    does = "with a prefix cache the last-chunk constraints hold"
+    found = broken("spyre", "SPY-R42", "last_rules_at_first_if_cache.json", does)
+    assert found == ({"SPY-R42"}, set())
+
+
+def test_a_block_held_ahead_of_need_is_named():
+    found = broken("spyre", "SPY-R02", "extra_block.json", "a block is held ahead of need")
+    assert found == ({"SPY-R02"}, set())
+
+
+def test_a_share_of_the_budget_that_does_not_come_back_is_named():
+    found = broken("vllm", "V1-R04", "budget_not_given_back.json", "the share of a preempted")
+    assert found == ({"V1-R04"}, set())
