@@ -21,13 +21,13 @@ def main() -> None:
         parser.exit(2, f"explorers.py: not found: {', '.join(spin.MISSING)}\n")
     print("| rule, revision, question | tool | verdict | states | seconds | MB | ratio |")
     print("|---|---|---|---|---|---|---|")
-    for asked in QUESTIONS[: 2 if options.quick else None]:
-        found = answers(asked, options.seconds)
+    for question in QUESTIONS[: 2 if options.quick else None]:
+        found = answers(question, options.seconds)
         for tool, figures in found.items():
             word = {True: "holds", False: "broken", None: "not in time"}[figures.holds]
             print(
-                f"| {asked.rule}, {asked.revision}, {asked} | {tool} | {word} | {figures.states:,} "
-                f"| {figures.seconds:.1f} | {figures.memory_mb:.0f} "
+                f"| {question.rule}, {question.revision}, {question} | {tool} | {word} "
+                f"| {figures.states:,} | {figures.seconds:.1f} | {figures.memory_mb:.0f} "
                 f"| {figures.seconds / found['explorer'].seconds:.2f} |",
                 flush=True,
             )

@@ -83,10 +83,10 @@ def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple
             yield group.title, lemma
 
 
-def answer(rule: str, asked: ProofQuestion) -> str:
+def answer(rule: str, question: ProofQuestion) -> str:
     """What is so of a rule: proven, or a run."""
-    setting = asked.setting
-    if rule == JOIN and asked.pausing:
+    setting = question.setting
+    if rule == JOIN and question.pausing:
         return "not asked"
     failed = [lemma.name for _, lemma in proof(rule, setting) if lemma.status != "proven"]
     if not failed:
@@ -98,7 +98,7 @@ def answer(rule: str, asked: ProofQuestion) -> str:
         if found.answer != "sat":
             continue
         whole = replace(setting, requests=found.requests)
-        scenario = to_scenario(whole, list(found.arrivals), asked.revision)
+        scenario = to_scenario(whole, list(found.arrivals), question.revision)
         [judged] = select(load("spyre"), [rule])
         broken = replay(ModelTarget(setting.formula), scenario, [judged]).broken
         if broken:
@@ -112,9 +112,9 @@ def configurations() -> Iterator[str]:
     """The table of releases and configurations."""
     heads = f"no join beyond the limit ({JOIN})", f"no step ({LIMIT})"
     found: list[Sequence[str]] = [("admission", "configuration", *heads)]
-    for asked in ASKED:
-        answers = (answer(rule, asked) for rule in (JOIN, LIMIT))
-        found.append((asked.admission, asked.configuration, *answers))
+    for question in ASKED:
+        answers = (answer(rule, question) for rule in (JOIN, LIMIT))
+        found.append((question.admission, question.configuration, *answers))
     yield from rows(*found)
 
 
@@ -122,9 +122,9 @@ def lemmas() -> Iterator[str]:
     """The table of all lemmas, each where it is asked first."""
     found = [("lemma", "says", "of")]
     named = set[str]()
-    for asked in ASKED:
+    for question in ASKED:
         for rule in (JOIN, LIMIT):
-            for group in limit_lemmas(rule, asked.setting, 64):
+            for group in limit_lemmas(rule, question.setting, 64):
                 for lemma in group.lemmas:
                     if lemma.name not in named:
                         named.add(lemma.name)

@@ -53,9 +53,9 @@ def main() -> None:
     listed = {name: [*package.versions] for name, package in known_packages().items()}
     listed["vllm"] = [release.partition("==")[2] for release in releases_of("vllm")]
     wheels = [
-        lines(name, version, of_version(there, version, sources=False))
+        lines(name, version, of_version(published, version, sources=False))
         for name, versions in listed.items()
-        for there in [files(name)]
+        for published in [files(name)]
         for version in versions
     ]
     title = "# Wheels of the releases that can be judged (make lock)."

@@ -59,17 +59,19 @@ def main(pythons: Sequence[str]) -> int:
         pip = (pythons[0], "-m", "pip", "wheel", "--quiet", "--no-deps")
         subprocess.run([*pip, "-w", place, source], check=True)
         [wheel] = place.glob("*.whl")
-        there = {
+        environments = {
             f"wheel, {python}": environment(python, place / f"env{number}", [str(wheel)])
             for number, python in enumerate(pythons)
         }
-        there["checkout"] = environment(pythons[0], place / "checkout", ["--editable", str(ROOT)])
+        environments["checkout"] = environment(
+            pythons[0], place / "checkout", ["--editable", str(ROOT)]
+        )
         for words in GATES:
             found = {
                 f"{name}, run {run}, --jobs {jobs}, hash seed {hash_seed}": digest(
                     schedproof, words, jobs, hash_seed
                 )
-                for name, schedproof in there.items()
+                for name, schedproof in environments.items()
                 for run, (jobs, hash_seed) in enumerate(WAYS)
             }
             alike = len({*found.values()}) == 1

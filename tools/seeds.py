@@ -77,17 +77,18 @@ def candidates(system: str, scale: str) -> Iterator[Candidate]:
             yield Candidate(scenario, frozenset(outcome.exercised))
 
 
-def distilled(there: list[Candidate]) -> Iterator[Candidate]:
+def distilled(candidates: list[Candidate]) -> Iterator[Candidate]:
     """Again and again the run with the most rules that were not exercised often enough so far."""
     seen = Counter[str]()
-    while there:
+    while candidates:
         best = max(
-            there, key=lambda candidate: sum(seen[rule] < TIMES for rule in candidate.exercised)
+            candidates,
+            key=lambda candidate: sum(seen[rule] < TIMES for rule in candidate.exercised),
         )
         if all(seen[rule] >= TIMES for rule in best.exercised):
             return
         seen.update(best.exercised)
-        there.remove(best)
+        candidates.remove(best)
         yield best
 
 

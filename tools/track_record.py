@@ -107,10 +107,10 @@ def recorded() -> Record:
 def span_of(states: States) -> Span | None:
     """Return since and until when a fault is there; None if no release has it."""
     versions = sorted(states, key=Version)
-    there = [number for number, version in enumerate(versions) if states[version] == BROKEN]
-    if not there:
+    broken = [number for number, version in enumerate(versions) if states[version] == BROKEN]
+    if not broken:
         return None
-    first, last = there[0], there[-1]
+    first, last = broken[0], broken[-1]
     return Span(
         versions[first],
         versions[last],
@@ -221,10 +221,10 @@ def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
 def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> None:
     """Replay the scenarios of faults on a release, and add what they show to what is `known`."""
     spec = parse_target(target)
-    with opened(spec, step_limit=STEP_LIMIT) as there:
+    with opened(spec, step_limit=STEP_LIMIT) as open_target:
         for fault in [*missing[:1], *missing]:  # the first start may take too long, on a slow disk
             try:
-                known[fault.id] = state_of(there.target, spec, fault)
+                known[fault.id] = state_of(open_target.target, spec, fault)
             except TargetFault as error:
                 print(f"{target}: {fault.id}: {error}", file=sys.stderr)
 

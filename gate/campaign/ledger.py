@@ -20,7 +20,7 @@ from ...model.systems import full_config, resolve_revision
 from ...properties.shrinking.shrink import size
 from ...spec.catalogue import CatalogueError, load, select
 from ..files.reading import FileError, check_regular
-from ..files.writing import told, write
+from ..files.writing import naming_file, write
 from .items import (
     EXAMPLES,
     Failure,
@@ -155,10 +155,10 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
         else:
             write(path, canonical(Header(FORMAT, begin(None))) + b"\n")
         ledger = read_ledger(path)
-        with told(path):
+        with naming_file(path):
             file = path.open("r+b", buffering=0)
         with file:
-            with told(path):
+            with naming_file(path):
                 file.truncate(ledger.length)
                 file.seek(ledger.length)
             ledger._file = file

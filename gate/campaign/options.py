@@ -134,13 +134,13 @@ def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tupl
     """
     kinds: dict[Pair, list[Kind]] = {}
     refused: ConfigRefused | None = None
-    with opened(parse_target(target)) as there:
+    with opened(parse_target(target)) as open_target:
         for system, revision in pairs:
             judged_by = rules_of(system, revision, rules, target)
             own = [known for known in scales_of(system).configurations if known.changes]
             for configuration in (ANY, *own) if judged_by else ():
                 changes = configuration.changes
-                subject = ProbeRequest(there.target, system, revision, judged_by, changes)
+                subject = ProbeRequest(open_target.target, system, revision, judged_by, changes)
                 try:
                     probed = probe(subject)
                 except ConfigRefused as error:

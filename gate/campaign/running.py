@@ -94,7 +94,7 @@ def _sample(item: Sample) -> Result:
     rules = rules_of(kind.system, kind.revision, item.rules, item.target)
     exercised: Counter[str] = Counter()
     failures: dict[str, Failure] = {}
-    left, seed, scenarios, steps, refused = item.examples, item.seed, 0, 0, 0
+    remaining, seed, scenarios, steps, refused = item.examples, item.seed, 0, 0, 0
     hung, failed = False, ""
 
     def new(broken: list[Broken], scenario: Scenario) -> list[Broken]:
@@ -109,25 +109,27 @@ def _sample(item: Sample) -> Result:
         if hung:
             raise StopSearch
 
-    while left > 0 and not hung:
+    while remaining > 0 and not hung:
         options = SearchOptions(
             *(target, kind.system, kind.revision, rules, kind.scale, frozenset({KNOWN})),
             fixed=kind.fixed,
             avoid=frozenset(kind.avoid),
         )
         search = Search(options, Hooks(lambda: new, watch))
-        broke = run_search(search, left, seed, 0)
+        broke = run_search(search, remaining, seed, 0)
         exercised.update(search.exercised)
         refused += search.refused.total()
         scenarios, steps = scenarios + search.runs, steps + search.steps
         if not broke or search.failure is None:
-            ended_early = search.refused.total() < search.runs < left
-            failed = str(not_deterministic(search.runs, left)) if ended_early and not hung else ""
+            ended_early = search.refused.total() < search.runs < remaining
+            failed = (
+                str(not_deterministic(search.runs, remaining)) if ended_early and not hung else ""
+            )
             break
         scenario, (first, *_) = search.failure
         failure = failure_of(scenario, first)
         failures[failure.shape] = failure
-        left, seed = left - search.runs_to_failure, seed + 1
+        remaining, seed = remaining - search.runs_to_failure, seed + 1
     return Result(
         scenarios=scenarios - refused,
         steps=steps,

@@ -112,7 +112,7 @@ def run(
     ids = rule_ids(rule)
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
-    there = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
+    entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
     options = replay_options(spec, ids, step_limit)
     notice = output.notice(console)
@@ -120,7 +120,7 @@ def run(
         running = corpus_checks.Running(
             console, open_target.target, ids, options, open_target.stderr
         )
-        code = corpus_checks.run_entries(running, there)
+        code = corpus_checks.run_entries(running, entries)
     raise typer.Exit(code)
 
 
@@ -144,15 +144,15 @@ def list_entries(
     if builtin:
         _list_builtin(json_file)
         return
-    there = corpus_folder.entries(corpus)
+    entries = corpus_folder.entries(corpus)
     console = output.make_console()
     say = _sayer(console)
-    for entry in there:
+    for entry in entries:
         say(entry_line(entry))
         say(f"    {entry.shape or 'a witness: nothing breaks'}")
-    say(counted(len(there)))
+    say(counted(len(entries)))
     if json_file is not None:
-        rows = [row(entry) for entry in there]
+        rows = [row(entry) for entry in entries]
         data = {"format": "schedproof/corpus@1", "entries": rows}
         write(json_file, output.as_json(data))
 
@@ -180,15 +180,15 @@ def minimize(
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
     set_hypothesis_home()
-    there = [corpus_folder.read_entry(file) for file in files]
-    for entry in there:
+    entries = [corpus_folder.read_entry(file) for file in files]
+    for entry in entries:
         _known_rule(entry)
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         done = [
             corpus_adding.minimize_entry(open_target.target, target, entry, _sayer(console))
-            for entry in there
+            for entry in entries
         ]
     raise typer.Exit(CONFORMS if all(done) else INCONCLUSIVE)
 
@@ -208,11 +208,11 @@ def prune(
     """Remove what is there twice, or replays no more; never what breaks a rule on the target."""
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
-    there = corpus_folder.entries(corpus)
+    entries = corpus_folder.entries(corpus)
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        corpus_checks.prune(there, open_target.target, _sayer(console), dry_run=dry_run)
+        corpus_checks.prune(entries, open_target.target, _sayer(console), dry_run=dry_run)
 
 
 @app.command(cls=Command, context_settings=SETTINGS)
@@ -230,12 +230,12 @@ def verify(
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        number, found = corpus_checks.problems(corpus, open_target.target)
+        number, faults = corpus_checks.problems(corpus, open_target.target)
     say = _sayer(console)
-    for line in found:
+    for line in faults:
         say(line)
-    say(f"{counted(number)}, {len(found)} problem{'s' * (len(found) != 1)}")
-    if found:
+    say(f"{counted(number)}, {len(faults)} problem{'s' * (len(faults) != 1)}")
+    if faults:
         raise typer.Exit(BROKEN)
     raise typer.Exit(CONFORMS if number else INCONCLUSIVE)
 
@@ -264,17 +264,17 @@ def export(
     if out is not None:
         check_file("--out", out)
     ids = rule_ids(rule)
-    there = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
-    for entry in there:
+    entries = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
+    for entry in entries:
         _known_rule(entry)
-    if not there:
+    if not entries:
         raise FileError(f"{corpus}: no entry to export")
-    text = corpus_export.exported(kind, there, target)
+    text = corpus_export.exported(kind, entries, target)
     if out is None:
         typer.echo(text, nl=False)
         return
     write(out, text.encode())
-    output.say(output.make_console(), f"{out}: {counted(len(there))}")
+    output.say(output.make_console(), f"{out}: {counted(len(entries))}")
 
 
 def _known_rule(entry: Entry) -> Rule:
@@ -292,18 +292,18 @@ def _known_rule(entry: Entry) -> Rule:
 
 def _check_place(corpus: Path) -> None:
     """Notice before the work, not after it, that there is no place for the corpus."""
-    there = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise InputError("--corpus", f"{corpus}: {there} is not a folder that can be written to")
+    existing = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise InputError("--corpus", f"{corpus}: {existing} is not a folder that can be written to")
 
 
-def _date(found: str | None) -> str:
-    if found is None:
+def _date(date: str | None) -> str:
+    if date is None:
         return datetime.date.today().isoformat()
     try:
-        return datetime.date.fromisoformat(found).isoformat()
+        return datetime.date.fromisoformat(date).isoformat()
     except ValueError:
-        raise InputError("--found", f"{found!r:.60}; valid: a date, YYYY-MM-DD") from None
+        raise InputError("--found", f"{date!r:.60}; valid: a date, YYYY-MM-DD") from None
 
 
 def _sayer(console: Console) -> corpus_adding.Say:

@@ -1,4 +1,4 @@
-"""`schedproof diff`: two targets, or a target and what was recorded of another, asked the same."""
+"""`schedproof diff`: compare two targets, or a target and a baseline recorded from another one."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -24,7 +24,7 @@ from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
-from ..files.writing import told, write
+from ..files.writing import naming_file, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import no_fields, run_gate
@@ -215,7 +215,7 @@ def command(
         output.print_details(results.fault.details)
     if verdict.coverage is not None:
         page = Path(verdict.coverage.page)
-        with told(page):
+        with naming_file(page):
             page.parent.mkdir(parents=True, exist_ok=True)
         write(page, coverage_page(verdict.target, verdict.coverage).encode())
     if open_page:

@@ -41,12 +41,12 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
     written = []
     for name, text in texts(system, revision).items():
         path = folder / name
-        there = path.read_text(encoding="utf-8") if path.exists() else ""
+        existing = path.read_text(encoding="utf-8") if path.exists() else ""
         if path.name == str(FILE):
-            if "schedproof" in tomllib.loads(there).get("tool", {}):
+            if "schedproof" in tomllib.loads(existing).get("tool", {}):
                 raise FileError(f"{path}: [tool.schedproof] is there; valid: a folder without it")
-            text = f"{there.rstrip()}\n\n{text}" if there.strip() else text
-        elif there:
+            text = f"{existing.rstrip()}\n\n{text}" if existing.strip() else text
+        elif existing:
             written.append(Written(path, kept=True))
             continue
         try:
@@ -99,11 +99,11 @@ def address() -> tuple[str, bool]:
     """What `pip install` takes for this schedproof: the repository that it was installed from; and
     whether that is known."""
     try:
-        said = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
+        origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
-        said = None
+        origin = None
     try:
-        known = json.loads(said or "{}")
+        known = json.loads(origin or "{}")
     except ValueError:
         known = {}
     url, version = str(known.get("url", "")), known.get("vcs_info", {})

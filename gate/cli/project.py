@@ -1,4 +1,4 @@
-"""What `[tool.schedproof]` says, as defaults of the options of each command."""
+"""Read `[tool.schedproof]` as defaults for the options of each command."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -128,9 +128,9 @@ def _given(project: Project, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _system(context: typer.Context) -> str | None:
-    there = context.default_map or {}
-    said: str | None = there.get("system")
-    return said or _own_system(there.get("target", ""))
+    defaults = context.default_map or {}
+    named: str | None = defaults.get("system")
+    return named or _own_system(defaults.get("target", ""))
 
 
 def _own_system(target: str) -> str | None:

@@ -118,7 +118,7 @@ def command(
         if not quiet:
             lines(number, step)
         elif number % A_WHILE == 0:
-            told(f"step {number:,}")
+            progress(f"step {number:,}")
         if perfetto is not None:
             steps.append(step)
 
@@ -135,14 +135,14 @@ def command(
     skipped = skip if trace is None and perfetto is None else None
     notice = output.notice(console)
     with (
-        waiting as told,
+        waiting as progress,
         opened(
             spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
         ) as open_target,
     ):
         try:
-            with recorded(open_target.target, trace) as asked:
-                outcome = replay(asked, read, rules, watch, skipped=skipped)
+            with recorded(open_target.target, trace) as replayed_target:
+                outcome = replay(replayed_target, read, rules, watch, skipped=skipped)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{scenario}: {error}") from None
         finally:
@@ -185,19 +185,19 @@ def _beside(
     with ExitStack() as stack:
         sides = []
         for spec in specs:
-            there = stack.enter_context(
+            other = stack.enter_context(
                 opened(spec, step_limit=limits[0], memory_limit=limits[1], offline=offline)
             )
-            sides.append(Side(there.target, system, revision, there.stderr))
+            sides.append(Side(other.target, system, revision, other.stderr))
         pair = DifferentialTarget(*sides)
         outcome = replay(pair, scenario, ())
-        found = pair.difference
-        if found is None:
+        difference = pair.difference
+        if difference is None:
             console.print(f"no difference in {outcome.steps} steps")
             return CONFORMS
-        replay(pair, scenario, (), last_step=found.step)
-        before = tuple(both for both in pair.recent if both.number < found.step)
-    kept = Kept(Noted(scenario, "", ""), found, "", before)
+        replay(pair, scenario, (), last_step=difference.step)
+        before = tuple(both for both in pair.recent if both.number < difference.step)
+    kept = Kept(Noted(scenario, "", ""), difference, "", before)
     print_difference(console, kept, [spec.text for spec in specs])
     return BROKEN
 
@@ -209,7 +209,9 @@ def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -
         raise FileError(f"{path}: $.expect.violates: {error}") from None
 
 
-def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule], left: int) -> int:
+def _conclude(
+    console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule], idle_steps: int
+) -> int:
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
             console.print(
@@ -227,9 +229,9 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule],
         what = f"never exercised: {', '.join(idle)}" if idle else "no rule was exercised"
         console.print(f"{what}; no verdict")
         return INCONCLUSIVE
-    left_out = f", {left:,} idle ones left out" if left else ""
+    left_out = f", {idle_steps:,} idle ones left out" if idle_steps else ""
     console.print(
-        f"no rule is broken in {outcome.steps - left} steps{left_out} "
+        f"no rule is broken in {outcome.steps - idle_steps} steps{left_out} "
         f"({len(exercised)} of {len(outcome.session.checked)} rules were exercised)"
     )
     return CONFORMS

@@ -1,4 +1,4 @@
-"""Where every command begins, before the modules that it needs are loaded (that takes a second)."""
+"""The entry point of every command; it runs before the slow imports, which take a second."""
 
 import atexit
 import os

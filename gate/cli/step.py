@@ -88,8 +88,10 @@ def command(
         memory_limit=memory_limit,
         offline=offline,
         report=output.notice(console),
-    ) as there:
-        run = ByHand(StepSetup(there.target, system, resolved, config, rules, there.stderr))
+    ) as open_target:
+        run = ByHand(
+            StepSetup(open_target.target, system, resolved, config, rules, open_target.stderr)
+        )
         if begun is not None:
             try:
                 run.load(begun)

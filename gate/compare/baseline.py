@@ -21,7 +21,7 @@ from ...model.systems import resolve_revision
 from ...properties.checking.recording import Answer
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError, scenario_json, scenario_of
-from ..files.writing import told, whole
+from ..files.writing import naming_file, whole
 from ..judging.verdict import TargetInfo
 
 FORMAT: Literal["schedproof/baseline@1"] = "schedproof/baseline@1"
@@ -34,7 +34,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was recorded, and from which budget and seed the scenarios came."""
+    """The recorded target, and the budget and seed that its scenarios came from."""
 
     format: Literal["schedproof/baseline@1"] = FORMAT
     target: TargetInfo
@@ -78,7 +78,7 @@ class Writer:
         self.records += 1
 
     def line(self, value: Any) -> None:
-        with told(self._path):
+        with naming_file(self._path):
             self._file.write(msgspec.json.encode(value) + b"\n")
 
 
@@ -90,7 +90,7 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
         FileError: it cannot be written to.
     """
     with whole(path) as place:
-        with told(path):
+        with naming_file(path):
             raw = place.open("wb")
         file: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0)
         try:
@@ -99,7 +99,7 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
             yield book
             book.line(End(book.records))
         finally:
-            with told(path), raw, file:
+            with naming_file(path), raw, file:
                 pass  # both are closed, and what is buffered is written
 
 

@@ -1,4 +1,4 @@
-"""What a baseline is made of, and a target held to it."""
+"""Record a baseline, and compare a target with it."""
 
 import contextlib
 import shlex
@@ -40,7 +40,7 @@ FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})  # the run is over, and that is 
 
 
 class Recording(NamedTuple):
-    """What is recorded, in which terms, and how much of it."""
+    """The target, the terms and the size of a recording."""
 
     target: Target
     spec: str
@@ -181,7 +181,6 @@ def _difference(
     scenario: Scenario,
     totals: Counter[str],
 ) -> Kept | None:
-    """How the target differs from what was recorded of one scenario."""
     assert gate.base is not None
     pair = gate.base.pair
     pair.coverage.refused.clear()

@@ -191,7 +191,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:
-    """What the change breaks, in which run, and how to replay it."""
+    """Print the rules that the change breaks, in which run, and how to replay it."""
     console.print(
         f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
         f"{escape(one_line(fault.message))}",

@@ -1,4 +1,4 @@
-"""What a comparison of two targets prints."""
+"""Print a comparison of two targets."""
 
 import shlex
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
 
 class SideNames(NamedTuple):
-    """How the two are called, and with which options each replays a scenario."""
+    """The names of both sides, and the options with which each replays a scenario."""
 
     names: tuple[str, str]
     options: tuple[str | None, str]
@@ -139,7 +139,7 @@ def sides_of(field: Differing) -> tuple[object, object]:
 
 
 def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str]) -> None:
-    """What ran, what both showed, what occurred, and the result."""
+    """Print what ran, what both sides showed, which features occurred, and the result."""
     plain = Lines(console)
     for engine in verdict.engines:
         refused = f", {engine.refused_configs} configurations left out" * bool(

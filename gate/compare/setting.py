@@ -1,4 +1,4 @@
-"""What `schedproof diff` asks of both targets: the scenarios, the terms, and what is fixed."""
+"""Find the setting of `schedproof diff`: the scenarios, the terms, and the fixed values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """What the options mean for these targets.
+    """Return the setting that the options mean for these targets.
 
     Raises:
         InputError: an unknown system, revision, key or value, or targets with nothing in common.
@@ -50,7 +50,12 @@ def read_setting(
     if revision is None:
         of_targets = zip(own, defaults, strict=True)
         revision = next(
-            (said for own_system, said in of_targets if said and own_system == meant_system), None
+            (
+                default
+                for own_system, default in of_targets
+                if default and own_system == meant_system
+            ),
+            None,
         )
     with option("--revision"):
         meant = resolve_revision(meant_system, revision)
@@ -59,8 +64,8 @@ def read_setting(
     sides = tuple(
         (meant_system, meant)
         if own_system in (None, meant_system)
-        else (own_system, resolve_revision(own_system, said))
-        for own_system, said in zip(own, defaults, strict=True)
+        else (own_system, resolve_revision(own_system, default))
+        for own_system, default in zip(own, defaults, strict=True)
     )
     fixed: dict[str, Any] = {}
     for other, other_revision in sides:

@@ -12,7 +12,7 @@ FORMAT = "schedproof/diff@1"
 
 
 class DiffFinding(msgspec.Struct, frozen=True):
-    """One difference, in the smallest scenario that was found. Times in seconds.
+    """One difference, in the smallest scenario found. Times are in seconds.
 
     Attributes:
         kind, shape: its class, and what all scenarios that show it have in common.

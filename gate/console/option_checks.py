@@ -62,11 +62,11 @@ def check_places(json_file: Path | None, out: Path) -> None:
     """Notice before the work, not after it, that the results have nowhere to go."""
     if json_file is not None:
         check_file("--json", json_file)
-    there = next(place for place in (out, *out.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise InputError("--out", f"{out}: {there} is not a folder")
-    if not os.access(there, os.W_OK):
-        raise InputError("--out", f"{out}: {there} cannot be written to")
+    existing = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise InputError("--out", f"{out}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK):
+        raise InputError("--out", f"{out}: {existing} cannot be written to")
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
@@ -75,7 +75,7 @@ def rule_words(name: str, words: Sequence[str]) -> list[str]:
     Raises:
         InputError: it gives none.
     """
-    found = [part.strip() for word in words for part in word.split(",") if part.strip()]
-    if words and not found:
+    parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    if words and not parts:
         raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists them")
-    return found
+    return parts

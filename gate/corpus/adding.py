@@ -31,7 +31,7 @@ SECONDS = 30.0  # for one scenario: at production scale a replay takes a good pa
 
 @dataclass(frozen=True)
 class Adding:
-    """Where scenarios go, what they are replayed on, and what is said of them."""
+    """The folder that scenarios go to, the target that replays them, and the output function."""
 
     folder: Path
     target: Target
@@ -55,8 +55,7 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Replay a scenario, make it small, and keep it, unless a smaller one of the same failure is
-    there.
+    """Replay a scenario, shrink it, and keep it unless a smaller one with the same failure exists.
 
     Raises:
         FileError: the file is no scenario, or one that nothing can be said of.
@@ -113,7 +112,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimized(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """The smallest scenario found that fails in the same shape, and what it took in words."""
+    """Return the smallest scenario found that fails in the same shape, and the effort in words."""
     rules = rules_for(scenario, ids)
     own = shape(first, [request.id for request in scenario.requests])
     began = time.monotonic()
@@ -137,7 +136,7 @@ def minimized(
 
 
 def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -> Outcome:
-    """One replay; what the target refuses is an error that names the file."""
+    """Replay once; if the target refuses the scenario, raise an error that names the file."""
     rules = rules_for(scenario, ids)
     if not rules:
         wanted = ", ".join(ids)
@@ -209,12 +208,13 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write it, unless the same failure is there and not larger; larger ones of it give way."""
-    there = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
+    """Write the entry unless the same failure exists at no larger size; remove larger entries of
+    it."""
+    entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)
-    same = [entry for entry in there if entry.path == path]
-    alike = [entry for entry in there if entry.failure == new.failure and entry.path != path]
+    same = [entry for entry in entries if entry.path == path]
+    alike = [entry for entry in entries if entry.failure == new.failure and entry.path != path]
     if same:
         adding.say(f"{file}: {path} is there already, and {expectation(same[0].scenario)}")
         return

@@ -43,12 +43,12 @@ def scenario_named(name: str) -> Scenario:
     path = Path(name)
     if "\0" in name or path.exists() or path.is_symlink() or path.name != name:
         return read_scenario(path)
-    there = every_builtin()
-    if name.removesuffix(".json") in there:
-        return there[name.removesuffix(".json")]
+    scenarios = every_builtin()
+    if name.removesuffix(".json") in scenarios:
+        return scenarios[name.removesuffix(".json")]
     if name.endswith(".json"):
         return read_scenario(path)
-    close = difflib.get_close_matches(name, there, 3)
+    close = difflib.get_close_matches(name, scenarios, 3)
     meant = f"did you mean {' or '.join(close)}? " if close else ""
     raise FileError(
         f"{name}: no file and no built-in scenario; {meant}"
@@ -80,8 +80,8 @@ def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
     if not folder.is_dir():
         return {}
     files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
-    found = {}
+    scenarios = {}
     for name in sorted(name for name in files if name.startswith(begin)):
         with resources.as_file(files[name]) as path:
-            found[name] = read_scenario(Path(path))
-    return found
+            scenarios[name] = read_scenario(Path(path))
+    return scenarios

@@ -27,7 +27,7 @@ STYLES = {
 
 
 class Running(NamedTuple):
-    """What entries are replayed on, judged by which rules, and the options of a replay command."""
+    """The target that replays entries, the rules, and the options of a replay command."""
 
     console: Console
     target: Target
@@ -36,11 +36,11 @@ class Running(NamedTuple):
     stderr: Callable[[], str]
 
 
-def run_entries(running: Running, there: Sequence[Entry]) -> int:
+def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     """Replay each entry, a line each, with the failure where it is not as expected; the exit
     code."""
     counts = dict.fromkeys(STYLES, 0)
-    for entry in there:
+    for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
         found_on = entry.origin.found_on
         judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
@@ -73,22 +73,22 @@ def _explained(running: Running, entry: Entry, judged: EntryVerdict) -> None:
 
 
 def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
-    """How many files a corpus has, and what is wrong with them, a line each.
+    """Return the number of files in a corpus, and a line for each problem.
 
     Raises:
         FileError: there is no such folder.
     """
-    found: list[str] = []
+    faults: list[str] = []
     number = 0
     for path in corpus_folder.files(folder):
         number += 1
         try:
             entry = corpus_folder.read_entry(path)
         except FileError as error:
-            found.append(str(error))
+            faults.append(str(error))
             continue
-        found += _problems_of(entry, target)
-    return number, found
+        faults += _problems_of(entry, target)
+    return number, faults
 
 
 def _problems_of(entry: Entry, target: Target) -> list[str]:
@@ -113,7 +113,7 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
     return wrong
 
 
-def prune(there: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
+def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
     """Take out what is there twice, or cannot be replayed any more; how many were.
 
     An entry stays that breaks a rule on the target, or that the reference model still takes.
@@ -123,7 +123,7 @@ def prune(there: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) ->
     """
     removed = 0
     smallest: dict[tuple[str, ...], Entry] = {}
-    for entry in sorted(there, key=_preferred):
+    for entry in sorted(entries, key=_preferred):
         why = _why_not(entry, smallest)
         if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
             say(f"{entry.path}: {why}, but it still breaks: kept")
@@ -135,7 +135,7 @@ def prune(there: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) ->
             corpus_folder.remove(entry)
         removed += 1
         say(f"{entry.path}: {why}: {'would be ' * dry_run}removed")
-    say(f"{removed} of {len(there)} entries {'would be ' * dry_run}removed")
+    say(f"{removed} of {len(entries)} entries {'would be ' * dry_run}removed")
     return removed
 
 

@@ -36,7 +36,7 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a corpus needs to know of a scenario; other keys of `origin` are for people.
+    """The parts of `origin` that a corpus needs; other keys are for people.
 
     Attributes:
         rule: the rule that it is about, the first that it broke.
@@ -106,7 +106,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """One file of a corpus.
+    """Read one file of a corpus.
 
     Raises:
         FileError: no scenario, one that does not say what it is about, or a link that leads out
@@ -119,12 +119,12 @@ def read_entry(path: Path) -> Entry:
 
 
 def _real(path: Path) -> Path:
-    """Where a path leads; a link to itself leads nowhere else."""
+    """Resolve a path; a link to itself stays unresolved."""
     return Path(os.path.realpath(path))
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:
-    """What a scenario says that it is about; `path` is what errors call it.
+    """Return the origin that a scenario states; `path` is the name to use in errors.
 
     Raises:
         FileError: it says nothing, or not in the words that a corpus has.
@@ -179,8 +179,8 @@ def builtin_lines() -> Iterator[str]:
         about = (scenario.origin or {}).get("note", "")
         requests = len(scenario.requests)
         counted_requests = f"{requests} request{'s' * (requests != 1)}"
-        said = f": {about}" if about else ""
-        yield f"{name}  {scenario.system} {scenario.revision}, {counted_requests}{said}"
+        description = f": {about}" if about else ""
+        yield f"{name}  {scenario.system} {scenario.revision}, {counted_requests}{description}"
 
 
 def line(entry: Entry) -> str:

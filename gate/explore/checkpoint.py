@@ -18,7 +18,7 @@ from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
-from ..files.writing import told, write
+from ..files.writing import naming_file, write
 from ..processes.executors import code_version
 
 # Layers without input or output: no class in them can do harm.
@@ -43,7 +43,7 @@ def put_by(folder: Path, run: Exploration) -> None:
         FileError: the file cannot be written.
     """
     path = _path(folder, run.options, run.rules)
-    with told(path):
+    with naming_file(path):
         folder.mkdir(parents=True, exist_ok=True)
     data = pickle.dumps(run)
     write(path, MAGIC + version_of_code() + _digest(data) + data)

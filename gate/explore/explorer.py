@@ -87,16 +87,16 @@ def read_limits(words: str) -> tuple[int, ...]:
     Raises:
         InputError: no numbers, or none at all.
     """
-    found: set[int] = set()
+    limits: set[int] = set()
     for part in words.split(","):
         first, dash, last = part.strip().partition("-")
         ends = [first, last] if dash else [first, first]
         if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends):
             raise InputError("--limits", f"{words!r}; valid: tokens, as 6-40 or 12,20,40")
-        found |= set(range(int(ends[0]), int(ends[1]) + 1))
-    if not found or min(found) < 1 or len(found) > 1000:
+        limits |= set(range(int(ends[0]), int(ends[1]) + 1))
+    if not limits or min(limits) < 1 or len(limits) > 1000:
         raise InputError("--limits", f"{words!r}; valid: 1 to 1000 limits from 1 upwards")
-    return tuple(sorted(found))
+    return tuple(sorted(limits))
 
 
 def chosen_rules(
@@ -182,7 +182,7 @@ def explore(
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     ends = time.time() + budget.seconds
-    left = list(parts)
+    remaining = list(parts)
     running: dict[Connection, tuple[Any, ExploreOptions]] = {}
 
     def interrupted(*_: Any) -> None:
@@ -192,11 +192,11 @@ def explore(
 
     before = signal.signal(signal.SIGINT, interrupted)
     try:
-        while left or running:
+        while remaining or running:
             if time.time() > ends or stop.is_set():
-                left.clear()
-            while left and len(running) < jobs:
-                options = left.pop(0)
+                remaining.clear()
+            while remaining and len(running) < jobs:
+                options = remaining.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
                 args = (theirs, stop, options, rules, budget, ends)
                 process = context.Process(target=_work, args=args)

@@ -14,7 +14,7 @@ from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenar
 from ...model.systems import full_config, resolve_revision
 from .reading import FileError as FileError  # also for modules that read scenarios
 from .reading import located, quoted, read_text, unique_keys
-from .writing import told, write
+from .writing import naming_file, write
 
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -77,7 +77,7 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
         FileError: the folder cannot be written to.
     """
     path = folder / file_name(scenario, rule)
-    with told(folder):
+    with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
             path.unlink()  # the folder may come from others: no link of theirs is written through

@@ -14,7 +14,7 @@ def write(path: Path, data: bytes) -> None:
     Raises:
         FileError: it cannot be written to.
     """
-    with whole(path) as place, told(path):
+    with whole(path) as place, naming_file(path):
         place.write_bytes(data)
 
 
@@ -35,7 +35,7 @@ def whole(path: Path) -> Iterator[Path]:
     try:
         yield path if here else partial
         if not here:
-            with told(path):
+            with naming_file(path):
                 partial.replace(real)
     finally:
         if not here:
@@ -44,7 +44,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def naming_file(path: Path) -> Iterator[None]:
     """An error of the system, as one of the file that is written.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The base of a change, driven beside it in the same scenarios.
+"""Compare a change with its base by driving both through the same scenarios.
 
 A rule that the base breaks in the same scenario is not the fault of the change: the run goes on,
 and the search for that rule with it. What is counted is what the base keeps and the change breaks.
@@ -26,7 +26,7 @@ FAILS = {CRASH: NEVER_CRASHES, HANG: NEVER_HANGS}
 
 
 class BaseOptions(NamedTuple):
-    """The base of a gate.
+    """The target that a change is compared with.
 
     Attributes:
         terms: the system and revision in which the change and the base are started.
@@ -39,7 +39,7 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows something, and the seconds until the first one did."""
+    """The smallest run that shows a behavior, and the seconds until the first such run."""
 
     scenario: Scenario
     engine: str
@@ -50,7 +50,7 @@ class Noted(NamedTuple):
 
 @dataclass
 class Compared:
-    """What came out of driving both.
+    """The results of driving the change and its base side by side.
 
     Attributes:
         differences: by shape; `seen` counts the runs of each.
@@ -67,7 +67,7 @@ class Compared:
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: "Compared") -> None:
-        """Add what a later part of the same gate has compared."""
+        """Add the comparisons of a later part of the same gate."""
         for shape, noted in other.differences.items():
             keep_smaller(self.differences, shape, noted)
         for rule, noted in other.repaired.items():
@@ -88,7 +88,7 @@ def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
 
 
 class Base:
-    """The base of a change, beside it in a pair."""
+    """Drive the base of a change beside it, as a pair."""
 
     def __init__(self, pair: DifferentialTarget, rules: Sequence[Rule]) -> None:
         self.pair = pair
@@ -102,7 +102,8 @@ class Base:
 
     @property
     def hangs(self) -> bool:
-        """One of the two does not answer: each further run may cost another time limit."""
+        """Return whether the change or the base hangs; every further run may cost another time
+        limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
@@ -124,7 +125,7 @@ class Base:
         return new
 
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
-        """Every rule that the base breaks in a scenario, run to its end on the base alone."""
+        """Run a scenario to its end on the base alone; return every rule that the base breaks."""
         self.pair.part()
         found: dict[str, Broken] = {}
 
@@ -140,7 +141,7 @@ class Base:
         return found
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
-        """Whether the base breaks a rule in a scenario in which the change breaks none."""
+        """Return whether the base breaks a rule in a scenario where the change breaks none."""
         try:
             change = replay(self.pair.sides[0].target, scenario, self._rules)
         except (ConfigRefused, InputError):
@@ -148,7 +149,8 @@ class Base:
         return rule in self.broken_by_base(scenario) and not change.broken
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note what a run has shown; `judge`: also which rules only the base breaks in it."""
+        """Note what a run has shown. With `judge`, also note the rules that only the base breaks
+        in it."""
         for difference in self.pair.differences:
             self.compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began

@@ -1,4 +1,4 @@
-"""What a gate is asked, what it works with, and what it has found so far."""
+"""The options of a gate, the objects it works with, and its results so far."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ WORST = (NEVER_CRASHES, NEVER_HANGS, NONE_LOST, NO_BLOCK_LOST, OWN_TOKENS)
 
 @dataclass(frozen=True)
 class GateOptions:
-    """What a user asks of a gate. It can be sent to another process.
+    """The options of a gate. They can be sent to another process.
 
     Attributes:
         spec: the target, as the user names it.
@@ -91,11 +91,12 @@ class GateOptions:
 
     @property
     def replay_options(self) -> str:
-        """The options with which `schedproof replay` repeats a run of this gate."""
+        """Return the options with which `schedproof replay` repeats a run of this gate."""
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
-        """The options with which `schedproof replay` repeats a run and judges these rules only."""
+        """Return the options with which `schedproof replay` repeats a run, judging only these
+        rules."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
         return replay_options(
@@ -104,20 +105,20 @@ class GateOptions:
 
 
 class BreakOff(NamedTuple):
-    """Why a gate broke off: one line, and the end of a traceback or of stderr."""
+    """The reason why a gate broke off: one line, and the end of a traceback or of stderr."""
 
     text: str
     details: str
 
     @classmethod
     def of(cls, fault: TargetFault, stderr: str) -> "BreakOff":
-        """From what the target raised, and what it wrote to stderr."""
+        """Build it from the target's exception and from what the target wrote to stderr."""
         return cls(str(fault), getattr(fault, "details", "") or stderr)
 
 
 @dataclass
 class GateResults:
-    """What has run and was found so far.
+    """The runs and findings of a gate so far.
 
     Attributes:
         exercised: per rule, the steps in which its witness occurred.
@@ -146,7 +147,7 @@ class GateResults:
     reach: ReachSoFar = field(default_factory=ReachSoFar)
 
     def count(self, outcome: Outcome) -> None:
-        """Add what a replay exercised."""
+        """Add the steps in which a replay exercised each rule."""
         self.exercised.update(outcome.exercised)
         if not outcome.cut_short:
             self.exercised_cleanly |= (+outcome.exercised).keys()
@@ -155,7 +156,7 @@ class GateResults:
 
     @property
     def broken_off(self) -> bool:
-        """The gate did not run to its end."""
+        """Return whether the gate ended early."""
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
@@ -183,7 +184,7 @@ class GateResults:
 
 @dataclass
 class GateContext:
-    """One gate at work.
+    """The options, the target and the results of one gate.
 
     Attributes:
         stderr: what the target's process wrote there.
@@ -209,17 +210,20 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """What tells the failures of one run that neither a deviation nor the base explains."""
+        """Return a filter for one run: it keeps the failures that no deviation and no base
+        explains."""
         known = self.deviations.in_run()
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
-            left = known(broken, scenario)
-            return self.base.new(left, scenario) if self.base is not None and left else left
+            unknown = known(broken, scenario)
+            return (
+                self.base.new(unknown, scenario) if self.base is not None and unknown else unknown
+            )
 
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note the sizes of a run that was to `judge`, and what it has shown beside the base."""
+        """Note the sizes of a run that was to `judge`, and its differences from the base."""
         if judge:
             self.results.reach.count(scenario)
         if self.base is not None:
@@ -231,7 +235,7 @@ class GateContext:
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """0 if a finding of this rule is shrunk, after as many others; else how many came first."""
+        """Return 0 if a finding of this rule is to be shrunk, else how many findings came first."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -247,7 +251,8 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """The model of the release that the target reports to be, whatever it is held to."""
+    """Return the model of the release that the target reports to be, whichever revision judges
+    it."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
@@ -261,7 +266,8 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 
 class OpenedGate(NamedTuple):
-    """What a gate judges: a target, or a pair with its base; and what wrote to stderr."""
+    """The target of a gate, or the pair of a target and its base, and a way to read their
+    stderr."""
 
     target: Target
     stderr: Callable[[], str]
@@ -279,7 +285,7 @@ def opened_gate(
     """
     specs = [options.spec, *([options.base.spec] if options.base else [])]
     with ExitStack() as stack:
-        there = [
+        installed = [
             stack.enter_context(
                 opened(
                     spec,
@@ -294,15 +300,17 @@ def opened_gate(
             for spec in specs
         ]
         if options.base is None:
-            yield OpenedGate(*there[0])
+            yield OpenedGate(*installed[0])
             return
-        for gate_target in there:  # both load at once
+        for gate_target in installed:  # both load at once
             if isinstance(gate_target.target, PipeTarget):
                 gate_target.target.begin()
         sides = [
             Side(gate_target.target, *terms, stderr=gate_target.stderr)
-            for gate_target, terms in zip(there, options.base.terms, strict=True)
+            for gate_target, terms in zip(installed, options.base.terms, strict=True)
         ]
         pair = DifferentialTarget(*sides)
         base = Base(pair, options.rules)
-        yield OpenedGate(pair, lambda: "".join(gate_target.stderr() for gate_target in there), base)
+        yield OpenedGate(
+            pair, lambda: "".join(gate_target.stderr() for gate_target in installed), base
+        )

@@ -1,4 +1,4 @@
-"""What a gate has entered of the target's code, and what of it nothing was judged about."""
+"""Report which parts of the target's code a gate entered, and which it never judged."""
 
 import ast
 import os
@@ -17,7 +17,7 @@ SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # in a line of a report
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
-    """A function: its first line, its lines with code, and how many of them were entered.
+    """A function: its first line, its lines of code, and how many of these were entered.
 
     `missed` are the lines that were not, such as "312-318, 330". `changed`: its code differs from
     that of the base.
@@ -32,7 +32,7 @@ class FunctionCoverage(msgspec.Struct, frozen=True):
 
 
 class FileCoverage(msgspec.Struct, frozen=True):
-    """A module of the target that was imported; only lines of functions count.
+    """An imported module of the target. Only lines of functions count.
 
     `name` is its path from the folder that its package is in.
     """
@@ -45,12 +45,12 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> int:
-        """The share of lines that were entered, rounded down."""
+        """The share of entered lines, rounded down."""
         return 100 * self.entered // self.lines
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What all runs of a gate together entered, the module with the most entered lines first.
+    """The lines that all runs of a gate entered, starting with the most entered module.
 
     `page` lists it line by line. `base`: what the code was compared with, if it was.
     """
@@ -65,7 +65,7 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 class Changes(NamedTuple):
-    """What changed since the base, named in words: by path of a module, its changed functions."""
+    """The functions that changed since the base, by module path. `base` names the base."""
 
     base: str
     functions: Mapping[str, frozenset[str]]
@@ -105,7 +105,7 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
     found = []
     for module in here:
         known = others.get(module.path, b"").ljust(len(module.probes), b"\0")
-        new = [probe > there for probe, there in zip(module.probes, known, strict=True)]
+        new = [probe > known_probe for probe, known_probe in zip(module.probes, known, strict=True)]
         if any(new) and (probes := _places(module)):
             lines: dict[int, bool] = {}
             for (_, line), is_new in zip(probes, new, strict=True):
@@ -116,7 +116,7 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
 
 
 def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
-    """A module; None if it has no function, or is another file now than the one that ran."""
+    """Return the coverage of a module, or None if it has no function or changed since it ran."""
     if not (probes := _places(module)):
         return None
     lines: dict[Function, dict[int, bool]] = defaultdict(dict)
@@ -143,7 +143,7 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
 
 
 def _places(module: Entered) -> list[tuple[Function, int]]:
-    """Of its probes; none if it is another file now than the one that ran."""
+    """Return the places of the probes, or none if the file changed since it ran."""
     try:
         probes = places(Path(module.path).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -152,14 +152,12 @@ def _places(module: Entered) -> list[tuple[Function, int]]:
 
 
 def _name(module: Entered) -> str:
-    """Its path from the folder that its package is in."""
     path = Path(module.path)
     depth = module.module.count(".") + 1 + (path.stem == "__init__")
     return "/".join(path.parts[-depth:])
 
 
 def _missed(passed: Mapping[int, bool]) -> Iterator[str]:
-    """The lines that were not entered, neighbours together."""
     for is_passed, group in groupby(sorted(passed.items()), key=lambda item: item[1]):
         if not is_passed:
             (first, _), *rest = group
@@ -216,7 +214,6 @@ def changes_since(
 
 
 def _bodies(source: str) -> dict[str, list[str]]:
-    """The code of each function by its qualified name, nested ones included."""
     found: dict[str, list[str]] = defaultdict(list)
 
     def walk(node: ast.AST, prefix: str) -> None:
@@ -235,8 +232,8 @@ def _bodies(source: str) -> dict[str, list[str]]:
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
-    """Return what a report says, a word and a line each: what changed and was never entered
-    first."""
+    """Return the lines of a report as pairs of a word and a text; changed functions that were
+    never entered come first."""
     missed = never_entered(coverage)
     changed = [function.function.name for function in missed if function.function.changed]
     others = [function.function.name for function in missed if not function.function.changed]
@@ -255,7 +252,6 @@ def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:
 
 
 def _shares(coverage: Coverage) -> str:
-    """The share of all lines, and of each of the first modules."""
     folder = os.path.commonpath([os.path.dirname(file.name) for file in coverage.files])
     shown = coverage.files[:SHOWN_FILES]
     names = [os.path.relpath(file.name, folder or ".") for file in shown]

@@ -42,7 +42,7 @@ New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One deviation as the file has it: `scenario` or `version`, never both."""
+    """An entry of the file. It has a `scenario` or a `version`, never both."""
 
     rule: Words
     reason: Words
@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ByDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A policy that differs on purpose: a rule, or a pattern of rules, that is not meant."""
+    """An intended difference: a rule, or a pattern of rules, that the scheduler does not follow."""
 
     rule: Words
     reason: Words
@@ -64,7 +64,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deviation(msgspec.Struct, frozen=True):
-    """What a gate says of one entry."""
+    """The state of one entry after a gate."""
 
     rule: str
     state: State
@@ -76,13 +76,13 @@ class Deviation(msgspec.Struct, frozen=True):
 
     @property
     def fails(self) -> bool:
-        """The entry is out of date."""
+        """Whether the entry is out of date, which fails the gate."""
         return self.state not in ("known", "not_met")
 
 
 @dataclass
 class Deviations:
-    """The entries that a gate goes by, and what became of them.
+    """The entries of a file of deviations and their states.
 
     Attributes:
         by_design: by rule, why the scheduler breaks it on purpose.
@@ -103,7 +103,7 @@ class Deviations:
     status: dict[int, tuple[State, str]] = field(default_factory=dict)
 
     def begin(self, name: str, version: str) -> None:
-        """Settle what needs no run, for a target that says it is this version."""
+        """Settle the entries that need no run, for a target that reports this version."""
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
                 self.status[number] = "expired", f"was to end by {entry.until}"
@@ -115,7 +115,7 @@ class Deviations:
                 self.status[number] = "unused", f"{name} calls itself {version!r}: write that"
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
-        """What the replay of an entry's scenario breaks, step by step, to the end of the run."""
+        """Note the rules that an entry's scenario breaks, step by step, to the end of the run."""
         entry, names = self.entries[number], _names(self.scenarios[number])
         for index, broken in enumerate(steps):
             own = next((failure for failure in broken if failure.rule == entry.rule), None)
@@ -136,7 +136,7 @@ class Deviations:
             self.status[number] = "passes", "the scenario does not break the rule any more"
 
     def replayed_all(self) -> None:
-        """Say which entries need not be there: those that follow from another one."""
+        """Mark the entries that are redundant because they follow from another one."""
         for number, rules in self.follows.items():
             cause = self.entries[number]
             for other, entry in enumerate(self.entries):
@@ -148,12 +148,11 @@ class Deviations:
                     self.status[other] = "known", f"{says}no entry"
 
     def refused(self, number: int, why: str) -> None:
-        """The target does not take the entry's scenario."""
+        """Note that the target refuses the entry's scenario."""
         self.status[number] = "unused", f"the target refuses the scenario: {why}"
 
     def in_run(self) -> New:
-        """What tells the failures of one run that are new from those that are known; those are
-        noted.
+        """Return a filter for one run: it keeps the new failures and notes the known ones.
 
         Beside a known failure what broke beside it in the entry's own scenario is known, and after
         it what broke after it there.
@@ -178,12 +177,13 @@ class Deviations:
         return new
 
     def of_rule(self, rule: str) -> Entry | None:
-        """An entry by which a failure of the rule was known in this gate."""
+        """Return an entry that explained a failure of the rule in this gate."""
         known = (n for n, (state, _) in self.status.items() if state == "known")
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Every entry of these rules, once all has run; `stakes` says how often each was."""
+        """Return every entry of these rules after the last run. `stakes` counts how often each
+        rule was exercised."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
@@ -208,8 +208,8 @@ def _never_met(exercised: int) -> tuple[State, str]:
 
 
 def is_version(given: str, name: str, version: str) -> bool:
-    """A target of this name and version is the one that an entry gives: by the version itself, such
-    as 0.33 for 0.33.0, or with the name before it."""
+    """Return whether an entry means the target of this name and version. An entry gives a
+    version such as 0.33 (which covers 0.33.0), optionally after the name."""
     if given == version:
         return True
     *title, number = given.split()
@@ -225,7 +225,7 @@ def is_version(given: str, name: str, version: str) -> bool:
 def read_deviations(
     path: Path, system: str, catalogue: Sequence[Rule], today: datetime.date
 ) -> Deviations:
-    """The deviations in a file, their scenarios read.
+    """Read a file of deviations and their scenarios.
 
     Raises:
         FileError: the file or a scenario that it names cannot be used.

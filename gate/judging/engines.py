@@ -1,4 +1,4 @@
-"""The engine that searches: Hypothesis at each scale. Findings are shrunk before they are kept."""
+"""Search with Hypothesis at each scale, and shrink findings before keeping them."""
 
 import time
 from collections import Counter
@@ -29,7 +29,7 @@ def search_scale(
     shrunk: int = 0,
     avoid: frozenset[str] = frozenset(),
 ) -> None:
-    """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
+    """Run Hypothesis at one scale, repeatedly, while it finds rules that were not broken before.
 
     `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
     known to break at this scale, of which so many were `shrunk` that count for --max-failures.
@@ -95,8 +95,8 @@ def search_scale(
 
 
 def not_deterministic(runs: int, examples: int) -> TargetFault:
-    """What a search that ended early shows: Hypothesis leaves it only where the same choices led
-    to another run than before."""
+    """Describe a search that ended early. Hypothesis only gives up if the same choices led to a
+    different run."""
     why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
     return TargetBroken("step", why, "")
 
@@ -106,7 +106,6 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
 
 
 def _search_of(gate: GateContext, options: SearchOptions, before: Progress) -> Search:
-    """A search that reports to the gate."""
 
     def ended(scenario: Scenario) -> None:
         # What Hypothesis shrinks is a run that the gate has judged already.
@@ -129,7 +128,7 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
 
 
 def _found(gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int) -> Finding:
-    """Shrink, confirm and keep what a search found, after so many that were `shrunk`."""
+    """Shrink, confirm and keep the finding of a search; `shrunk` findings came before it."""
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))

@@ -1,4 +1,4 @@
-"""What happens during a gate: the one stream that every report is made from."""
+"""The events of a gate: the one stream that every report is made from."""
 
 from collections.abc import Callable
 
@@ -26,13 +26,13 @@ class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
 
 
 class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
-    """Something worth a line."""
+    """A message for the user."""
 
     text: str
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
-    """How far an engine is, in runs of so many (0: unknown) and in steps.
+    """The runs and steps of an engine so far; `of` is the number of planned runs, 0 if unknown.
 
     `shrinking`: it makes what it found smaller, which counts steps but no runs.
     """
@@ -45,7 +45,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A counterexample, shrunk, written down, and replayed; `run` is the end of that run.
+    """A counterexample that was shrunk, written to a file and replayed; `run` is the end of that
+    run.
 
     `replay` is the command that does so again; `stderr` is what the target wrote there in that run.
     """

@@ -1,4 +1,4 @@
-"""Findings by cause: what a maintainer would repair with one change is one fault.
+"""Group findings by cause: findings that one change would repair are one fault.
 
 A run does not show its cause. These count as one, each of which one change usually repairs:
 
@@ -57,8 +57,8 @@ ACCEPTED_FOR = datetime.timedelta(days=90)
 def faults_of(
     findings: Sequence[Finding], rules: Mapping[str, Rule], today: datetime.date
 ) -> tuple[Fault, ...]:
-    """The faults, what is worst for a user of the engine first, known divergences last; `rules` by
-    id. `today`: an entry that accepts a fault ends so many days later."""
+    """Group findings into faults, the most severe for users first and known divergences last.
+    `rules` are by id. An entry that accepts a fault ends 90 days after `today`."""
     groups: list[list[Finding]] = []
     for finding in findings:
         alike = [group for group in groups if any(_one_cause(finding, member) for member in group)]
@@ -73,7 +73,7 @@ def faults_of(
 
 
 def _one_cause(finding: Finding, other: Finding) -> bool:
-    """One change is likely to repair both."""
+    """Return whether one change is likely to repair both findings."""
     if finding.by_adapter != other.by_adapter:
         # No rule of every system reads the kind of a step: what breaks there is the scheduler's.
         rule = other.rule if finding.by_adapter else finding.rule
@@ -96,8 +96,8 @@ def _one_cause(finding: Finding, other: Finding) -> bool:
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
-    """Of the same rule; two crashes are one if they say the same, and two differences from the
-    model if they are in the same fields."""
+    """Return whether both findings are the same failure of a rule. Two crashes are if their
+    messages are equal; two differences from the model are if they are in the same fields."""
     if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
     if finding.divergence and finding.divergence == other.divergence:
@@ -108,18 +108,18 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 
 def _with(finding: Finding) -> frozenset[str]:
-    """What breaks in its last step; whatever breaks differs from the model: lockstep says nothing
-    about the cause."""
+    """Return the rules broken in the last step, without lockstep: any failure differs from the
+    model, so lockstep says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
 def _comes_after(later: Finding, earlier: Finding) -> bool:
-    """The first was found in a run in which what the second is about had broken before."""
+    """Return whether the rule of the second finding had broken earlier in the run of the first."""
     return bool({*later.behind} & _with(earlier))
 
 
 def _content(finding: Finding) -> str:
-    """The part of its file's name that configuration and requests make."""
+    """Return the part of the file name that depends on configuration and requests."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -128,12 +128,13 @@ def _shape(finding: Finding) -> str:
 
 
 def _needs_no_more(finding: Finding, other: Finding) -> bool:
-    """The first needs no feature that the other does not need, as far as that is known."""
+    """Return whether the second finding needs every feature that the first needs, as far as
+    known."""
     return finding.needs is None or other.needs is None or {*finding.needs} <= {*other.needs}
 
 
 def _same_needs(finding: Finding, other: Finding) -> bool:
-    """Both need the same features, of which there are some."""
+    """Return whether both findings need the same features, at least one."""
     return (
         finding.needs is not None
         and finding.needs != ()
@@ -142,13 +143,13 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """What broke first comes first, then what was shrunk, then what needs the fewest features."""
+    """Sort key: what broke first, then what was shrunk, then what needs the fewest features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 
 
 def kind_of(finding: Finding, rules: Mapping[str, Rule]) -> str:
-    """What kind of thing goes wrong, as in `MEANS`."""
+    """Return the kind of failure, a key of `MEANS`."""
     if finding.by_adapter:
         return "adapter"
     return KINDS.get(finding.rule) or BY_RULE_KIND[rules[finding.rule].kind]
@@ -214,7 +215,6 @@ def _fault(
 
 
 def _entry(finding: Finding, until: datetime.date) -> str:
-    """What goes into a file of deviations."""
     return (
         f'[[known]]\nrule = "{finding.rule}"\nscenario = {json.dumps(finding.scenario)}\n'
         f'reason = "why it has to stay"\nuntil = {until}\n'

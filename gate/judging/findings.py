@@ -1,4 +1,4 @@
-"""What a gate found: made smaller, confirmed on the target, written down, and then reported."""
+"""Shrink a finding, confirm it on the target, write it to a file, and report it."""
 
 import dataclasses
 import re
@@ -38,7 +38,7 @@ NEAREST = 12  # runs that break nothing, with which a counterexample is compared
 
 
 class Place(NamedTuple):
-    """Where something was found; `known`: rules that break there, behind which the run went on."""
+    """Where a finding was made. `known` are rules that break there; the run continued past them."""
 
     engine: str
     scale: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> Outcome:
-    """Run a scenario that broke a rule once more: it must break the same rule.
+    """Run a scenario that broke a rule once more; it must break the same rule.
 
     Raises:
         TargetBroken: it does not; the scenario is written down all the same.
@@ -77,7 +77,8 @@ def keep(
     others_first: int = 0,
     nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario down, and report it; `nearest`: scenarios like it that break nothing."""
+    """Write the scenario to a file and report it. `nearest` are similar scenarios that break no
+    rule."""
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
     # As a corpus has it: the folder of findings can be replayed, and added from.
@@ -133,7 +134,7 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """The fields of the first step that differs from the model's, up to the step that breaks."""
+    """Return the fields of the first step that differs from the model's, up to the failing step."""
     if gate.base is not None:  # the first step that differs from the base's says more
         found = gate.base.pair.difference
         return None if found is None else found.shape
@@ -154,8 +155,8 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _decided(rule: str, details: str) -> str | None:
-    """Where a traceback or the stack of a hang ends, as FILE:LINE, outside of the standard
-    library."""
+    """Return where a traceback, or the stack of a hang, ends outside the standard library, as
+    FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [
@@ -174,8 +175,8 @@ def _only_here(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
-    """The lines that the target enters in this scenario, up to the step that breaks, and in none of
-    the nearest ones that break nothing; and how many of these there are."""
+    """Return the lines that the target enters up to the failing step of this scenario, but in
+    none of the nearest passing ones; and the number of the latter."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -197,8 +198,8 @@ def _only_here(
 
 
 def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """The known rules that the same run breaks before this one, of which it may be a consequence;
-    a difference from the model, which would end the run, is none."""
+    """Return the known rules that the same run breaks earlier, since the finding may be their
+    consequence. A difference from the model would have ended the run, so it does not count."""
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
@@ -208,7 +209,7 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 
 
 def collected_in(steps: list[list[Broken]]) -> New:
-    """Collect what each step breaks, and go on with the run where that is possible."""
+    """Collect the rules that each step breaks, and continue the run where possible."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:
@@ -219,9 +220,9 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """What the catalogue knows of this release and rule; nothing where a release is held to what
-    it does itself, and nothing of a scheduler that is not published. A class in the place of a
-    release's own reports that as its version: what it inherits is known of it, too."""
+    """Return the catalogue's divergence of this release and rule, if any. There is none if a
+    release is held to its own behavior or a scheduler is not published. A class that replaces a
+    release's scheduler reports that release as its version and inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -248,8 +249,8 @@ def shrink_and_keep(
     shrunk_in: float = 0.0,
     others_first: int = 0,
 ) -> verdict.Finding:
-    """Keep the smallest scenario that breaks the same rule, in at most so many trials: on the
-    shrink model where there is one, and then on the target.
+    """Keep the smallest scenario that breaks the same rule. Try at most `attempts` scenarios, on
+    the shrink model first if there is one, then on the target.
 
     `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already.
     `others_first`: broken rules that took the trials, if there are none left for this one. Ctrl-C
@@ -265,7 +266,7 @@ def shrink_and_keep(
     began, trials, steps = time.monotonic(), 0, 0
 
     def breaks(candidate: Scenario) -> bool | None:
-        """None: the target refuses it, or a request of it."""
+        """Return None if the target refuses the scenario or one of its requests."""
         nonlocal trials, steps
         trials += 1
         name = f"making {first.rule} smaller, {place.scale}"

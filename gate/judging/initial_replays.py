@@ -1,4 +1,4 @@
-"""Scenarios that a gate replays whole: ours, the user's, what is known to fail, and workloads."""
+"""Replay scenarios before the search: the seeds, the user's corpus, known failures, workloads."""
 
 import time
 from collections import Counter
@@ -33,7 +33,8 @@ Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """The seed corpus of a scale; the rules that it breaks, each with a small scenario.
+    """Replay the seed corpus of a scale; return the rules that it breaks, each with a small
+    scenario.
 
     `fixed`: the keys of the configuration that have one value only. A scenario is left out that has
     a request which could run without them, and cannot with them: a target need not refuse it.
@@ -59,8 +60,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Runs of a shape of workload, drawn from the seed; `within` is the scale whose configuration
-    they begin with, and `known` are the rules that are broken already."""
+    """Run a shape of workload, drawn from the seed. `within` is the scale that the configuration
+    is taken from; `known` are rules that broke earlier."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -78,12 +79,12 @@ def _replay_and_shrink(
     engine: str = "corpus",
     broken: frozenset[str] = frozenset(),
 ) -> set[str]:
-    """Replay scenarios of ours, and shrink what breaks a rule beyond those that are `broken`; the
-    rules that break."""
+    """Replay built-in scenarios and shrink failures of rules not in `broken`; return the rules
+    that break."""
     known = {*broken}
     shrunk = 0
 
-    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+    def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         nonlocal shrunk
         first, profile = outcome.broken[0], gate.options.profile
         attempts = min(
@@ -99,13 +100,13 @@ def _replay_and_shrink(
         # What comes behind a fault in a long run is most likely its consequence.
         return engine == "corpus" and not gate.results.hung
 
-    _replay(gate, engine, scale, chosen, found, known)
+    _replay(gate, engine, scale, chosen, on_failure, known)
     return known
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """The requests that the model takes; all of them where it refuses the configuration, which is
-    said when the scenario is replayed."""
+    """Return the requests that the model takes; all of them if it refuses the configuration,
+    which the replay then reports."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -114,12 +115,12 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """The published scenarios that are short enough for the profile, the shortest first; of those
-    with another value for what is fixed none."""
-    there = by_length(gate.options.system)
+    """Replay the published scenarios that are short enough for the profile, the shortest first.
+    Scenarios whose configuration contradicts a fixed value are left out."""
+    scenarios = by_length(gate.options.system)
     if gate.options.fixed:
-        there = {name: entry for name, entry in there.items() if _has_fixed(gate, entry)}
-    _replay_and_shrink(gate, "production", _short_enough(gate, there))
+        scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
+    _replay_and_shrink(gate, "production", _short_enough(gate, scenarios))
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
@@ -132,11 +133,10 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """The scenarios of the user's own corpus, all of them; one that breaks a rule is kept as it
-    is."""
+    """Replay the user's corpus. A scenario that breaks a rule is kept without shrinking."""
     known: set[str] = set()
 
-    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+    def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         first = outcome.broken[0]
         place = Place("own corpus", "given", frozenset(known))
         again = confirm(gate, place, scenario, first)
@@ -144,12 +144,12 @@ def replay_own(gate: GateContext) -> None:
         return not gate.results.hung
 
     if gate.options.corpus:
-        _replay(gate, "own corpus", "given", gate.options.corpus, found, known)
+        _replay(gate, "own corpus", "given", gate.options.corpus, on_failure, known)
 
 
-def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scenario]:
+def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
     chosen = []
-    for name, scenario in there.items():
+    for name, scenario in scenarios.items():
         if longest(scenario) <= gate.options.profile.corpus_steps:
             chosen.append(scenario)
         else:
@@ -162,12 +162,12 @@ def _replay(
     engine: str,
     scale: str,
     chosen: Sequence[Scenario],
-    found: Found,
+    on_failure: Found,
     known: set[str],
 ) -> None:
-    """Each scenario to its end, while `found` says to go on; it adds the rule to those `known`.
+    """Run each scenario to its end while `on_failure` returns true; it adds the rule to `known`.
 
-    A run that breaks a rule is run again behind it, until it breaks none that is new.
+    A run that breaks a rule is run again behind it, until it breaks no new rule.
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()
@@ -177,7 +177,7 @@ def _replay(
             interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
-            if not _to_its_end(gate, meant, found, known, totals, Place(engine, scale)):
+            if not _to_its_end(gate, meant, on_failure, known, totals, Place(engine, scale)):
                 break
         complete = True
     finally:
@@ -188,12 +188,13 @@ def _replay(
 def _to_its_end(
     gate: GateContext,
     meant: Scenario,
-    found: Found,
+    on_failure: Found,
     known: set[str],
     totals: Counter[str],
     place: Place,
 ) -> bool:
-    """Replay one scenario, behind each rule that it breaks; whether to go on with others."""
+    """Replay one scenario, continuing past each rule that it breaks; return whether to run
+    others."""
     runs = totals["runs"] + 1
     while True:
         began = time.monotonic()
@@ -212,12 +213,12 @@ def _to_its_end(
         gate.ended(meant, place.engine, place.scale)
         if not outcome.broken or outcome.broken[0].rule in known:
             return not gate.results.hung
-        if not found(meant, outcome, time.monotonic() - began):
+        if not on_failure(meant, outcome, time.monotonic() - began):
             return False
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """What the user knows to fail, each scenario to its end; another failure is a finding."""
+    """Replay the known failures, each to its end; any other failure is a finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:
@@ -242,7 +243,7 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the scenarios that are known to fail, of these rules and not settled yet."""
+    """Replay the known failures of these rules that are not settled yet."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

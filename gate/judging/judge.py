@@ -1,4 +1,4 @@
-"""The gate: replay what is known, search for more, and give one verdict per rule."""
+"""Run a gate: replay known scenarios, search for more, and give one verdict per rule."""
 
 import datetime
 import json
@@ -31,7 +31,7 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Nothing to do, and no fields: the gate of a single target."""
+    """Add no fields to the verdict: the gate of a single target."""
     return {}
 
 
@@ -52,8 +52,10 @@ def run_gate(
         TargetFault, ConfigRefused: it does not start, or accepts no configuration.
     """
     set_hypothesis_home()
-    with opened_gate(options, offline=options.offline, notice=notice) as there:
-        gate = GateContext(options, there.target, report, there.stderr, deviations, base=there.base)
+    with opened_gate(options, offline=options.offline, notice=notice) as subject:
+        gate = GateContext(
+            options, subject.target, report, subject.stderr, deviations, base=subject.base
+        )
         return judge(gate, finish), gate.results
 
 
@@ -86,7 +88,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
 
 
 def _run(gate: GateContext, capabilities: Capabilities) -> None:
-    """Steps 2 to 5; a target that hangs is asked no further."""
+    """Run steps 2 to 5. If the target hangs, it gets no further runs."""
     replay_deviations(gate)
     if not gate.results.hung:
         replay_own(gate)
@@ -101,7 +103,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
 
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
-    """Report what is judged; prepare what depends on the version of the target."""
+    """Report the target, and prepare whatever depends on its version."""
     options, started = gate.options, capabilities.started
     target = verdict.TargetInfo(options.spec.text, started.name, started.version)
     about = (options.system, options.revision, options.profile_name, options.seed)
@@ -120,7 +122,6 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
 
 
 def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
-    """What the base says of itself."""
     if gate.base is None or gate.options.base is None:
         return None
     started = gate.base.pair.sides[1].started
@@ -136,7 +137,7 @@ def _replays(capabilities: Capabilities) -> list[Stage]:
 def _searches(
     gate: GateContext, capabilities: Capabilities, broken: dict[Stage, frozenset[str]]
 ) -> list[Stage]:
-    """A search of each scale, for rules that its seed corpus did not break."""
+    """Return a search of each scale, for the rules that its seed corpus did not break."""
     shrunk = Counter(finding.scale for finding in gate.results.findings if finding.costs)
     choices, avoid = capabilities.choices, capabilities.refused_kinds
     return [
@@ -147,7 +148,7 @@ def _searches(
 
 
 def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
-    """A stage for each shape of workload, in the largest scale that the target takes."""
+    """Return a stage per shape of workload, in the largest scale that the target takes."""
     within = capabilities.scales[-1]
     broken = frozenset[str]().union(*(finding.rules for finding in gate.results.findings))
     return [
@@ -158,8 +159,8 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
 
 
 def _changes(options: GateOptions) -> Changes | None:
-    """What changed since the base, where both are releases or checkouts or the target is a class of
-    its own."""
+    """Return the changes since the base if both are releases or checkouts, or if the target is a
+    class of the user."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
@@ -176,7 +177,6 @@ def _changes(options: GateOptions) -> Changes | None:
 
 
 def _code_of(spec: TargetSpec) -> Path | None:
-    """The folder that has the code of a release or a checkout."""
     if spec.checkout is not None:
         return checkouts.folder_of(spec.checkout, spec.folder)
     return None if spec.release is None else releases.code_of(spec.release)
@@ -226,7 +226,7 @@ def _conclude(
 def judge_rules(
     gate: GateContext, observes: frozenset[str], faults: Sequence[verdict.Fault] = ()
 ) -> list[verdict.RuleVerdict]:
-    """One verdict per rule, in catalogue order; rules of other revisions are left out."""
+    """Return one verdict per rule, in catalogue order; rules of other revisions are left out."""
     options, results = gate.options, gate.results
     seen = {
         rule.id
@@ -260,7 +260,7 @@ def _verdict_of(
     observes: frozenset[str],
     faults: Sequence[verdict.Fault],
 ) -> verdict.RuleVerdict:
-    """The verdict on one rule; `first` has the first finding of each rule."""
+    """Return the verdict on one rule; `first` has the first finding of each rule."""
     results, steps = gate.results, gate.results.exercised[rule.id]
     if rule.planned:
         return verdict.RuleVerdict(rule.id, "planned", message=rule.planned)
@@ -302,8 +302,8 @@ def _enders(cut: Counter[str]) -> str:
 def _violated(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """A rule that the finding breaks, first or in the same step as the first. By a fault of the
-    adapter nothing is decided about the scheduler."""
+    """Return the verdict on a rule that the finding breaks, first or in the same step as the
+    first. A fault of the adapter decides nothing about the scheduler."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None
@@ -323,7 +323,6 @@ def _violated(
 
 
 def _words(finding: verdict.Finding) -> str:
-    """The message, and why no more is known."""
     if finding.by_adapter:
         return f"ADAPTER: {finding.message}"
     if finding.others_first:

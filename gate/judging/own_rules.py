@@ -1,4 +1,4 @@
-"""A user's own rules: a Python file that names them in RULES, each with its predicate and witness.
+"""Load a user's own rules: a Python file that lists them in RULES, each with predicate and witness.
 
     from schedproof import OwnRule
 
@@ -38,7 +38,7 @@ Asked = Callable[[RunHistory, Step], Any]
 
 @dataclass(frozen=True)
 class OwnRule:
-    """One rule of a user's.
+    """A rule of the user.
 
     Attributes:
         id: such as OUR-R01, which no rule of schedproof has.
@@ -62,7 +62,7 @@ class OwnRule:
 
 
 def use_rules(path: Path | None) -> None:
-    """Judge by the rules of this file in all that follows; None: by none of a user's.
+    """Load the rules of this file and judge by them from now on; None unloads them.
 
     Raises:
         FileError: the file cannot be run, or has no rules.
@@ -123,7 +123,8 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
 
 
 def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bool]) -> Asked:
-    """The function; what it raises, or answers wrongly, is a fault of the rule, not of a target."""
+    """Wrap the function: an exception or an invalid answer is a fault of the rule, not of the
+    target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:

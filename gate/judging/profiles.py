@@ -1,4 +1,4 @@
-"""How much a gate does."""
+"""The budgets of a gate, by profile."""
 
 import os
 from typing import NamedTuple
@@ -7,7 +7,8 @@ from ..targets.releases import cache_folder
 
 
 def set_hypothesis_home() -> None:
-    """Before Hypothesis is first run; HYPOTHESIS_STORAGE_DIRECTORY has its way."""
+    """Set the folder of Hypothesis before it first runs, unless HYPOTHESIS_STORAGE_DIRECTORY is
+    set."""
     from hypothesis.configuration import set_hypothesis_home_dir  # takes a tenth of a second
 
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
@@ -15,7 +16,7 @@ def set_hypothesis_home() -> None:
 
 
 class Profile(NamedTuple):
-    """Budgets of one gate.
+    """The budgets of one profile.
 
     Attributes:
         examples: Hypothesis runs per scale, without those that shrinking takes.

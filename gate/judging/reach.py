@@ -1,4 +1,4 @@
-"""What the runs of a gate reached: their sizes, and in how many of them a feature occurred.
+"""How far the runs of a gate went: their sizes, and how many of them had each feature.
 
 A rule that held says so of these runs. A scheduler that serves longer prompts or more requests than
 any of them has not been tried there.
@@ -14,7 +14,7 @@ from ...model.scenario import Scenario
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The runs of a gate; those that only shrink a finding are not counted.
+    """The sizes and features of a gate's runs. Runs that only shrink a finding are not counted.
 
     Attributes:
         runs: how many.
@@ -69,12 +69,11 @@ class ReachSoFar:
 
     @property
     def result(self) -> Reach | None:
-        """What the runs reached; None if there was none."""
+        """Return the reach of all runs; None if there were none."""
         return Reach(self.runs, **self.largest, features={**self.features}) if self.runs else None
 
 
 def _features(scenario: Scenario) -> Iterator[tuple[str, int]]:
-    """Each feature with 1 if it occurs in the run, else 0."""
     requests = scenario.requests
     yield "aborts", any(request.abort_at is not None for request in requests)
     yield "aborts inside a step", any(request.abort_inside for request in requests)
@@ -86,7 +85,7 @@ def _features(scenario: Scenario) -> Iterator[tuple[str, int]]:
 
 
 def in_words(reach: Reach) -> str:
-    """How large the runs were, and what occurred in them, in a line."""
+    """Describe in one line how large the runs were and which features they had."""
     features = [f"{name} in {runs}" for name, runs in reach.features.items() if runs]
     missing = [name for name, runs in reach.features.items() if not runs]
     never = f"; never: {', '.join(missing)}" if missing else ""

@@ -1,4 +1,4 @@
-"""Which rules `--rule` selects."""
+"""Select rules by `--rule` and `--exclude`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,8 @@ NO_LOCKSTEP = "none"
 
 
 def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
-    """The ids that --rule means, `A,B` as A and B; by id, whether the rule is named in full.
+    """Return the ids that --rule selects, with `A,B` split into A and B; each with whether it is
+    named in full.
 
     Raises:
         InputError, CatalogueError: none is named, or one that is not there.
@@ -31,8 +32,9 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """The rules that --rule means (`A,B` as A and B, ALL-* as each that it matches and that can be
-    checked here), else all of the system's catalogue; without those that are excluded.
+    """Return the rules that --rule selects, or the whole catalogue of the system without it, except
+    the excluded ones. `A,B` means A and B; ALL-* means every matching rule that can be checked
+    here.
 
     `compare_with`: the revision whose model decides beside the target, or "none"; by default that
     of `revision`, where lockstep applies to it.
@@ -77,8 +79,9 @@ def lockstep_of(
     compare_with: str | None,
     report: Callable[[str], None],
 ) -> str | None:
-    """The lockstep in which a scenario is judged if `compare_with` is None: none, which `report`
-    says, where it expects other rules to break: the first difference would end its run before."""
+    """Return the lockstep that judges a scenario if `compare_with` is None. A scenario that
+    expects another rule to break has none, because the first difference would end its run
+    earlier; `report` says so."""
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
         return compare_with
@@ -87,7 +90,7 @@ def lockstep_of(
 
 
 def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
-    """The ids that --exclude means.
+    """Return the ids that --exclude selects.
 
     Raises:
         InputError, CatalogueError: one that is not there, or without which no run can be judged.

@@ -1,4 +1,4 @@
-"""The independent stages of a gate, run one after the other or in processes.
+"""Run the independent stages of a gate, one after the other or in processes.
 
 The results of a stage depend on the options and the stage alone. They are put together in the order
 of the stages, so that the verdict is the same for every number of processes.
@@ -46,7 +46,7 @@ class Stage:
     within: str = ""
 
     def run(self, gate: GateContext) -> frozenset[str]:
-        """Run it; the rules that a seed corpus breaks."""
+        """Run the stage; return the rules that its seed corpus breaks."""
         if self.kind == "seeds":
             return replay_seeds(gate, self.scale, self.fixed)
         if self.kind == "builtin":
@@ -60,7 +60,7 @@ class Stage:
 
 
 def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
-    """Run the stages; by stage, the rules that it breaks.
+    """Run the stages; return the rules that each of them breaks.
 
     In processes, a stage that breaks off sets `gate.results.fault`, and later stages do not count.
 
@@ -91,8 +91,8 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """A stage has ended: its results, and the rules that it breaks; or why a rule of the user's
-    cannot be asked."""
+    """A stage has ended: its results and the rules that it breaks, or the error of a user's
+    rule."""
 
     results: GateResults
     broken: frozenset[str] = frozenset()
@@ -170,8 +170,8 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results up to the first stage that was broken off; of an unfinished stage, its
-    findings."""
+    """Add the results up to the first stage that broke off, and the findings of unfinished
+    stages."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:
@@ -185,7 +185,7 @@ def _add_in_order(
 
 
 def _counted_apart(options: GateOptions) -> GateOptions:
-    """What this process enters has a folder of its own: others run at the same time."""
+    """Give this process a coverage folder of its own, since others run at the same time."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"
@@ -199,22 +199,22 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
     use_rules(task.options.extra_rules)
     options, results = _counted_apart(task.options), GateResults()
     broken: frozenset[str] = frozenset()
-    with opened_gate(options, offline=True) as there:
+    with opened_gate(options, offline=True) as subject:
         gate = GateContext(
             replace(options, jobs=1),
-            there.target,
+            subject.target,
             pipe.send,
-            there.stderr,
+            subject.stderr,
             task.deviations,
             task.version,
-            shrink_model_of(there.target, options.system, task.version),
+            shrink_model_of(subject.target, options.system, task.version),
             results,
-            there.base,
+            subject.base,
         )
         try:
             broken = task.stage.run(gate)
         except TargetFault as fault:
-            results.fault = BreakOff.of(fault, there.stderr())
+            results.fault = BreakOff.of(fault, subject.stderr())
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return

@@ -29,7 +29,7 @@ Status = Literal[
 
 
 class TargetInfo(msgspec.Struct, frozen=True):
-    """What was judged: as named on the command line, and what it says of itself."""
+    """The judged target: its name on the command line, and what it reports about itself."""
 
     spec: str
     name: str
@@ -40,7 +40,7 @@ WORKLOADS = "workloads"  # the engine whose scales are shapes
 
 
 class EngineRun(msgspec.Struct, frozen=True):
-    """One engine at one scale: how much ran, in runs, steps and seconds."""
+    """One engine at one scale, with its runs, steps and seconds."""
 
     name: str
     scale: str
@@ -55,7 +55,7 @@ class EngineRun(msgspec.Struct, frozen=True):
     def of(
         cls, name: str, scale: str, totals: Counter[str], seconds: float, complete: bool
     ) -> "EngineRun":
-        """From what was counted: runs, steps, refused, rejected."""
+        """Build it from counts of runs, steps, refused configurations and rejected requests."""
         counted = (totals["runs"], totals["steps"], seconds, totals["refused"], totals["rejected"])
         return cls(name, scale, *counted, complete)
 
@@ -102,12 +102,12 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def rules(self) -> frozenset[str]:
-        """The rules that its last step breaks."""
+        """The rules that the last step breaks."""
         return frozenset((self.rule, *self.consequences))
 
     @property
     def costs(self) -> bool:
-        """It takes one of the places of --max-failures."""
+        """Whether the finding uses up one of the places of --max-failures."""
         return not self.others_first and not self.divergence
 
 
@@ -153,7 +153,8 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Configurations that the target refused for one reason: how many, and what it said first."""
+    """Configurations that the target refused for one reason: their number, and the first
+    message."""
 
     count: int
     message: str
@@ -181,7 +182,8 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a change does otherwise than its base, in the smallest scenario that was found.
+    """A behavior in which the change differs from its base, with the smallest scenario that shows
+    it.
 
     `what` is a kind of decision, or a rule that the change repairs; `replay` shows it.
     """
@@ -195,7 +197,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Everything that a gate found out; `fault` is why it broke off, where it did.
+    """The result of a gate; `fault` says why it broke off, if it did.
 
     `faults` are the findings by cause. `deviations` are the entries of the user's file, each with
     what became of it; `config` has the keys of the configuration that had one value in every run,
@@ -230,8 +232,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
-    """Group what a target said of configurations that it refused: reasons that differ only in
-    numbers are one. The most frequent comes first."""
+    """Group the target's refusals of configurations, the most frequent first. Messages that
+    differ only in numbers are one group."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
@@ -247,7 +249,8 @@ def exit_code(
     interrupted: bool,
     deviations: tuple[Deviation, ...] = (),
 ) -> int:
-    """0 conforms, 1 a rule is broken or a deviation is out of date, 3 inconclusive.
+    """Return 0 if the target conforms, 1 if a rule is broken or a deviation is out of date, 3 if
+    inconclusive.
 
     Rules that the user named in full must have been exercised: a pass of what never was exercised
     would be vacuous. Otherwise one exercised rule is enough, and the report names the others.

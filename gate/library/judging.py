@@ -79,8 +79,10 @@ def open_target(
         yield target
         return
     spec = parse_target(target) if isinstance(target, str) else target
-    with opened(spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline) as there:
-        yield there.target
+    with opened(
+        spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline
+    ) as opened_target:
+        yield opened_target.target
 
 
 def spec_of(target: AnyTarget) -> TargetSpec:
@@ -273,8 +275,8 @@ def replay(
     use_rules(None if extra_rules is None else Path(extra_rules))
     revision = resolve_revision(scenario.system, scenario.revision)
     chosen = judged_by(scenario.system, rules, revision, spec_of(target))
-    with open_target(target) as there:
-        return replay_steps(there, scenario, chosen)
+    with open_target(target) as opened_target:
+        return replay_steps(opened_target, scenario, chosen)
 
 
 def search(
@@ -305,9 +307,9 @@ def search(
     """
     options = gate_options(spec_of(target), system=system, revision=revision, rules=[rule])
     set_hypothesis_home()
-    with open_target(target) as there:
+    with open_target(target) as opened_target:
         search_options = SearchOptions(
-            there, options.system, options.revision, options.rules, scale
+            opened_target, options.system, options.revision, options.rules, scale
         )
         found = Search(search_options)
         if not run_search(found, examples, seed, 0) or found.failure is None:
@@ -315,7 +317,9 @@ def search(
         scenario, _ = found.failure
 
         def still_breaks(candidate: Scenario) -> bool:
-            return bool(replay_steps(there, candidate, options.rules).broken)
+            return bool(replay_steps(opened_target, candidate, options.rules).broken)
 
         smallest = shrink(scenario, still_breaks, SHRINK_ATTEMPTS)
-        return Counterexample(smallest, tuple(replay_steps(there, smallest, options.rules).broken))
+        return Counterexample(
+            smallest, tuple(replay_steps(opened_target, smallest, options.rules).broken)
+        )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..console.step_lines import one_line
-from ..files.writing import told, write
+from ..files.writing import naming_file, write
 from ..judging.verdict import Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
 from ..processes.watchdog import run_watched
@@ -107,7 +107,7 @@ def run_cells(
         KeyboardInterrupt: Ctrl-C; what was judged until then is kept.
     """
     for name in ("logs", "scenarios", "verdicts"):  # notice it before the work, not after it
-        with told(folder):
+        with naming_file(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
     # The code of a class changes between two runs, and that of a release does not.
     verdicts = {cell.title: None if cell.scheduler else kept(cell, folder) for cell in cells}
@@ -176,7 +176,7 @@ def scenario_of(judged: CellVerdict, rule: str) -> str:
 def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
     for name, data in ran.files.items():
         path = folder / name
-        with told(path):
+        with naming_file(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write(path, data)
     verdict = kept(cell, folder)

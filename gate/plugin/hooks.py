@@ -64,14 +64,14 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What was covered, in a line; a pass without it would say nothing."""
-    said = dict.fromkeys(
+    notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()
         for report in reports
         for name, value in getattr(report, "user_properties", ())
         if name == REPORTED
     )
-    for line in said:
+    for line in notices:
         terminalreporter.write_line(f"schedproof: {line}")
 
 

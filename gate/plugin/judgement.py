@@ -205,8 +205,10 @@ class Judgement:
             folder=root,
             imports=self._imports,
         )
-        there = self.open_target
-        gate = GateContext(options, there.target, keep, there.stderr, setting.deviations)
+        open_target = self.open_target
+        gate = GateContext(
+            options, open_target.target, keep, open_target.stderr, setting.deviations
+        )
         verdict = judge(gate)
         if gate.results.interrupted:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""GitHub: an annotation for each fault, and the verdict as a step summary."""
+"""Report to GitHub: an annotation for each fault, and the verdict as a step summary."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from ..console.output import one_line, say
 from ..files.scenario_file import FileError
 from ..judging.events import Began, Concluded, Event
 from ..judging.verdict import RuleVerdict, Verdict
-from .outcome import because, breaks, broken_off, how_many, in_short, out_of_date, result
+from .outcome import breaks, broken_off, how_many, in_short, out_of_date, reason_of, result
 
 SHOWN = (
     "violated",
@@ -59,7 +59,7 @@ class GitHub:
             self._judged(event.verdict)
 
     def close(self) -> None:
-        """Let the runner take commands again."""
+        """Let the runner interpret commands again."""
         if self._silent:
             self._print(f"::{self._token}::")
             self._silent = False
@@ -139,7 +139,7 @@ class GitHub:
         word = "diverges" if entry.divergence else entry.status
         at = "" if entry.step is None else f"step {entry.step}: "
         title = self._rules[entry.id].title
-        return f"| {entry.id} {_markdown(title)} | {word} | {at}{_markdown(because(entry))} |"
+        return f"| {entry.id} {_markdown(title)} | {word} | {at}{_markdown(reason_of(entry))} |"
 
 
 def _data(text: str) -> str:

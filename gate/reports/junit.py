@@ -1,4 +1,4 @@
-"""JUnit XML: a test case for each rule, the whole explanation in those that fail."""
+"""Write JUnit XML: a test case for each rule; the ones that fail have the whole explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ..console.output import one_line
 from ..files.writing import write
 from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import RuleVerdict, Verdict
-from .outcome import because, broken_off, explained, out_of_date
+from .outcome import broken_off, explained, out_of_date, reason_of
 
 # What becomes of a test case; a rule that held has nothing in it.
 ELEMENTS = {
@@ -26,7 +26,7 @@ WHOLE = "the gate says all that it was asked"
 
 
 class JUnit:
-    """Writes the file, once there is a verdict on `rules`.
+    """Writes the file once there is a verdict on `rules`.
 
     Raises:
         FileError: the file cannot be written to.
@@ -92,7 +92,7 @@ class JUnit:
         if element is None:
             return
         kind = "diverges" if entry.divergence else entry.status
-        what = ET.SubElement(case, element, _texts(message=because(entry), type=kind))
+        what = ET.SubElement(case, element, _texts(message=reason_of(entry), type=kind))
         if entry.status == "violated":
             what.text = self._explanation(entry)
 
@@ -102,5 +102,5 @@ class JUnit:
 
 
 def _texts(**attributes: str) -> dict[str, str]:
-    """Without what XML 1.0 forbids, which is not printable; the library escapes the rest."""
+    """Remove the unprintable characters that XML 1.0 forbids; the library escapes the rest."""
     return {name: one_line(value) for name, value in attributes.items()}

@@ -1,4 +1,4 @@
-"""The reports that a user can request of a gate, and the reporters that make them."""
+"""The reports that a user can request from a gate, and the reporters that make them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -25,14 +25,14 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
-    """A finding, whose scenario file is there, and the command that replays it."""
+    """A finding, the path of its scenario file, and the command that replays it."""
 
     finding: Finding
     replay: str
 
 
 class Ndjson:
-    """Writes a line an event; the file begins anew with the first one, and ends with the verdict.
+    """Writes one line per event. The first event empties the file; the last line is the verdict.
 
     Raises:
         FileError: the file cannot be written to.
@@ -57,8 +57,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files of the options of the same names, whether this is for GitHub, and whether a green
-    gate lists every rule."""
+    """The files of the options of the same names, whether to write for GitHub, and whether a
+    passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -78,7 +78,7 @@ class ReportOptions(NamedTuple):
 
 
 class VerdictFile:
-    """Writes the verdict, once there is one: `schedproof/verdict@1`.
+    """Writes the verdict as `schedproof/verdict@1`.
 
     Raises:
         FileError: the file cannot be written to.
@@ -93,7 +93,8 @@ class VerdictFile:
 
 
 class FanOutReporter:
-    """Passes every event to every reporter; one that cannot write its file stops, and no other.
+    """Passes every event to every reporter. A reporter that cannot write its file stops; the others
+    continue.
 
     `failed` has the error of each reporter that could not write.
     """
@@ -112,7 +113,7 @@ class FanOutReporter:
 
 
 def check_report_options(options: ReportOptions) -> None:
-    """Raise InputError, before the work, where a report has nowhere to go."""
+    """Raise InputError before the gate starts if a report cannot be written."""
     for option, file in options.files().items():
         check_file(option, file)
     check_different(options.files())
@@ -128,8 +129,8 @@ def reporters(
     options: ReportOptions,
     printer: type[Terminal] = Terminal,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters and that of the console: files first, since the console may have
-    no reader."""
+    """Open the requested reporters, then the one of the console. Files come first, since the
+    console may have no reader."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

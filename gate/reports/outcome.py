@@ -1,4 +1,4 @@
-"""What a verdict means, in the words that all reports share."""
+"""Describe a verdict in the words that all reports share."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,13 @@ WORDS = {0: "conforms", 1: "does not conform"}
 
 
 def result(verdict: Verdict) -> str:
-    """The target, what it is held to, and whether it conforms."""
+    """Return the target, its revision, and whether it conforms."""
     what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
     return f"{what}: {WORDS.get(verdict.exit_code, 'inconclusive')}"
 
 
 def broken_off(verdict: Verdict) -> str | None:
-    """Why the gate as a whole says less than it was asked; None where it ran to its end."""
+    """Return why the gate covered less than requested; None if it ran to its end."""
     if verdict.fault is not None:
         return verdict.fault
     if verdict.interrupted:
@@ -35,7 +35,7 @@ def broken_off(verdict: Verdict) -> str | None:
 
 
 def out_of_date(verdict: Verdict) -> dict[str, str]:
-    """The known deviations that fail the gate, each with the reason."""
+    """Return the known deviations that fail the gate, each with the reason."""
     return {
         f"deviation of {entry.rule} ({entry.scenario or entry.version})": (
             f"{entry.state}: {entry.says}"
@@ -45,8 +45,8 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
     }
 
 
-def because(entry: RuleVerdict) -> str:
-    """Why the rule has this status, or an empty text."""
+def reason_of(entry: RuleVerdict) -> str:
+    """Return why the rule has this status, or an empty text."""
     if entry.status == "held":
         return f"exercised in {entry.exercised} steps"
     also = [f"with {entry.consequence_of}"] if entry.consequence_of else []
@@ -55,8 +55,8 @@ def because(entry: RuleVerdict) -> str:
 
 
 def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
-    """All that is known of a finding, or of the fault that begins with it, a printable line
-    each; what breaks before it may be its cause."""
+    """Return everything known about a finding, or about the fault that it belongs to, as
+    printable lines. An earlier failure of the same run may be the cause."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
@@ -76,7 +76,6 @@ def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]
 
 
 def _of_the_fault(fault: Fault) -> list[str]:
-    """What is said of a fault beyond its first finding."""
     lines = []
     if fault.decided:
         lines.append(f"decided:  {fault.decided}")
@@ -105,22 +104,22 @@ def _first_lines(file: str) -> str:
 
 
 def breaks(rules: Sequence[str]) -> str:
-    """The verb for so many rules."""
+    """Return the verb for this number of rules."""
     return "breaks" if len(rules) == 1 else "break"
 
 
 def in_short(fault: Fault) -> str:
-    """A fault in one line: of which kind it is, and what breaks."""
+    """Describe a fault in one line: its kind and the rules that break."""
     follows = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
     known = f"; known of {fault.divergence}" if fault.divergence else ""
     return one_line(f"{fault.number}. {fault.kind}: {fault.rule}{follows}: {fault.message}{known}")
 
 
 def how_many(faults: Sequence[Fault]) -> str:
-    """The number of faults in words."""
+    """Return the number of faults in words."""
     return f"{len(faults)} fault{'s' * (len(faults) != 1)}"
 
 
 def start_line(start_up: StartUp) -> str:
-    """Whether a server can meet this failure in production, a printable line."""
+    """Say in one printable line whether a server can meet this failure in production."""
     return f"starts in production: {one_line(str(start_up))}"

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0: a result for each fault, located at the scenario files of its findings."""
+"""Write SARIF 2.1.0: a result for each fault, located at the scenario files of its findings."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SCHEMA = (
 
 
 class Sarif:
-    """Writes the file, once there is a verdict on `rules`.
+    """Writes the file once there is a verdict on `rules`.
 
     Raises:
         FileError: the file cannot be written to.

@@ -1,4 +1,4 @@
-"""What a gate prints: a line for each finding and the progress, then the faults and the verdict."""
+"""Print a gate: a line per finding and the progress, then the faults and the verdict."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from ..judging.verdict import (
     RuleVerdict,
     Verdict,
 )
-from .outcome import because, explained, how_many, in_short, out_of_date, result
+from .outcome import explained, how_many, in_short, out_of_date, reason_of, result
 
 MARKS = {
     "held": ("held", "green"),
@@ -49,7 +49,7 @@ SETTLED = 1.0  # seconds until a rate says something
 
 
 class Pace:
-    """The progress of the engine that runs, in words.
+    """The progress of the running engine, in words.
 
     `clock` gives seconds. Shrinking is no part of the rate.
     """
@@ -62,7 +62,8 @@ class Pace:
         self._runs = 0
 
     def words(self, event: Progress) -> str:
-        """Engine, runs of how many, time left, runs a second, steps: what is wanted first."""
+        """Return the engine, the runs, the time left, the pace and the steps, the most useful
+        first."""
         self._count(event)
         parts = [f"{event.engine}: {event.runs}/{event.of}"]
         if not event.of:
@@ -71,8 +72,8 @@ class Pace:
             parts.append("shrinking")
         elif self._seconds >= SETTLED and self._runs > 0:
             rate = self._runs / self._seconds
-            left = _duration((event.of - event.runs) / rate)
-            parts += [f"{left} left", f"{rate:.{1 if rate < 10 else 0}f} runs/s"]
+            remaining = _duration((event.of - event.runs) / rate)
+            parts += [f"{remaining} left", f"{rate:.{1 if rate < 10 else 0}f} runs/s"]
         return ", ".join([*parts, f"{event.steps} steps"])
 
     def _count(self, event: Progress) -> None:
@@ -86,8 +87,7 @@ class Pace:
 
 
 class Terminal:
-    """Prints events on a console; a verdict of `rules` in their order, one by one if `verbose` or
-    if one is broken."""
+    """Prints events on a console. Rules are listed one by one if `verbose` or if one is broken."""
 
     def __init__(self, console: Console, rules: Sequence[Rule], verbose: bool = True) -> None:
         self._console = console
@@ -130,14 +130,13 @@ class Terminal:
         self._status.start()
 
     def _found_one(self, event: Found) -> None:
-        """A line at once; the whole once it is known what belongs together."""
         finding = event.finding
         self._found[finding.scenario] = event
         at = f"step {finding.step}, {finding.scale} scale, after {finding.found_after:.1f} s"
         self._dim(f"found {finding.rule}: {at}: {finding.scenario}")
 
     def print_finding(self, event: Found) -> None:
-        """Print a finding whole, where no fault of a verdict has it."""
+        """Print a finding in full unless a fault of the verdict includes it."""
         finding = event.finding
         self._print_failure(event, finding.rule)
         timing = f"found after {finding.found_after:.1f} s"
@@ -166,8 +165,8 @@ class Terminal:
 def print_verdict(
     console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
 ) -> None:
-    """One line a rule, then what ran, then the result. Where nothing is wrong, rules that held are
-    a line together, and so are those that could not be judged, unless `verbose`."""
+    """Print a line per rule, the runs, and the result. If no rule is broken, the rules that held
+    share a line, and so do those that could not be judged, unless `verbose`."""
     entries = verdict.rules
     if not verbose and verdict.exit_code == CONFORMS:
         print_together(console, entries, rules)
@@ -192,13 +191,13 @@ def print_verdict(
 
 
 def print_coverage(console: Console, coverage: Coverage | None) -> None:
-    """How much of the target's code was entered, and what never was, in two or three lines."""
+    """Print in two or three lines how much of the target's code was entered, and what never was."""
     for word, what in coverage_lines(coverage) if coverage is not None else ():
         console.print(one_line(f"{word:<14} {what}"), markup=False)
 
 
 def print_faults(console: Console, faults: Sequence[Fault]) -> None:
-    """How many there are; a line and the command that replays it for each."""
+    """Print the number of faults, then for each a line and the command that replays it."""
     if not faults:
         return
     say(console, f"{how_many(faults)}:")
@@ -208,18 +207,18 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """A line for the rules that held, with the least steps that one was exercised in; a line each
-    for those that never were, and for those that the target does not show."""
+    """Print one line for the rules that held, with the fewest steps that exercised one of them;
+    and one line each for rules never exercised and rules that the target does not show."""
     by_id = {rule.id: rule for rule in rules}
-    there = [entry for entry in entries if by_id[entry.id].checked]
-    held = [entry for entry in there if entry.status == "held"]
+    checked = [entry for entry in entries if by_id[entry.id].checked]
+    held = [entry for entry in checked if entry.status == "held"]
     if held:
         least = min(held, key=lambda entry: entry.exercised)
         line = f"{len(held)} rules, each exercised in {least.exercised} steps or more"
         console.print(f"[green]{'held':<14}[/green] {line} (--verbose lists them)")
-    if idle := ", ".join(entry.id for entry in there if entry.status == "not_exercised"):
+    if idle := ", ".join(entry.id for entry in checked if entry.status == "not_exercised"):
         console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")
-    if hidden := [entry.message or "" for entry in there if entry.status == "not_observable"]:
+    if hidden := [entry.message or "" for entry in checked if entry.status == "not_observable"]:
         fields = sorted(
             {field for why in hidden for field in why.removeprefix(NOT_SHOWN).split(", ")}
         )
@@ -235,7 +234,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
         if entry in planned or entry in unchecked:
             continue
         word, style = MARKS["diverges" if entry.divergence else entry.status]
-        why = one_line(because(entry))
+        why = one_line(reason_of(entry))
         if why:
             why = f" ({why})" if entry.status == "held" else f": {why}"
         console.print(
@@ -257,7 +256,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
 
 
 def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
-    """The engines, all shapes of workload as one of them."""
+    """Return the engines in one line, with all shapes of workload as one engine."""
     shapes = [engine for engine in engines if engine.name == WORKLOADS]
     others = [engine for engine in engines if engine.name != WORKLOADS]
     if not shapes:
@@ -290,7 +289,7 @@ def engine_line(engine: EngineRun) -> str:
 
 
 def refusal_line(refusal: Refusal) -> str:
-    """How many configurations were refused, and why."""
+    """Say how many configurations the target refused, and why."""
     such = "" if refusal.count == 1 else ", such as"
     plural = "s" * (refusal.count > 1)
     return f"refused {refusal.count} configuration{plural}{such}: {refusal.message}"
@@ -305,7 +304,7 @@ def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
 
 
 def counts(entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> str:
-    """How many rules got which verdict; those without a predicate are not counted."""
+    """Count the rules by verdict; rules without a predicate are not counted."""
     unchecked = {rule.unchecked for rule in rules if rule.unchecked}
     count = dict.fromkeys(MARKS, 0)
     for entry in entries:
@@ -318,7 +317,7 @@ def counts(entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A time as `40 s`, `3 min 05 s` or `2 h 10 min`."""
+    """Format a time as `40 s`, `3 min 05 s` or `2 h 10 min`."""
     whole = max(round(seconds), 0)
     if whole < 60:
         return f"{whole} s"

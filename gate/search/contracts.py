@@ -89,7 +89,7 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
 
 
 def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
-    """What CrossHair says of a contract within so many seconds of processor time."""
+    """Return CrossHair's answer on a contract within a limit of processor time in seconds."""
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
     from crosshair.options import AnalysisOptionSet
     from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
@@ -118,7 +118,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
-    """What Hypothesis finds when CrossHair chooses its examples."""
+    """Return Hypothesis' answer with CrossHair choosing the examples."""
     contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
@@ -224,7 +224,6 @@ def _require(module: str, what: str, package: str) -> None:
 
 
 def _strategies(contract: Contract) -> dict[str, st.SearchStrategy[Any]]:
-    """Whatever the types allow: the precondition chooses."""
     lists = st.lists(st.integers(min_value=1), min_size=1, max_size=MAX_MEMBERS)
     found: dict[str, st.SearchStrategy[Any]] = {}
     for name, kind in contract.arguments().items():

@@ -62,8 +62,8 @@ def show(
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
     if not outcome.broken:
-        said = f"inconclusive: {found_by} does not break the rule on the model"
-        output.say(console, said)
+        message = f"inconclusive: {found_by} does not break the rule on the model"
+        output.say(console, message)
         return INCONCLUSIVE
     if most is None:
         scenario = _shrunk(target, scenario, [rule])

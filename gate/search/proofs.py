@@ -93,8 +93,8 @@ def run_proofs(
         if certificate is not None:
             codes.append(certified(say, lemmas, certificate))
         if not prove:
-            left = max(ends - time.monotonic(), 1.0)
-            for name, found in bounded(left, _counterexamples, system, rule):
+            remaining = max(ends - time.monotonic(), 1.0)
+            for name, found in bounded(remaining, _counterexamples, system, rule):
                 codes.append(_shown(say, name, rule, found, out))
     except Unanswered as why:
         say(f"inconclusive: {why}")

@@ -30,7 +30,7 @@ from .proofs import check_certificate, read_block, run_proofs
 
 
 class Question(NamedTuple):
-    """What the command line asks for; None and empty where an option was not given."""
+    """The options of the command line; None or empty if an option was not given."""
 
     rule: str
     engine: str

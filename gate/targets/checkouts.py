@@ -55,8 +55,8 @@ def metadata_folder(checkout: Path, folder: Path) -> Path:
     lines = []
     for group, points in project.get("entry-points", {}).items():
         lines += [f"[{group}]", *(f"{key} = {where}" for key, where in points.items())]
-    said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\n"
-    write(made / "METADATA", said.encode())
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\n"
+    write(made / "METADATA", metadata.encode())
     write(made / "entry_points.txt", "\n".join([*lines, ""]).encode())
     return folder
 

@@ -131,8 +131,8 @@ class Child:
         return bytes(received[:end])
 
     def _wait(self, ready: select.poll) -> None:
-        while (left := self._deadline - time.monotonic()) > 0:
-            if ready.poll(math.ceil(min(left, LOOK_AROUND) * 1000)):
+        while (remaining := self._deadline - time.monotonic()) > 0:
+            if ready.poll(math.ceil(min(remaining, LOOK_AROUND) * 1000)):
                 return
             # A grandchild that holds the pipe open would hide that the process has ended.
             if self._process.poll() is not None and not ready.poll(0):

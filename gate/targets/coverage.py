@@ -1,4 +1,4 @@
-"""Which lines of its functions a target enters, written down by its own process.
+"""Record which lines of its functions a target enters, from within its own process.
 
 The modules that are counted get a probe before each statement of a function when they are imported,
 much as pytest rewrites assertions. A probe sets one byte of a file that is mapped into memory. So

@@ -1,4 +1,4 @@
-"""What is checked of an adapter before any gate: does it speak the protocol, and always alike?"""
+"""Check an adapter before any gate: whether it follows the protocol and repeats itself exactly."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """One line of the examination: only "wrong" is a fault of the adapter."""
+    """A line of the examination. Only "wrong" is a fault of the adapter."""
 
     says: Says
     what: str
@@ -157,8 +157,10 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
         found = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
         if found:
             number, different = found
-            said = "; ".join(different).replace("target ", "first ").replace("model ", "then ")
-            yield Remark("wrong", what, f"step {number} is another: {said}")
+            differences_text = (
+                "; ".join(different).replace("target ", "first ").replace("model ", "then ")
+            )
+            yield Remark("wrong", what, f"step {number} is another: {differences_text}")
         elif len(first) != len(again):
             yield Remark("wrong", what, f"{len(first)} steps first, then {len(again)}")
         else:

@@ -75,7 +75,7 @@ def opened(
 
 
 def make_target(spec: TargetSpec) -> Any:
-    """What the factory that `MODULE:FACTORY` names makes.
+    """Return the target that the factory `MODULE:FACTORY` makes.
 
     Whatever the module prints goes to stderr: on stdout there are replies only.
 

@@ -20,7 +20,7 @@ class Target(Protocol):
     """A scheduler under test: the five operations, each answering with the protocol's reply."""
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """Discard everything and begin anew with this configuration."""
+        """Discard everything and start with this configuration."""
 
     def add(self, request: dict[str, Any]) -> Reply:
         """Add a request to the waiting queue."""

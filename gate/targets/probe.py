@@ -33,7 +33,7 @@ class ProbeRequest(NamedTuple):
 
 @dataclass
 class Capabilities:
-    """What a target accepts and shows.
+    """The configurations and features that a target accepts, and the fields that it shows.
 
     Attributes:
         started: its first answer.

@@ -108,7 +108,7 @@ class CheckedRequest(NamedTuple):
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
-    """What an `add` asks for; raises ProtocolError if it cannot be understood."""
+    """Return the request of an `add`; raise ProtocolError if it is malformed."""
     try:
         name, max_tokens = request["id"], request["max_tokens"]
         segments = [(stream, length) for stream, length in request["prompt"]]

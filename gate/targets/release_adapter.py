@@ -1,4 +1,4 @@
-"""What every target that hosts a real release does alike: the five operations around its engine.
+"""Host a real release: the five protocol operations around its engine, shared by all systems.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -41,7 +41,7 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 
 
 class Hosted(NamedTuple):
-    """An engine, whose `requests` are added, aborted and stepped; and what is said of it.
+    """An engine whose `requests` are added, aborted and stepped, with the description of its start.
 
     `defaults`: by configuration key, what the release does where none is given, as far as it says.
     `start_up`: whether a server starts so, None for schedulers that have no server.
@@ -56,7 +56,7 @@ class Hosted(NamedTuple):
 
 
 class HostedTarget:
-    """The five operations; how an engine is opened, fed and stepped is said by its system."""
+    """The five operations. Each system defines how an engine is opened, fed and stepped."""
 
     def __init__(self) -> None:
         self._engine: Any = None
@@ -96,9 +96,9 @@ class HostedTarget:
     def add(self, request: dict[str, Any]) -> Reply:
         """Queue a request, unless it is refused at the door."""
         engine = self._started()
-        asked = protocol_checks.read_request(request)
+        parsed = protocol_checks.read_request(request)
         try:
-            self.admit(engine, asked)
+            self.admit(engine, parsed)
         except protocol_checks.RefusedError as refusal:
             return {"ok": False, "error": "rejected", "message": str(refusal)}
         return {"ok": True}

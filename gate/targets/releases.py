@@ -133,7 +133,8 @@ def prepare(
 
 
 def cache_folder() -> Path:
-    """Where installed releases are kept: SCHEDPROOF_CACHE, or schedproof in the user's cache."""
+    """Return the folder of installed releases: SCHEDPROOF_CACHE, or schedproof in the user's
+    cache."""
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return user_cache_path("schedproof").absolute()
@@ -323,7 +324,8 @@ class _Workshop:
         self.run(str(python), "-m", "pip", command, *quiet, *arguments)
 
     def run(self, *command: str) -> str:
-        """What a child process wrote; raises ReleaseError with its complaint if it failed."""
+        """Return the output of a child process; raise ReleaseError with its message if it
+        failed."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         env |= {"TMPDIR": str(self.scratch), "PIP_USER": "0"}

@@ -1,4 +1,4 @@
-"""What the gate configures targets with: scales and features, and the keys that a user fixes."""
+"""Choose the configurations of a gate: scales, features, and the keys that a user fixes."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the tokens of a scenario are: only their equality matters, so they are computed.
+"""Compute the tokens of a scenario. Only their equality matters, so they need not be stored.
 
 Source: scenario format, `requests[].prompt` and `requests[].output_len`.
 """

@@ -22,7 +22,7 @@ RECORD = "*.dist-info/RECORD"  # of a wheel: the name, digest and length of each
 
 
 def check_published(wheel: Path, name: str) -> bool:
-    """Whether NAME==VERSION is on the list of published wheels, and this wheel is the one there.
+    """Return whether NAME==VERSION is published; this file must then be one of its wheels.
 
     Raises:
         ReleaseError: another wheel of that name and version is on the list; this one is removed.

@@ -88,10 +88,12 @@ class Recorder:
 
     def _replied(self, operation: str, reply: Reply) -> Reply:
         valid = REPLY_KEYS[operation] | REFUSAL_KEYS
-        said = {key: value for key, value in reply.items() if key in valid}
-        if isinstance(said.get("step"), dict):
-            said["step"] = {key: value for key, value in said["step"].items() if key in FIELDS}
-        self._write(said)
+        recorded = {key: value for key, value in reply.items() if key in valid}
+        if isinstance(recorded.get("step"), dict):
+            recorded["step"] = {
+                key: value for key, value in recorded["step"].items() if key in FIELDS
+            }
+        self._write(recorded)
         return reply
 
     def _write(self, line: dict[str, Any]) -> None:

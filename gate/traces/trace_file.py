@@ -218,15 +218,15 @@ class _Reading:
         return request
 
     def _check_reply(self, operation: str, reply: dict[str, Any]) -> None:
-        said = reply.get("ok")
+        ok = reply.get("ok")
         if "ok" not in reply and "op" in reply:
             raise self._error(f'the reply to "{operation}" is missing; valid: a line with ok')
-        if said is True:
+        if ok is True:
             valid = REPLY_KEYS[operation]
             self._check_keys("$", reply, valid, valid - {DEFAULTS})
             return
-        if said is not False:
-            raise self._error(f"$.ok: {quoted(said)}; valid: true or false")
+        if ok is not False:
+            raise self._error(f"$.ok: {quoted(ok)}; valid: true or false")
         self._check_keys("$", reply, REFUSAL_KEYS, {"error"})
         if reply["error"] not in ERRORS[operation]:
             valid_here = " or ".join(ERRORS[operation])
@@ -353,9 +353,11 @@ def _read_line(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 ({error.reason})") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        said = str(error).removeprefix("JSON is malformed: ")
-        kind = _UnfinishedError if said == UNFINISHED and line.lstrip()[:1] == b"{" else ValueError
-        raise kind(f"not JSON ({said}): {_begins(line)}; valid: one object a line") from None
+        reason = str(error).removeprefix("JSON is malformed: ")
+        kind = (
+            _UnfinishedError if reason == UNFINISHED and line.lstrip()[:1] == b"{" else ValueError
+        )
+        raise kind(f"not JSON ({reason}): {_begins(line)}; valid: one object a line") from None
     if type(value) is not dict:
         raise ValueError(f"{quoted(value)}; valid: one object a line")
     # A key that is given twice leaves a colon too many; so does a colon in a text.

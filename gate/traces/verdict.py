@@ -149,8 +149,8 @@ def conclude(
     """The verdict on all runs. A trace without a run is inconclusive."""
     parts = tuple(_part(file, run, explained) for run in judged)
     codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts if part.rules]
-    there = {entry.id for part in parts for entry in part.rules}
-    inapplicable = tuple(rule for rule in chosen if parts and rule not in there)
+    rules = {entry.id for part in parts for entry in part.rules}
+    inapplicable = tuple(rule for rule in chosen if parts and rule not in rules)
     if inapplicable:
         codes.append(INCONCLUSIVE)
     worst = BROKEN if BROKEN in codes else max(codes, default=INCONCLUSIVE)

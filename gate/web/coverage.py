@@ -1,4 +1,4 @@
-"""What a gate entered of the target's code, as a page: by module, by function, line by line."""
+"""Show on a page what a gate entered of the target's code: by module, function and line."""
 
 from pathlib import Path
 from typing import NamedTuple

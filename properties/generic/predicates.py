@@ -95,8 +95,8 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
         if computed != expected:
             tokens = step.scheduled.get(name, 0)
             return (
-                f"{name} had {before[name]} tokens computed, {tokens} are scheduled, now it has "
-                f"{computed}"
+                f"{name} has {computed} tokens computed; it had {before[name]}, and "
+                f"this step schedules {tokens}"
             )
     return None
 

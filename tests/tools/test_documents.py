@@ -69,8 +69,8 @@ def test_the_answers_of_several_releases_stand_together(tmp_path):
         (tmp_path / f"{version}.json").write_bytes(msgspec.json.encode(verdict))
     verdicts = read(tmp_path)["spyre"]
     rows = [*table(DOCUMENTS["spyre"], verdicts)][2:]
-    said = {row.split(" | ")[2][1:8]: row for row in rows}
-    assert said["SPY-R07"].endswith("| broken: 1, 3; held: 2 |")
-    assert said["SPY-R02"].endswith("| held: 1, 2, 3 |")
-    assert said["SPY-R09"].endswith("| not judged |")
+    cells = {row.split(" | ")[2][1:8]: row for row in rows}
+    assert cells["SPY-R07"].endswith("| broken: 1, 3; held: 2 |")
+    assert cells["SPY-R02"].endswith("| held: 1, 2, 3 |")
+    assert cells["SPY-R09"].endswith("| not judged |")
     assert [*totals(verdicts)][2].split(" | ")[1:4] == ["56", "32", "2"]

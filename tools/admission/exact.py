@@ -55,9 +55,9 @@ def slack() -> Iterator[str]:
     found = [("formula", "slack that a run needs", "slack that is proven to be enough")]
     for formula, name in {**PUBLISHED, "common_base": OURS["common_base"]}.items():
         proven = enough(formula, PRODUCTION.max_model_len)
-        asked = [Setting(formula, 2), _short(formula, 3)]
-        asked += [Setting(formula, 4)] if proven is None else []
-        runs = map(replayed, asked)
+        settings = [Setting(formula, 2), _short(formula, 3)]
+        settings += [Setting(formula, 4)] if proven is None else []
+        runs = map(replayed, settings)
         most = max((tokens for tokens in runs if tokens is not None), default=0)
         limits = "none" if proven is None else f"{proven:,}"
         found.append((name, f"{most:,}", limits))
@@ -87,11 +87,11 @@ def replayed(setting: Setting) -> int | None:
 def waste() -> Iterator[str]:
     """The refusal of one of five requests that leaves most of the limit unused."""
     found = [("admission", "a refusal leaves unused", "none leaves more than")]
-    asked = {name: Setting(name, 5) for name in (*PUBLISHED, *OURS)}
+    settings = {name: Setting(name, 5) for name in (*PUBLISHED, *OURS)}
     titles = {**PUBLISHED, **OURS}
-    asked["release"] = Setting("2.1.2", 5, revision="2.1.2")
+    settings["release"] = Setting("2.1.2", 5, revision="2.1.2")
     titles["release"] = "sendnn-inference 2.1.1, 2.1.2, by the tkv that they remember"
-    for name, setting in asked.items():
+    for name, setting in settings.items():
         known: Known | None = None
         try:
             for so_far in bounded(WASTE_SECONDS, worst, setting, "waste"):
@@ -157,12 +157,12 @@ def in_hindsight() -> Iterator[str]:
     ]
     for count in (3, 4, 5, 6):
         chance = random.Random(f"hindsight {count}")
-        asked = [hindsight.drawn(count, chance) for _ in range(INSTANCES)]
-        kept = [hindsight.best(instance, "steps", in_order=True) for instance in asked]
-        free = [hindsight.best(instance, "steps", in_order=False) for instance in asked]
-        waits = [hindsight.best(instance, "waits", in_order=False) for instance in asked]
+        instances = [hindsight.drawn(count, chance) for _ in range(INSTANCES)]
+        kept = [hindsight.best(instance, "steps", in_order=True) for instance in instances]
+        free = [hindsight.best(instance, "steps", in_order=False) for instance in instances]
+        waits = [hindsight.best(instance, "waits", in_order=False) for instance in instances]
         for name in SOUND:
-            costs = [hindsight.admitted(instance, name) for instance in asked]
+            costs = [hindsight.admitted(instance, name) for instance in instances]
             ratios = (
                 Ratios.of([(cost.steps, best) for cost, best in zip(costs, kept, strict=True)]),
                 Ratios.of([(cost.steps, best) for cost, best in zip(costs, free, strict=True)]),
@@ -175,12 +175,12 @@ def in_hindsight() -> Iterator[str]:
 def releases() -> Iterator[str]:
     """Real releases as they are and with the scheduler class of `examples/`."""
     found = [("release", "load", "steps", "with the exact check", "saved", "largest batch x tkv")]
-    asked: list[tuple[str, str, dict[str, Any]]] = [
+    runs: list[tuple[str, str, dict[str, Any]]] = [
         ("2.1.2", "2.1.2", {}),
         ("2.6.3", "2.6.3, pausing off", {"pausing": False}),
         ("2.6.3", "2.6.3, pausing on", {}),
     ]
-    for version, title, config in asked:
+    for version, title, config in runs:
         for load in chosen_loads():
             release = f"sendnn-inference=={version}"
             own, _ = _driven(release, load, config)
@@ -205,8 +205,8 @@ def _driven(target: str, load: Load, config: dict[str, Any]) -> tuple[int, int]:
         config=config,
         requests=load.requests,
     )
-    with opened(spec) as there:
-        outcome = replay(there.target, scenario, (), watch)
+    with opened(spec) as open_target:
+        outcome = replay(open_target.target, scenario, (), watch)
     assert outcome.finished, (target, load.name)
     return outcome.steps, largest
 

@@ -288,8 +288,8 @@ def main() -> None:
         results[title(load)] = {name: run(PRODUCTION, name, load) for name in NAMES}
     checks = {n: alone(n, 1_000 if given.quick else 10_000, given.seed) for n in NAMES}
     if given.json:
-        asked = {"seed": given.seed, "quick": given.quick}
-        text = json.dumps(asked | plain(loads, results, checks), indent=1)
+        options = {"seed": given.seed, "quick": given.quick}
+        text = json.dumps(options | plain(loads, results, checks), indent=1)
         given.json.write_text(text + "\n", encoding="utf-8")
     print(markdown(loads, results, checks))
 

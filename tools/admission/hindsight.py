@@ -41,13 +41,13 @@ def drawn(count: int, chance: random.Random) -> list[Asked]:
     return [chance.choice(sizes) for _ in range(count)]
 
 
-def admitted(asked: list[Asked], check: str) -> Cost:
+def admitted(requests: list[Asked], check: str) -> Cost:
     """What the model does, in the order given, by a volumetric check."""
     revision = admitting_by(SOUND, check)
     assert revision is not None, check
     model = SpyreModel(SMALL, revision)
     state = model.initial()
-    for number, (prompt, tokens) in enumerate(asked):
+    for number, (prompt, tokens) in enumerate(requests):
         name = f"r{number}"
         request = Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=tokens)
         state = model.arrive(state, request)
@@ -60,7 +60,7 @@ def admitted(asked: list[Asked], check: str) -> Cost:
     return Cost(steps, waits)
 
 
-def best(asked: list[Asked], counted: Counted, *, in_order: bool) -> int:
+def best(requests: list[Asked], counted: Counted, *, in_order: bool) -> int:
     """The least that any schedule within the limit costs; `in_order`: requests join as given."""
     never = 10**9
 
@@ -70,20 +70,20 @@ def best(asked: list[Asked], counted: Counted, *, in_order: bool) -> int:
         if not waiting and not decoding:
             return 0
         here = 1 if counted == "steps" else len(waiting) + len(decoding)
-        found = never
+        cheapest = never
         if decoding:
             lengths = [tokens + 1 for tokens, _ in decoding]
             if len(lengths) * max_tkv(lengths, SMALL.block_size) > SMALL.max_batch_tkv:
                 return never  # whatever joins, this step comes
-            left = tuple((tokens + 1, ends - 1) for tokens, ends in decoding if ends > 1)
-            found = here + cost(waiting, left, True)
+            remaining = tuple((tokens + 1, ends - 1) for tokens, ends in decoding if ends > 1)
+            cheapest = here + cost(waiting, remaining, True)
         if may_prefill or not decoding:
             for chosen in waiting[:1] if in_order else sorted(set(waiting)):
                 rest = list(waiting)
                 rest.remove(chosen)
                 prompt, tokens = chosen
                 joined = tuple(sorted((*decoding, (prompt, tokens - 1))))
-                found = min(found, here + cost(tuple(rest), joined, False))
-        return found
+                cheapest = min(cheapest, here + cost(tuple(rest), joined, False))
+        return cheapest
 
-    return cost(tuple(asked if in_order else sorted(asked)), (), True)
+    return cost(tuple(requests if in_order else sorted(requests)), (), True)

@@ -31,7 +31,7 @@ class Load(NamedTuple):
     early_eos: bool = False
 
 
-def load(name: str, about: str, asked: Iterable[AskedRequest]) -> Load:
+def load(name: str, about: str, requests: Iterable[AskedRequest]) -> Load:
     """The load of these requests, numbered from 1; each prompt is its own."""
     return Load(
         name,
@@ -43,7 +43,7 @@ def load(name: str, about: str, asked: Iterable[AskedRequest]) -> Load:
                 prompt=((f"r{number}", prompt),),
                 max_tokens=max_tokens,
             )
-            for number, (arrival, prompt, max_tokens) in enumerate(asked, 1)
+            for number, (arrival, prompt, max_tokens) in enumerate(requests, 1)
         ),
     )
 
@@ -122,14 +122,14 @@ def shares(batches: Iterable[int], life: int = 300) -> list[AskedRequest]:
     that n fit. With prefill and decode steps in turn, the batch has grown by a token for each
     chunk of the next prompt when that joins: prompts grow by as many, and all have one length.
     """
-    asked = []
+    requests = []
     for batch in batches:
         share = LIMIT // batch
         prompt = share - life
         for _ in range(batch):
-            asked.append((0, prompt, share - prompt + 1))
+            requests.append((0, prompt, share - prompt + 1))
             prompt += chunk_count(prompt + chunk_count(prompt, CHUNK), CHUNK)
-    return asked
+    return requests
 
 
 # Admission sequences that exceed the limit under some formula (shared design, "Counterexamples").
@@ -155,13 +155,13 @@ AIMED: dict[str, list[AskedRequest]] = {
 
 def aimed(names: Iterable[str]) -> list[AskedRequest]:
     """The counterexamples one after the other, each from an empty system."""
-    asked, start = [], 0
+    requests, start = [], 0
     for name in names:
-        asked += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
+        requests += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
         # Each alone would take less.
         start += sum(2 * chunk_count(prompt, CHUNK) for _, prompt, _ in AIMED[name])
         start += 2 * max(output for *_, output in AIMED[name])
-    return asked
+    return requests
 
 
 def all_loads(seed: int, quick: bool) -> list[Load]:
@@ -177,8 +177,8 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
         about: str,
     ) -> Load:
         count = count // 6 if quick else count
-        asked = generate(random.Random(f"{seed} {name}"), count)
-        return load(name, f"{count} requests, {about}", asked)
+        requests = generate(random.Random(f"{seed} {name}"), count)
+        return load(name, f"{count} requests, {about}", requests)
 
     odd = (5, 7, 11, 31)
     found = [
@@ -205,17 +205,17 @@ def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
     """
     longest = PRODUCTION.max_model_len
     near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None
-    lengths, left = [], []
+    lengths, remaining = [], []
     for _ in range(evenly(chance, 2, 32)):
         if near is None:
             lengths.append(evenly(chance, 1, longest - 1))
-            left.append(evenly(chance, 0, longest - lengths[-1]))
+            remaining.append(evenly(chance, 0, longest - lengths[-1]))
         else:
             lengths.append(near + evenly(chance, -200, 200))
-            left.append(near % 700 + evenly(chance, 0, 128))
+            remaining.append(near % 700 + evenly(chance, 0, 128))
     tkvs = documented.request_tkvs(lengths[1:], PRODUCTION.block_size)
     members = [
         Decoding(*lengths_of_one)
-        for lengths_of_one in zip(lengths[1:], left[1:], tkvs, strict=True)
+        for lengths_of_one in zip(lengths[1:], remaining[1:], tkvs, strict=True)
     ]
-    return members, Newcomer(lengths[0], left[0] + 1)
+    return members, Newcomer(lengths[0], remaining[0] + 1)

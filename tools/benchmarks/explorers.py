@@ -61,15 +61,15 @@ QUESTIONS = (
 QUICK = (Question("SPY-R07", "2.1.2", 1, range(26, 27)),)
 
 
-def by_spin(asked: Question, seconds: float, late: bool) -> Answer:
+def by_spin(question: Question, seconds: float, late: bool) -> Answer:
     """Spin's answer."""
     macros = {
         **spin.SMALL,
-        **spin.REVISIONS[asked.revision],
-        "REQUESTS": asked.requests,
-        "LIMIT_FROM": asked.limits[0],
-        "LIMIT_TO": asked.limits[-1],
-        asked.rule.replace("SPY-", "CHECK_"): 1,
+        **spin.REVISIONS[question.revision],
+        "REQUESTS": question.requests,
+        "LIMIT_FROM": question.limits[0],
+        "LIMIT_TO": question.limits[-1],
+        question.rule.replace("SPY-", "CHECK_"): 1,
     }
     if late:
         macros["LATE"] = 1
@@ -78,17 +78,18 @@ def by_spin(asked: Question, seconds: float, late: bool) -> Answer:
     return Answer(it.holds, it.states, it.transitions, spent, it.memory_mb)
 
 
-def by_explorer(asked: Question, seconds: float, reduced: bool) -> Answer:
+def by_explorer(question: Question, seconds: float, reduced: bool) -> Answer:
     """The explorer's, in a process of its own, so that its memory is its own."""
-    [answer] = bounded(seconds + START_UP, _explore, asked, seconds, reduced)
+    [answer] = bounded(seconds + START_UP, _explore, question, seconds, reduced)
     return Answer(*answer)
 
 
-def _explore(asked: Question, seconds: float, reduced: bool) -> Iterator[Answer]:
-    scope = replace(LENGTHS, requests=asked.requests, limits=tuple(asked.limits))
+def _explore(question: Question, seconds: float, reduced: bool) -> Iterator[Answer]:
+    scope = replace(LENGTHS, requests=question.requests, limits=tuple(question.limits))
     began = time.monotonic()
     run = Exploration(
-        ExploreOptions(asked.revision, scope, reduced=reduced), select(load("spyre"), [asked.rule])
+        ExploreOptions(question.revision, scope, reduced=reduced),
+        select(load("spyre"), [question.rule]),
     )
     for _ in run.search.run():
         if time.monotonic() - began > seconds:
@@ -100,31 +101,31 @@ def _explore(asked: Question, seconds: float, reduced: bool) -> Iterator[Answer]
     yield Answer(holds, states, explored.transitions, spent, memory_mb())
 
 
-def answers(asked: Question, seconds: float) -> dict[str, Answer]:
+def answers(question: Question, seconds: float) -> dict[str, Answer]:
     """By tool, the explorer first; the full graph where it is small.
 
     Raises:
         AssertionError: the tools disagree.
     """
-    found = {"explorer": by_explorer(asked, seconds, reduced=True)}
-    if asked.requests < 3:
-        found["explorer, full graph"] = by_explorer(asked, seconds, reduced=False)
+    found = {"explorer": by_explorer(question, seconds, reduced=True)}
+    if question.requests < 3:
+        found["explorer, full graph"] = by_explorer(question, seconds, reduced=False)
     if not spin.MISSING:
-        found["Spin"] = by_spin(asked, seconds, late=False)
-        found["Spin, reduced by hand"] = by_spin(asked, seconds, late=True)
+        found["Spin"] = by_spin(question, seconds, late=False)
+        found["Spin, reduced by hand"] = by_spin(question, seconds, late=True)
     verdicts = {found_by.holds for found_by in found.values() if found_by.holds is not None}
-    assert len(verdicts) < 2, f"the tools disagree on {asked}: {found}"
+    assert len(verdicts) < 2, f"the tools disagree on {question}: {found}"
     return found
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """Two rows a tool and question: its pace, and how long the whole answer took."""
-    for asked in QUICK if quick else QUESTIONS[:-1]:
-        found = answers(asked, 10.0 if quick else 100.0)
+    for question in QUICK if quick else QUESTIONS[:-1]:
+        found = answers(question, 10.0 if quick else 100.0)
         base = found["explorer"]
         for tool, figures in found.items():
             yield Row(
-                what=f"{tool}, pace: {asked}",
+                what=f"{tool}, pace: {question}",
                 value=figures.transitions / figures.seconds,
                 unit="transitions/s",
                 ratio=(figures.transitions / figures.seconds) / (base.transitions / base.seconds),
@@ -134,7 +135,7 @@ def rows(quick: bool) -> Iterator[Row]:
         for tool, figures in found.items():
             late = figures.holds is None
             yield Row(
-                what=f"{tool}, answer: {asked}",
+                what=f"{tool}, answer: {question}",
                 value=figures.seconds,
                 unit="s",
                 at_least=late,

@@ -38,12 +38,12 @@ class Machine(msgspec.Struct, frozen=True):
 
 def this_machine() -> Machine:
     """The machine, now."""
-    there = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    processors = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else processors
     return Machine(
         cpu=_cpu(),
         cores=usable,
-        cores_there=there,
+        cores_there=processors,
         memory_mb=_memory_mb(),
         load=round(os.getloadavg()[0], 2),
         system=f"{platform.system()} {platform.release()}",

@@ -121,8 +121,8 @@ def rows(quick: bool) -> Iterator[Row]:
             measured = measure(subject)
         except (InputError, ReleaseError) as why:
             hint = f"${known_checkouts()[CHECKOUT].variable} names no checkout"
-            said = hint if subject.spec == CHECKOUT and _unnamed() else str(why)
-            yield Row(what=name, value=None, unit="ms/step", note=f"not measured: {said}")
+            reason = hint if subject.spec == CHECKOUT and _unnamed() else str(why)
+            yield Row(what=name, value=None, unit="ms/step", note=f"not measured: {reason}")
             continue
         yield from reported(name, measured)
 
@@ -151,8 +151,8 @@ def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
     """
     spec = parse_target(subject.spec)
     system, revision = spec.default_system, spec.default_revision() or "sound"
-    with opened(spec, step_limit=STEP_LIMIT, offline=True) as there:
-        target = there.target
+    with opened(spec, step_limit=STEP_LIMIT, offline=True) as open_target:
+        target = open_target.target
         target.start(system, revision, full_config(system, revision, {}))  # imports are no step
         return [round_of(target, system, revision, subject, seed) for seed in range(subject.rounds)]
 
@@ -238,9 +238,9 @@ def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
         return time.process_time() + (0.0 if other is None else _cpu_of(other))
 
     def spent(work: Callable[[], object]) -> Spent:
-        asked, cpu_before, before = process(), cpu(), time.perf_counter()
+        used_before, cpu_before, before = process(), cpu(), time.perf_counter()
         work()
-        if process() != asked:
+        if process() != used_before:
             raise NotMeasured("the target's process has ended, and another is in its place")
         return Spent(cpu() - cpu_before, time.perf_counter() - before)
 

@@ -27,11 +27,11 @@ def rows(quick: bool) -> Iterator[Row]:
     Raises:
         NotMeasured: a command did not end as it should.
     """
-    for name, asked in (QUICK if quick else COMMANDS).items():
+    for name, words in (QUICK if quick else COMMANDS).items():
         seconds: dict[int, list[float]] = {1: [], 2: []}
         for _ in range(1 if quick else ROUNDS):
             for jobs, own in seconds.items():
-                own.append(run([*asked, "--jobs", str(jobs)], ENDS.get(name, 0)))
+                own.append(run([*words, "--jobs", str(jobs)], ENDS.get(name, 0)))
         whole = median(seconds[1])
         for jobs, own in seconds.items():
             yield Row(
@@ -40,12 +40,12 @@ def rows(quick: bool) -> Iterator[Row]:
                 unit="s",
                 ratio=median(own) / whole,
                 to="--jobs 1",
-                note=f"{' '.join(asked)}: {whole / median(own):.2f} times as fast; "
+                note=f"{' '.join(words)}: {whole / median(own):.2f} times as fast; "
                 f"load {os.getloadavg()[0]:.1f}",
             )
 
 
-def run(asked: Sequence[str], ends: int) -> float:
+def run(words: Sequence[str], ends: int) -> float:
     """The seconds of a command by the clock, which ends with this exit code.
 
     Raises:
@@ -54,7 +54,7 @@ def run(asked: Sequence[str], ends: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         ended = subprocess.run(
-            [sys.executable, "-m", "schedproof", *asked],
+            [sys.executable, "-m", "schedproof", *words],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -62,8 +62,8 @@ def run(asked: Sequence[str], ends: int) -> float:
         )
         spent = time.monotonic() - began
     if ended.returncode != ends:
-        said = ended.stderr.strip().splitlines() or [""]
-        raise NotMeasured(f"{' '.join(asked)}: exit code {ended.returncode}, {said[-1]}")
+        errors = ended.stderr.strip().splitlines() or [""]
+        raise NotMeasured(f"{' '.join(words)}: exit code {ended.returncode}, {errors[-1]}")
     return spent
 
 

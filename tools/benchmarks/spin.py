@@ -175,10 +175,10 @@ def check(macros: Macros) -> None:
 
 def asked_rule(macros: Macros) -> str:
     """The rule that is asked: a search without an assertion would pass for a proof."""
-    asked = [rule for name, rule in RULES.items() if name in macros]
-    if len(asked) != 1:
+    matching = [rule for name, rule in RULES.items() if name in macros]
+    if len(matching) != 1:
         raise ValueError(f"exactly one of {', '.join(RULES)}")
-    return asked[0]
+    return matching[0]
 
 
 def write(macros: Macros, folder: str, first: str = "") -> str:

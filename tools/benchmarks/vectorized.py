@@ -38,11 +38,11 @@ def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
     config, loads = config_of(requests), loads_of(requests, min(lanes, 256))
     rules = read_rules(REVISION, config)
     # Distinct loads take long to make: each is run in several lanes.
-    asked = requests_table(rules, loads * (lanes // len(loads)))
+    table = requests_table(rules, loads * (lanes // len(loads)))
 
     named: dict[str, Any] = {
         "reference model": lambda: model_steps(config, loads[:MODEL_RUNS]),
-        "lanes": lambda: float(run(rules, asked).steps.sum()),
+        "lanes": lambda: float(run(rules, table).steps.sum()),
     }
     found = in_turns(list(named.values()), rounds, time.process_time)
     for name, rate in zip(named, found, strict=True):
@@ -52,7 +52,7 @@ def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
             unit="steps/s",
             ratio=rate / found[0],
             to="reference model",
-            note="" if name == "reference model" else f"{asked.shape[2]:,} lanes",
+            note="" if name == "reference model" else f"{table.shape[2]:,} lanes",
         )
 
 

@@ -147,16 +147,16 @@ MISDEEDS: dict[str, Callable[[Reply], bytes | None]] = {
 
 
 def main() -> None:
-    misdeed, operation, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    misdeed, operation, remaining = sys.argv[1], sys.argv[2], int(sys.argv[3])
     target = ModelTarget()
-    while asked := sys.stdin.buffer.readline():
-        words = json.loads(asked)
+    while query := sys.stdin.buffer.readline():
+        words = json.loads(query)
         op = words.pop("op")
         reply = getattr(target, op)(**words)
-        left -= op == operation
-        said = line(reply) if left or op != operation else MISDEEDS[misdeed](reply)
-        if said is not None:
-            say(said)
+        remaining -= op == operation
+        answer = line(reply) if remaining or op != operation else MISDEEDS[misdeed](reply)
+        if answer is not None:
+            say(answer)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
             if name != "pyproject.toml":
                 (folder / name).write_bytes(whole)
         LOADERS[kind].spoil(folder / kind, files[kind], seed)
-        asked = [word.replace("{}", kind) for word in words]
-        ended = forked(lambda: app.run(words=asked), folder)
+        arguments = [word.replace("{}", kind) for word in words]
+        ended = forked(lambda: app.run(words=arguments), folder)
         wrong = faults(ended)
         lines = ended.err.splitlines()
         if ended.seconds > SECONDS:
@@ -87,7 +87,7 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
             wrong.append(f"{len(lines)} lines: {ended.err[-300:]!r}")
         if ended.code == USAGE and not lines[-1].startswith("schedproof: "):
             wrong.append(f"no error of ours: {lines[-1]!r}")
-        wrong = [f"{kind}, input {seed}: {' '.join(asked)}: {line}" for line in wrong]
+        wrong = [f"{kind}, input {seed}: {' '.join(arguments)}: {line}" for line in wrong]
         return AttackReport(
             " ".join(words[:2]).removesuffix(" {}"), ended.code, wrong, ended.seconds
         )
@@ -148,12 +148,12 @@ def main() -> int:
     """Attack, and print a table; how many commands went wrong."""
     options = parser(__doc__, inputs=2_000).parse_args()
     began = time.monotonic()
-    told = attacked(options.inputs, options.seed, options.jobs)
+    reports = attacked(options.inputs, options.seed, options.jobs)
     codes = range(4)
     lines = ["| command | inputs | exit 0 | 1 | 2 | 3 | went wrong | slowest |"]
     lines.append("|" + "---|" * 8)
-    for command in sorted({report.command for report in told}):
-        of_it = [report for report in told if report.command == command]
+    for command in sorted({report.command for report in reports}):
+        of_it = [report for report in reports if report.command == command]
         counts = Counter(report.code for report in of_it)
         wrong, slowest = (
             sum(bool(report.wrong) for report in of_it),
@@ -162,8 +162,8 @@ def main() -> int:
         cells = [f"`{command}`", len(of_it), *(counts[code] for code in codes), wrong]
         lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.1f} s |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
-    lines += ["", f"{len(told):,} commands, seed {options.seed}, {spent}."]
-    wrong_lines = [line for report in told for line in report.wrong]
+    lines += ["", f"{len(reports):,} commands, seed {options.seed}, {spent}."]
+    wrong_lines = [line for report in reports for line in report.wrong]
     return finish("commands", lines, wrong_lines, write=options.write)
 
 

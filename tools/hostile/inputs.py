@@ -129,36 +129,36 @@ def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport]
         for kind in LOADERS
         for start in range(0, each, BATCH)
     ]
-    told: dict[str, AttackReport] = {}
+    reports: dict[str, AttackReport] = {}
     fork = multiprocessing.get_context("fork")
     with fork.Pool(jobs, begin, (files,), maxtasksperchild=20) as pool:
         for report in pool.imap_unordered(batch, tasks):
-            before = told.get(report.kind, AttackReport(report.kind, Counter(), 0.0, []))
-            told[report.kind] = AttackReport(
+            before = reports.get(report.kind, AttackReport(report.kind, Counter(), 0.0, []))
+            reports[report.kind] = AttackReport(
                 report.kind,
                 before.counts + report.counts,
                 max(before.slowest, report.slowest),
                 (before.wrong + report.wrong)[:20],
             )
-    return told, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    return reports, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 
 
 def main() -> int:
     """Attack, and print a table; how many inputs went wrong."""
     options = parser(__doc__, inputs=1_000_000).parse_args()
     began = time.monotonic()
-    told, megabytes = attacked(options.inputs, options.seed, options.jobs)
+    reports, megabytes = attacked(options.inputs, options.seed, options.jobs)
     lines = ["| file | inputs | read | refused in one line | went wrong | slowest |"]
     lines.append("|---|---|---|---|---|---|")
     for kind in LOADERS:
-        report = told[kind]
+        report = reports[kind]
         read, refused, wrong = (report.counts[word] for word in ("read", "refused", "wrong"))
         row: tuple[str | int, ...] = (f"`{kind}`", read + refused + wrong, read, refused, wrong)
         cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in row]
         lines.append(f"| {' | '.join(cells)} | {report.slowest:.2f} s |")
     spent = f"{time.monotonic() - began:.0f} s of {options.jobs} processes"
     lines += ["", f"Seed {options.seed}, {spent}, at most {megabytes} MB each."]
-    wrong_lines = [line for kind in LOADERS for line in told[kind].wrong]
+    wrong_lines = [line for kind in LOADERS for line in reports[kind].wrong]
     return finish("inputs", lines, wrong_lines, write=options.write)
 
 

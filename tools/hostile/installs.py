@@ -58,21 +58,23 @@ def attack(seed: int) -> AttackReport:
 
     At last one is left alone.
     """
-    chance, told = random.Random(seed), AttackReport([], [], [])
+    chance, report = random.Random(seed), AttackReport([], [], [])
     with tempfile.TemporaryDirectory() as place:
         cache = Path(place) / "cache"
         for turn in range(TURNS):
             name = chance.choice([*SPOILERS])
             with suppress(OSError):  # the cache may be spoiled in a way that hinders this one
                 SPOILERS[name](cache, chance)
-            told.spoilers.append(name)
+            report.spoilers.append(name)
             mark = f"install-{os.getpid()}-{seed}-{turn}"
             for ended in _at_once(cache, mark, chance):
-                told.endings.append(_ending(ended.code))
-                told.wrong.extend(_wrong(ended))
-            told.wrong.extend(f"still there: {survivor}" for survivor in survivors(mark))
-        told.wrong.extend(_left_alone(cache, seed, chance))
-    return told._replace(wrong=[f"seed {seed}, {told.spoilers}: {line}" for line in told.wrong])
+                report.endings.append(_ending(ended.code))
+                report.wrong.extend(_wrong(ended))
+            report.wrong.extend(f"still there: {survivor}" for survivor in survivors(mark))
+        report.wrong.extend(_left_alone(cache, seed, chance))
+    return report._replace(
+        wrong=[f"seed {seed}, {report.spoilers}: {line}" for line in report.wrong]
+    )
 
 
 def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
@@ -136,12 +138,12 @@ def unlike(tree: Path) -> list[str]:
     """The files of an installed tree that are not those of its wheel."""
     package, _, version = tree.name.rpartition("-")
     wanted = {k: v for k, v in members(package, version).items() if k.endswith(".py")}
-    there = {
+    contents = {
         str(file.relative_to(tree)): file.read_text(errors="replace")
         for file in tree.rglob("*")
         if file.is_file() and "dist-info" not in str(file)
     }
-    names = sorted(k for k in {*wanted, *there} if wanted.get(k) != there.get(k))
+    names = sorted(k for k in {*wanted, *contents} if wanted.get(k) != contents.get(k))
     return [f"{tree.name}: {names} are not as in the wheel"] if names else []
 
 
@@ -162,10 +164,10 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
     meant = parse_release(release)
     assert meant is not None
     trees = {f"{layer.package.name}-{layer.version}" for layer in meant.layers}
-    there = {path.name for path in cache.iterdir()}
+    names = {path.name for path in cache.iterdir()}
     if " MB in " in ended.out:  # else it had nothing to install
-        found += [f"left behind: {name}" for name in there if name.endswith(".partial")]
-    found += [f"{name} is not there" for name in trees - there]
+        found += [f"left behind: {name}" for name in names if name.endswith(".partial")]
+    found += [f"{name} is not there" for name in trees - names]
     if cache.stat().st_mode & 0o022:
         found.append(f"others may write into the cache: {oct(cache.stat().st_mode)}")
     return found
@@ -270,16 +272,16 @@ def main() -> int:
     began = time.monotonic()
     seeds = range(options.seed * 10_000, options.seed * 10_000 + options.rounds)
     with ThreadPoolExecutor(options.jobs) as pool:
-        told = [*pool.map(attack, seeds)]
-    spoilt = Counter(name for report in told for name in report.spoilers)
-    blamed = Counter(name for report in told if report.wrong for name in report.spoilers)
+        reports = [*pool.map(attack, seeds)]
+    spoilt = Counter(name for report in reports for name in report.spoilers)
+    blamed = Counter(name for report in reports if report.wrong for name in report.spoilers)
     lines = ["| the cache before | times | in rounds that went wrong |", "|---|---|---|"]
     lines += [f"| {name} | {spoilt[name]:,} | {blamed[name]:,} |" for name in SPOILERS]
-    endings = Counter(ending for report in told for ending in report.endings)
+    endings = Counter(ending for report in reports for ending in report.endings)
     counts = ", ".join(f"{number:,} {ending}" for ending, number in sorted(endings.items()))
     spent = f"seed {options.seed}, {time.monotonic() - began:.0f} s, {options.jobs} at once"
-    wrong = [line for report in told for line in report.wrong]
-    lines += ["", f"{endings.total():,} installations ({counts}), {len(told):,} left alone"]
+    wrong = [line for report in reports for line in report.wrong]
+    lines += ["", f"{endings.total():,} installations ({counts}), {len(reports):,} left alone"]
     lines[-1] += f"; {len(wrong)} went wrong; {spent}."
     return finish("installs", lines, wrong, write=options.write)
 

@@ -118,11 +118,11 @@ def _goes_on(work: Work, folder: Path) -> Sequence[str]:
         ended: Ended = end(process, folder, began, SECONDS)
     except TimeoutError:
         return [f"longer than {SECONDS} s"]
-    left = [path.name for path in folder.rglob("*") if path.suffix in (".new", ".partial")]
+    leftovers = [path.name for path in folder.rglob("*") if path.suffix in (".new", ".partial")]
     return [
         *faults(ended, work.codes),
         *([ended.err[-300:]] if ended.code not in work.codes else []),
-        *(f"left behind: {name}" for name in left),
+        *(f"left behind: {name}" for name in leftovers),
         *(f"still there: {survivor}" for survivor in survivors(mark)),
         *damaged(folder),
     ]
@@ -171,17 +171,17 @@ def main() -> int:
         (name, in_a_row, options.seed * 1000 + number) for number in range(rounds) for name in works
     ]
     with ThreadPoolExecutor(options.jobs) as pool:
-        told = [*pool.map(attack, tasks)]
+        reports = [*pool.map(attack, tasks)]
     lines = ["| command | killed | had ended | went wrong |", "|---|---|---|---|"]
     for name in works:
-        of_it = [report for report in told if report.work == name]
+        of_it = [report for report in reports if report.work == name]
         counts = [sum(report.killed for report in of_it), sum(report.ended for report in of_it)]
         counts.append(sum(len(report.wrong) for report in of_it))
         lines.append(f"| `{name}` | {' | '.join(map(str, counts))} |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
-    total = sum(report.killed for report in told)
+    total = sum(report.killed for report in reports)
     lines += ["", f"{total} kills, {rounds} runs left alone of each, seed {options.seed}, {spent}."]
-    wrong = [line for report in told for line in report.wrong]
+    wrong = [line for report in reports for line in report.wrong]
     return finish("kills", lines, wrong, write=options.write)
 
 

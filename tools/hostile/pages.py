@@ -203,24 +203,24 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
 
 def visited(browser: Any, address: str, own: str) -> list[str]:
     """What is wrong with a page after some keys: a script of theirs, an error, a request."""
-    said: list[str] = []
+    messages: list[str] = []
     context = browser.new_context()
     context.add_init_script("window.owned = () => { window.was_owned = true; };")
     tab = context.new_page()
 
     def dismiss(dialog: Any) -> None:
-        said.append(f"dialog {dialog.message}")
+        messages.append(f"dialog {dialog.message}")
         dialog.dismiss()
 
     tab.on("dialog", dismiss)
-    tab.on("pageerror", lambda error: said.append(f"error {error}"))
-    tab.on("console", lambda line: said.append(f"console {line.text}"))
+    tab.on("pageerror", lambda error: messages.append(f"error {error}"))
+    tab.on("console", lambda line: messages.append(f"console {line.text}"))
     tab.on(
         "request",
-        lambda asked: (
+        lambda fetched: (
             None
-            if asked.url.startswith((own, "data:", "blob:"))
-            else said.append(f"request {asked.url}")
+            if fetched.url.startswith((own, "data:", "blob:"))
+            else messages.append(f"request {fetched.url}")
         ),
     )
     tab.goto(address)
@@ -231,9 +231,9 @@ def visited(browser: Any, address: str, own: str) -> list[str]:
         if tab.locator(place).count():
             tab.locator(place).first.hover(force=True)
     if tab.evaluate("window.was_owned"):
-        said.append("a script of an id ran")
+        messages.append("a script of an id ran")
     context.close()
-    return said
+    return messages
 
 
 def main() -> int:

@@ -40,7 +40,7 @@ class Place(NamedTuple):
     name: bytes = b""
     at_once: int = 1
 
-    def there(self) -> bool:
+    def is_available(self) -> bool:
         """This machine has such a place."""
         return sys.platform == "linux" and (not self.mount or _may_mount())
 
@@ -48,7 +48,7 @@ class Place(NamedTuple):
         self, command: Sequence[str], here: Path, base: Mapping[str, str], chance: random.Random
     ) -> "subprocess.Popen[str]":
         """The command begins, in this folder."""
-        asked = {**base, **self.env}
+        environment = {**base, **self.env}
         folder = os.fsencode(here)
         if self.name:
             folder = os.path.join(folder, self.name)
@@ -65,7 +65,7 @@ class Place(NamedTuple):
             return subprocess.Popen(
                 command,
                 cwd=folder,
-                env={name: value for name, value in asked.items() if value is not None},
+                env={name: value for name, value in environment.items() if value is not None},
                 preexec_fn=self.before,
                 start_new_session=True,
                 text=True,
@@ -92,9 +92,9 @@ def mounted(command: Sequence[str], options: str) -> list[str]:
 @cache
 def _may_mount() -> bool:
     """A user may mount here, in a namespace of their own."""
-    asked = mounted(["true"], "size=4096")
+    probe = mounted(["true"], "size=4096")
     try:
-        ran = subprocess.run(asked, cwd=tempfile.gettempdir(), check=False, capture_output=True)
+        ran = subprocess.run(probe, cwd=tempfile.gettempdir(), check=False, capture_output=True)
     except FileNotFoundError:
         return False
     return ran.returncode == 0

@@ -62,12 +62,12 @@ def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: f
 def survivors(mark: str, but: Sequence[int] = ()) -> list[str]:
     """Processes with the mark that are still there after a while; they are killed."""
     until = time.monotonic() + PATIENCE
-    while (there := _marked(mark, but)) and time.monotonic() < until:
+    while (alive := _marked(mark, but)) and time.monotonic() < until:
         time.sleep(0.02)
-    for process_id in there:
+    for process_id in alive:
         with suppress(ProcessLookupError):
             os.kill(process_id, signal.SIGKILL)
-    return [*there.values()]
+    return [*alive.values()]
 
 
 def _marked(mark: str, but: Sequence[int]) -> dict[int, str]:

@@ -58,24 +58,24 @@ def request(port: int, seed: int) -> tuple[bytes, str]:
     return whole, "own" if own else "foreign"
 
 
-def asked(port: int, whole: bytes) -> bytes:
+def response(port: int, whole: bytes) -> bytes:
     """What the server says to these bytes; nothing, where it ends the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         with suppress(OSError):
             client.sendall(whole)
             client.shutdown(socket.SHUT_WR)
-        said = b""
+        reply = b""
         with suppress(ConnectionError):
             while data := client.recv(1 << 16):
-                said += data
-        return said
+                reply += data
+        return reply
 
 
-def judged(whole: bytes, whose: str, said: bytes) -> tuple[str, str | None]:
+def judged(whole: bytes, whose: str, reply: bytes) -> tuple[str, str | None]:
     """The status, and what is wrong with it."""
-    status = said[9:12].decode(errors="replace") if said.startswith(b"HTTP/1.") else "none"
-    if b"Traceback" in said or b"root:" in said:
-        return status, f"says {said[-200:]!r}"
+    status = reply[9:12].decode(errors="replace") if reply.startswith(b"HTTP/1.") else "none"
+    if b"Traceback" in reply or b"root:" in reply:
+        return status, f"says {reply[-200:]!r}"
     host = re.search(rb"\r\nHost: ([^\r]*)", whole)
     name = host[1] if host is not None else b"127.0.0.1:"
     foreign = b"127.0.0.1:" not in name and not name.startswith(b"localhost:")
@@ -101,13 +101,15 @@ def main() -> int:
                 whole, whose = request(port, seed)
                 at = time.monotonic()
                 try:
-                    status, fault = judged(whole, whose, asked(port, whole))
+                    status, fault = judged(whole, whose, response(port, whole))
                 except TimeoutError:
                     status, fault = "none", f"no answer in {PATIENCE} s to {whole[:200]!r}"
                 slowest = max(slowest, time.monotonic() - at)
                 counts[status] += 1
                 wrong += [f"request {seed}: {fault}"] if fault is not None else []
-            state = asked(port, f"GET /state HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            state = response(
+                port, f"GET /state HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+            )
             json.loads(state.partition(b"\r\n\r\n")[2])
             memory = _megabytes(process)
             for client in idle:

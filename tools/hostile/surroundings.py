@@ -192,9 +192,9 @@ def cluster() -> str:
     from distributed import LocalCluster
 
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
-    there = LocalCluster(**options)
-    atexit.register(there.close)
-    return str(there.scheduler_address)
+    local = LocalCluster(**options)
+    atexit.register(local.close)
+    return str(local.scheduler_address)
 
 
 @cache
@@ -213,14 +213,16 @@ def main() -> int:
     known.add_argument("--only", choices=PLACES)
     options = known.parse_args()
     began = time.monotonic()
-    places = [options.only] if options.only else [each for each in PLACES if PLACES[each].there()]
+    places = (
+        [options.only] if options.only else [each for each in PLACES if PLACES[each].is_available()]
+    )
     tasks = [(place, name, options.seed) for place, name in itertools.product(places, WORKS)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        told = [*pool.map(attack, tasks)]
+        reports = [*pool.map(attack, tasks)]
     lines = ["| surroundings | commands | as usual | refused | went wrong | slowest |"]
     lines.append("|" + "---|" * 6)
     for place in places:
-        of_it = [report for report in told if report.place == place]
+        of_it = [report for report in reports if report.place == place]
         counts = Counter(
             "wrong"
             if report.wrong
@@ -233,8 +235,8 @@ def main() -> int:
         slowest = max(report.seconds for report in of_it)
         lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.0f} s |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
-    lines += ["", f"{len(told)} commands, seed {options.seed}, {spent}."]
-    wrong = [line for report in told for line in report.wrong]
+    lines += ["", f"{len(reports)} commands, seed {options.seed}, {spent}."]
+    wrong = [line for report in reports for line in report.wrong]
     return finish("surroundings", lines, wrong, write=options.write)
 
 

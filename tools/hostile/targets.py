@@ -66,8 +66,8 @@ def attack(seed: int) -> AttackReport:
         wrong = [] if ended is None else faults(ended, _codes(number))
         wrong += [] if ended is not None else [f"longer than {SECONDS} s"]
         wrong += [f"still there: {survivor}" for survivor in survivors(mark)]
-        there = {path.name for path in folder.iterdir()} if folder.exists() else set()
-        wrong += [f"left in the folder: {name}" for name in sorted(there - ALLOWED)]
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        wrong += [f"left in the folder: {name}" for name in sorted(names - ALLOWED)]
         how = "ended by a signal" if number is not None else _how(ended)
         place = f"{misdeed}, {operation} {nth}, --jobs {jobs}, {number!r}"
         wrong = [f"{seed}: {place}: {line}" for line in wrong]
@@ -89,12 +89,12 @@ def main() -> int:
     began = time.monotonic()
     seeds = range(options.seed * 10**6, options.seed * 10**6 + options.runs)
     with ThreadPoolExecutor(options.jobs) as pool:
-        told = [*pool.map(attack, seeds)]
+        reports = [*pool.map(attack, seeds)]
     hows = ("conforms", "broken", "refused", "inconclusive", "ended by a signal")
     lines = [f"| misdeed | gates | {' | '.join(hows)} | went wrong | slowest |"]
     lines.append("|" + "---|" * (len(hows) + 4))
     for misdeed in MISDEEDS:
-        of_it = [report for report in told if report.misdeed == misdeed]
+        of_it = [report for report in reports if report.misdeed == misdeed]
         counts = Counter(report.how for report in of_it)
         wrong, slowest = (
             sum(bool(report.wrong) for report in of_it),
@@ -103,8 +103,8 @@ def main() -> int:
         cells = [misdeed, str(len(of_it)), *(str(counts[how]) for how in hows), str(wrong)]
         lines.append(f"| {' | '.join(cells)} | {slowest:.0f} s |")
     spent = f"{time.monotonic() - began:.0f} s, {options.jobs} gates at once"
-    lines += ["", f"{len(told)} gates, seed {options.seed}, {spent}."]
-    wrong_lines = [line for report in told for line in report.wrong]
+    lines += ["", f"{len(reports)} gates, seed {options.seed}, {spent}."]
+    wrong_lines = [line for report in reports for line in report.wrong]
     return finish("targets", lines, wrong_lines, write=options.write)
 
 

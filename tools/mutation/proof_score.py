@@ -341,12 +341,12 @@ def kind(entry: Entry) -> str:
 
 def to_prove(changes: list[Change], known: dict[str, Entry]) -> list[Change]:
     """Changes that are simulated and not proven yet, those that overrun first."""
-    left = [
+    remaining = [
         change
         for change in changes
         if kind(known.get(key(change), {})) in ORDER and "fails" not in known[key(change)]
     ]
-    return sorted(left, key=lambda change: ORDER.index(kind(known[key(change)])))
+    return sorted(remaining, key=lambda change: ORDER.index(kind(known[key(change)])))
 
 
 def score(known: Iterable[Entry]) -> str:

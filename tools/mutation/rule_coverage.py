@@ -60,7 +60,7 @@ JUDGED = (
     Judging("llmservingsim", "documented", (*LLMSERVINGSIM, "documented")),
     Judging("llmservingsim", "head", (*LLMSERVINGSIM, "head")),
 )
-# Runs of each scale that lockstep is asked about, beside the seed corpus of the first.
+# Runs of each scale for lockstep, beside the seed corpus of the first.
 SCALES = {"small": 150, "tight": 15}
 SEARCHED = 400  # runs of each scale, as many as profile ci has
 SECONDS = 150  # of processor time for one change
@@ -119,7 +119,7 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
     return False
 
 
-def prepared(asked: Judging) -> dict[str, Any]:
+def prepared(judging: Judging) -> dict[str, Any]:
     """The scenarios of a revision and what its model does in them, as JSON."""
     import msgspec
 
@@ -129,7 +129,7 @@ def prepared(asked: Judging) -> dict[str, Any]:
     from schedproof.properties.search.run import run_search
     from schedproof.properties.search.state import Hooks, Search, SearchOptions
 
-    system, revision, scenarios = asked.system, asked.revision, list[Scenario]()
+    system, revision, scenarios = judging.system, judging.revision, list[Scenario]()
     corpus = seed_corpus(system, "small").values()
     scenarios += [msgspec.structs.replace(scenario, revision=revision) for scenario in corpus]
     for scale, runs in SCALES.items():
@@ -139,28 +139,28 @@ def prepared(asked: Judging) -> dict[str, Any]:
     return {"scenarios": msgspec.to_builtins(scenarios), "steps": steps}
 
 
-def shown(asked: Judging, known: dict[str, Any]) -> Iterator[Any]:
+def shown(judging: Judging, known: dict[str, Any]) -> Iterator[Any]:
     """The scenarios in which the model as it is loaded here, with its change, does otherwise."""
     import msgspec
 
     from schedproof.model.scenario import Scenario
 
     scenarios = msgspec.convert(known["scenarios"], list[Scenario], strict=False)
-    own = observed(asked.system, asked.revision, scenarios)
+    own = observed(judging.system, judging.revision, scenarios)
     for scenario, steps, meant in zip(scenarios, own, known["steps"], strict=True):
         if differ(steps, meant):
             yield scenario
 
 
-def rules_of(asked: Judging) -> list[Any]:
+def rules_of(judging: Judging) -> list[Any]:
     """The documented rules that the model keeps."""
     from schedproof.properties.rules.registry import LOCKSTEP
     from schedproof.spec.catalogue import load
 
-    return [rule for rule in load(asked.system) if rule.id not in {LOCKSTEP, *asked.breaks}]
+    return [rule for rule in load(judging.system) if rule.id not in {LOCKSTEP, *judging.breaks}]
 
 
-def judged(asked: Judging, known: dict[str, Any]) -> MutantVerdict | None:
+def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     """Judge the model as it is loaded here, with its change; None where no step shows it."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
@@ -168,7 +168,7 @@ def judged(asked: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     from schedproof.properties.search.run import run_search
     from schedproof.properties.search.state import Search, SearchOptions
 
-    shows, rules = [*shown(asked, known)], rules_of(asked)
+    shows, rules = [*shown(judging, known)], rules_of(judging)
     if not shows:
         return None
     try:
@@ -176,7 +176,7 @@ def judged(asked: Judging, known: dict[str, Any]) -> MutantVerdict | None:
             if broken := replay(ModelTarget(), scenario, rules).broken:
                 return MutantVerdict("found", broken[0].rule)
         for scale in SCALES:
-            options = SearchOptions(ModelTarget(), asked.system, asked.revision, rules, scale)
+            options = SearchOptions(ModelTarget(), judging.system, judging.revision, rules, scale)
             search = Search(options)
             if run_search(search, SEARCHED, 0, 0) and search.failure is not None:
                 return MutantVerdict("found", search.failure[1][0].rule)
@@ -185,11 +185,13 @@ def judged(asked: Judging, known: dict[str, Any]) -> MutantVerdict | None:
     return MutantVerdict("survives")
 
 
-# What is asked of the model as it is loaded; its answer is JSON, None where no step shows a change.
+# A question about the model as it is loaded; the answer is JSON, None if no step shows a change.
 Question = Callable[[Judging, dict[str, Any]], Any]
 
 
-def start(asked: Judging, mutant: Mutant | None, data: Path, out: Path, question: Question) -> int:
+def start(
+    judging: Judging, mutant: Mutant | None, data: Path, out: Path, question: Question
+) -> int:
     """The id of a process that asks about a change, or prepares the scenarios where there is none.
     A change with which the module cannot be imported shows nowhere."""
     pid = os.fork()
@@ -199,7 +201,7 @@ def start(asked: Judging, mutant: Mutant | None, data: Path, out: Path, question
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         if mutant is None:
             with imported_anew({}):
-                data.write_text(json.dumps(prepared(asked)), encoding="utf-8")
+                data.write_text(json.dumps(prepared(judging)), encoding="utf-8")
             os._exit(0)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         with imported_anew(mutant.texts):
@@ -211,7 +213,7 @@ def start(asked: Judging, mutant: Mutant | None, data: Path, out: Path, question
                 out.write_text("null", encoding="utf-8")
                 os._exit(0)
             known = json.loads(data.read_text(encoding="utf-8"))
-            out.write_text(json.dumps(question(asked, known)), encoding="utf-8")
+            out.write_text(json.dumps(question(judging, known)), encoding="utf-8")
             os._exit(0)
     except MemoryError:  # not below the target, where it is a finding
         out.write_text(json.dumps(LATE), encoding="utf-8")
@@ -223,20 +225,20 @@ def start(asked: Judging, mutant: Mutant | None, data: Path, out: Path, question
 
 
 def ask_all(
-    folder: Path, asked: Judging, mutants: list[Mutant], jobs: int, question: Question
+    folder: Path, judging: Judging, mutants: list[Mutant], jobs: int, question: Question
 ) -> Iterator[tuple[Mutant, Any]]:
     """Each change with the answer; `LATE` of one that hangs or needs too much memory."""
-    data = folder / f"{asked.system}-{asked.revision}.json"
-    prepares = start(asked, None, data, data, question)
+    data = folder / f"{judging.system}-{judging.revision}.json"
+    prepares = start(judging, None, data, data, question)
     if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):
-        sys.exit(f"{asked.system} {asked.revision}: the scenarios cannot be made")
+        sys.exit(f"{judging.system} {judging.revision}: the scenarios cannot be made")
     running: dict[int, tuple[Mutant, Path]] = {}
     waiting = iter(enumerate(mutants))
     while True:
         while len(running) < jobs and (following := next(waiting, None)):
             number, mutant = following
             out = folder / f"change-{number}.json"
-            running[start(asked, mutant, data, out, question)] = mutant, out
+            running[start(judging, mutant, data, out, question)] = mutant, out
         if not running:
             return
         pid, status = os.wait()
@@ -251,17 +253,17 @@ def ask_all(
 
 
 def judged_all(
-    folder: Path, asked: Judging, mutants: list[Mutant], jobs: int
+    folder: Path, judging: Judging, mutants: list[Mutant], jobs: int
 ) -> Iterator[tuple[Mutant, MutantVerdict]]:
     """Each change with what became of it; one that hangs or needs too much memory is found."""
-    for mutant, answer in ask_all(folder, asked, mutants, jobs, judged):
+    for mutant, answer in ask_all(folder, judging, mutants, jobs, judged):
         if answer == LATE:
             yield mutant, MutantVerdict("late", "ALL-R02")
         else:
             yield mutant, MutantVerdict("same") if answer is None else MutantVerdict(*answer)
 
 
-def lists_of(asked: Judging) -> dict[str, list[Mutant]]:
+def lists_of(judging: Judging) -> dict[str, list[Mutant]]:
     """The changes that the operators make, and those by hand."""
     reasons = {
         Change(*[survivor[key] for key in Change._fields]): (
@@ -270,11 +272,11 @@ def lists_of(asked: Judging) -> dict[str, list[Mutant]]:
         )
         for survivor in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
     }
-    files = [f"{asked.system}/{name}.py" for name in asked.files]
+    files = [f"{judging.system}/{name}.py" for name in judging.files]
     made = [mutant for file in files for mutant in mutants_of(file)]
     return {
         "operators": [Mutant(*mutant[:3], *reasons.get(mutant.change, ())) for mutant in made],
-        "by hand": [*by_hand(asked.system)],
+        "by hand": [*by_hand(judging.system)],
     }
 
 
@@ -308,21 +310,23 @@ def main() -> int:
     print(f"| {' | '.join((*heads, 'share'))} |")
     print("|---" * 9 + "|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        for asked in JUDGED:
-            if asked.system not in given.systems:
+        for judging in JUDGED:
+            if judging.system not in given.systems:
                 continue
-            for name, mutants in lists_of(asked).items():
+            for name, mutants in lists_of(judging).items():
                 became = Counter[str]()
                 drawn = sampled(mutants, given.sample, given.seed)
-                for mutant, result in judged_all(Path(folder), asked, drawn, given.jobs):
+                for mutant, result in judged_all(Path(folder), judging, drawn, given.jobs):
                     survives = result.became == "survives"
                     became["open" if survives and mutant.is_open else result.became] += 1
                     if survives and not (mutant.is_open or mutant.hole):
                         failed = True
                         line = f"line {mutant.line} {mutant.change}"
-                        print(f"survives in {asked.revision}: {line}", file=sys.stderr, flush=True)
+                        print(
+                            f"survives in {judging.revision}: {line}", file=sys.stderr, flush=True
+                        )
                 failed |= share_found(became) < REACHED
-                print(row(asked, name, len(mutants), became), flush=True)
+                print(row(judging, name, len(mutants), became), flush=True)
     return int(failed)
 
 
@@ -332,16 +336,16 @@ def share_found(became: Counter[str]) -> float:
     return found / max(found + became["survives"], 1)
 
 
-def row(asked: Judging, name: str, every: int, became: Counter[str]) -> str:
+def row(judging: Judging, name: str, every: int, became: Counter[str]) -> str:
     """The figures of a list of changes."""
     late, left_open, survive = became["late"], became["open"], became["survives"]
     found = became["found"] + late
     changes = every if became.total() == every else f"{became.total()} of {every}"
     share = f"{share_found(became):.1%}"
-    cells = (asked.system, asked.revision, name, changes)
+    cells = (judging.system, judging.revision, name, changes)
     show = found + left_open + survive
-    told = f"{found} ({late} by a hang)" if late else found
-    return f"| {' | '.join(str(c) for c in (*cells, show, told, left_open, survive, share))} |"
+    cell = f"{found} ({late} by a hang)" if late else found
+    return f"| {' | '.join(str(c) for c in (*cells, show, cell, left_open, survive, share))} |"
 
 
 if __name__ == "__main__":

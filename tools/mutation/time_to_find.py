@@ -36,10 +36,10 @@ QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
 PLAIN_SECONDS = 10.0  # of processor time for one change
 
 
-def took(asked: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
+def took(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
     """Every engine on the model as it is loaded here, with its change; None where no step shows
     it."""
-    if not any(True for _ in shown(asked, known)):
+    if not any(True for _ in shown(judging, known)):
         return None
     from schedproof.gate.judging.profiles import PROFILES
     from schedproof.model.faults import TargetBroken
@@ -47,9 +47,9 @@ def took(asked: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
     from schedproof.tools.benchmarks import plain
     from schedproof.tools.benchmarks.finding import Sought, by_gate, by_plain, warm_up
 
-    sought = Sought(ModelTarget(), asked.system, asked.revision, rules_of(asked))
+    sought = Sought(ModelTarget(), judging.system, judging.revision, rules_of(judging))
     with suppress(TargetBroken):
-        warm_up([(asked.system, asked.revision)])
+        warm_up([(judging.system, judging.revision)])
     engines = {
         QUICK: lambda: by_gate(sought, PROFILES["quick"]),
         CI: lambda: by_gate(sought, PROFILES["ci"]),
@@ -93,18 +93,18 @@ def main() -> int:
     ):
         for system in given.systems:
             trials: list[dict[str, Took]] = []
-            for asked in (judging for judging in JUDGED if judging.system == system):
-                for mutants in lists_of(asked).values():
+            for judging in (entry for entry in JUDGED if entry.system == system):
+                for mutants in lists_of(judging).values():
                     closed = [candidate for candidate in mutants if not candidate.is_open]
                     drawn = sampled(closed, given.sample, given.seed)
-                    for mutant, answer in ask_all(Path(folder), asked, drawn, given.jobs, took):
+                    for mutant, answer in ask_all(Path(folder), judging, drawn, given.jobs, took):
                         if answer == LATE:
                             hung += 1
                         elif answer is not None:
                             trials.append(
                                 {name: Took(*answered) for name, answered in answer.items()}
                             )
-                            change = {"revision": asked.revision, "change": mutant.change}
+                            change = {"revision": judging.revision, "change": mutant.change}
                             kept.write(json.dumps({**change, "took": answer}) + "\n")
             print(*rows(system, trials), sep="\n", flush=True)
             every += trials

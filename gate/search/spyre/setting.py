@@ -1,4 +1,4 @@
-"""What `--revision` and `--param KEY=VALUE` of `schedproof search` mean."""
+"""Interpret `--revision` and `--param KEY=VALUE` of `schedproof search`."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,5 @@
-"""What the checkout's own model runner gives the device in a step: which tokens, and where to.
+"""Observe the checkout's own model runner: which tokens it hands to the device in a step, and
+where.
 
 `prepare_prefill` and `prepare_decode` are the checkout's code. The device ends before its first
 kernel: torch keeps lists, and the model, its layers and its weights are empty modules.
@@ -18,7 +19,7 @@ EMPTY = (
 
 
 class Work(NamedTuple):
-    """Of one sequence, the positions of the tokens that a step computes, and their slots."""
+    """The positions and slots of the tokens that a step computes of one sequence."""
 
     positions: list[int]
     slots: list[int]

@@ -1,4 +1,4 @@
-"""What a connector without a store offers, loads and sends: as a scenario says.
+"""A connector without a store: it offers, loads and sends whatever a scenario says.
 
 It keeps the contract of vLLM's own connectors: whole blocks are offered, or all that is known; what
 was loaded once is not offered again; an answer is deferred a bounded number of times.
@@ -37,9 +37,9 @@ class Loads:
         self._right: dict[str, int] = {}  # tokens of a load that are right
 
     def defers(self, name: str) -> bool:
-        left = self.deferrals.get(name, 0)
-        self.deferrals[name] = max(left - 1, 0)
-        return left > 0
+        remaining = self.deferrals.get(name, 0)
+        self.deferrals[name] = max(remaining - 1, 0)
+        return remaining > 0
 
     def offered(self, request: Any, computed: int, block_size: int) -> int:
         """Tokens behind the `computed` ones that can be loaded."""
@@ -68,10 +68,12 @@ class Loads:
     def step(self) -> Report:
         landed = {name: self._right.pop(name) for name in _over(self.loading)}
         sent = _over(self.sending)
-        self.loading = {n: left - 1 for n, left in self.loading.items() if n not in landed}
-        self.sending = {n: left - 1 for n, left in self.sending.items() if n not in sent}
+        self.loading = {
+            n: remaining - 1 for n, remaining in self.loading.items() if n not in landed
+        }
+        self.sending = {n: remaining - 1 for n, remaining in self.sending.items() if n not in sent}
         return Report(landed, sent)
 
 
-def _over(left: dict[str, int]) -> set[str]:
-    return {name for name, steps in left.items() if steps == 0}
+def _over(remaining: dict[str, int]) -> set[str]:
+    return {name for name, steps in remaining.items() if steps == 0}

@@ -1,4 +1,4 @@
-"""What can be seen of a step of vLLM's scheduler, in the protocol's terms."""
+"""Observe a step of vLLM's scheduler in the terms of the protocol."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -90,7 +90,7 @@ def observed_fields(engine: SchedulerView) -> list[str]:
 
 
 class Decided(NamedTuple):
-    """What a decision shows before it completes."""
+    """The visible parts of a decision before it completes."""
 
     kind: str
     scheduled: dict[str, int]

@@ -51,7 +51,7 @@ def revision_of(version: str) -> str:
 
 
 class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
-    """What happens cannot be said in a trace; `str()` is the reason."""
+    """An event cannot be expressed in a trace; `str()` is the reason."""
 
 
 class Record:
@@ -97,7 +97,7 @@ class Record:
         """A decision was taken. Whether one completes in this step is said by what comes next."""
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
-            self._contents.found(self._view.requests[name], self._view.hits[name])
+            self._contents.check_hit(self._view.requests[name], self._view.hits[name])
         self._view.blocks()  # of requests that this step ends, too
         flight = self._view.flight(decision)
         for name in flight.first:
@@ -351,7 +351,7 @@ class Contents:
         self._register(name, hashes)
         return segments
 
-    def found(self, request: Any, tokens: int) -> None:
+    def check_hit(self, request: Any, tokens: int) -> None:
         """A request starts with so many tokens from the cache.
 
         Raises:

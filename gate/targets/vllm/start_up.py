@@ -1,4 +1,4 @@
-"""What a release of vLLM checks before it serves: its own planning of the KV cache.
+"""Run the checks of a vLLM release before it serves: its own planning of the KV cache.
 
 The engine core itself is not started, since it would load a model. Its method that plans the cache
 runs as it is, around an executor whose workers have plenty of memory and nothing to load.

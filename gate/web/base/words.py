@@ -1,4 +1,4 @@
-"""What a run is at, in domain words: its requests, queues and limits after a step."""
+"""Describe the state of a run in domain words: its requests, queues and limits after a step."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -202,12 +202,12 @@ class Follower:
         end = max(computed, known)
         padded = -end % self._block if self._pads and computed else 0
         room = max(len(blocks) * self._block - end, 0)
-        left = (pad or 0) * self._block
+        padding = (pad or 0) * self._block
         future = max(request.prompt + request.max_tokens - 1 - end, 0)
-        self.widest = max(self.widest, left + end + max(future, padded, room))
+        self.widest = max(self.widest, padding + end + max(future, padded, room))
         values = {
             "state": STATES.index(state),
-            "left": None if pad is None else left,
+            "left": None if pad is None else padding,
             "cached": min(request.prefix_hit, before),
             "prompt": max(min(before, request.prompt) - request.prefix_hit, 0),
             "generated": max(before - max(request.prompt, request.prefix_hit), 0),

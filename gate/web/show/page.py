@@ -38,7 +38,7 @@ def page(run: RecordedRun) -> str:
 
 
 def packed(run: RecordedRun) -> str:
-    """The run as text for a page: JSON, gzip, base64. The same run gives the same text."""
+    """Return the run as text for a page: JSON, gzip, base64. Equal runs give equal texts."""
     return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
 
 
@@ -105,14 +105,14 @@ def opens_at(run: RecordedRun) -> int:
 
 
 def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    found = cause(run)
-    return None if found is None or found[1] not in ids else [found[0], ids[found[1]]]
+    reason = cause(run)
+    return None if reason is None or reason[1] not in ids else [reason[0], ids[reason[1]]]
 
 
 def cause(run: RecordedRun) -> tuple[int, str] | None:
     """The step and the name of the request with which the explanation of what broke begins."""
-    said = JOINED.match(run.why[0]) if run.why else None
-    return None if said is None else (int(said[1]), said[2])
+    joined = JOINED.match(run.why[0]) if run.why else None
+    return None if joined is None else (int(joined[1]), joined[2])
 
 
 def _names(run: RecordedRun, sent: Sequence[str]) -> Iterable[str]:
@@ -178,7 +178,7 @@ class Field(NamedTuple):
 
 
 def static_values(run: RecordedRun) -> dict[str, Any]:
-    """What the template `show.html` needs of a run."""
+    """Return the values that the template `show.html` needs for a run."""
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)

@@ -1,4 +1,4 @@
-"""What changes over the steps of a run, kept as what it is made of: straight pieces, and changes.
+"""Store a value that changes over the steps of a run as straight segments and changes.
 
 Most numbers of a run stay, or grow by one in every step, and where prefill and decode alternate
 they do the same again and again: thousands of steps are a few pieces. A page takes them apart

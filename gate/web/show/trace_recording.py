@@ -142,6 +142,6 @@ def _run(name: str, run: TraceRun, sent: _Asked, followed: Follower | None) -> R
 def _ended(run: TraceRun) -> str:
     if run.broken:
         return ended(run.steps, run.broken, finished=False)
-    left = len(run.monitor.history.live)
-    open_end = f", {left} requests have not finished" if left else ""
+    unfinished = len(run.monitor.history.live)
+    open_end = f", {unfinished} requests have not finished" if unfinished else ""
     return f"{run.steps:,} steps are recorded, no rule is broken{open_end}"

@@ -36,7 +36,7 @@ class NotNow(ValueError):  # noqa: N818 (an answer to who steps, not a fault)
 
 
 class StepSetup(NamedTuple):
-    """What is stepped: `config` has every key, `stderr` gives what the target wrote there."""
+    """The target to step: `config` has every key; `stderr` returns what the target wrote there."""
 
     target: Target
     system: str
@@ -47,7 +47,7 @@ class StepSetup(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """What the clients have done so far, and the steps taken since the start."""
+    """The actions of the clients so far, and the steps taken since the start."""
 
     requests: tuple[Request, ...] = ()
     steps: int = 0

@@ -91,7 +91,7 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """One run, moved by one request at a time."""
+    """Serves one run, changed by one request at a time."""
 
     request_queue_size = 64  # connections that a browser opens at once
     daemon_threads = True
@@ -169,13 +169,13 @@ class Handler(BaseHTTPRequestHandler):
             return
         words, move = MOVES[self.path]
         try:
-            said = msgspec.json.decode(body, type=words)
+            command = msgspec.json.decode(body, type=words)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"{self.path}: {error}")
             return
         with self.server.lock:
             try:
-                move(self.server.run, said)
+                move(self.server.run, command)
             except NotNow as error:
                 self._refuse(HTTPStatus.BAD_REQUEST, str(error))
                 return

@@ -1,4 +1,4 @@
-"""What the page shows of a run by hand, as plain data."""
+"""Describe a run by hand as plain data for the page."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -35,15 +35,15 @@ def cells(padding: int, cached: int, prompt: int, generated: int, block_size: in
 
 def _blocks(lengths: tuple[int, ...], block_size: int) -> Iterator[tuple[tuple[str, int], ...]]:
     """The tokens of each kind in each block."""
-    left = dict(zip(KINDS, lengths, strict=True))
-    while any(left.values()):
+    remaining = dict(zip(KINDS, lengths, strict=True))
+    while any(remaining.values()):
         room = block_size
         held = []
         for kind in KINDS:
-            taken = min(room, left[kind])
+            taken = min(room, remaining[kind])
             if taken:
                 held.append((kind, taken))
-                left[kind] -= taken
+                remaining[kind] -= taken
                 room -= taken
         yield tuple(held)
 
@@ -165,8 +165,8 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
 
 
 def _queue(run: ByHand, name: str) -> str:
-    there = queues(run.session.monitor.history)
-    return next((queue for queue in reversed(QUEUES) if name in there.get(queue, ())), "unlisted")
+    queued = queues(run.session.monitor.history)
+    return next((queue for queue in reversed(QUEUES) if name in queued.get(queue, ())), "unlisted")
 
 
 def _plans(run: ByHand, request: Request) -> list[str]:

@@ -105,8 +105,8 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
         taken = blocks_for(history, start)
         if known - taken > free:
             return (
-                f"{request.id} admitted with {start} of {request.num_tokens} tokens: the others "
-                f"need {known - taken} blocks, {free} were free"
+                f"{request.id} admitted with {start} of {request.num_tokens} tokens, but the rest "
+                f"needs {known - taken} blocks (free: {free})"
             )
         # What those admitted after it took, at most, was free before.
         free += taken

@@ -54,7 +54,9 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
             and request.id not in step.scheduled
             and not must_not_be_cut(history, step, request)
         ):
-            return f"{request.id} has started and gets nothing, {line[last].id} behind it does"
+            return (
+                f"{request.id} has started but gets no tokens, while {line[last].id} behind it does"
+            )
     return None
 
 

@@ -176,8 +176,8 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
         needed = blocks_for(history, request.num_tokens)
         if needed > free:
             return (
-                f"{request.id} admitted: its {request.num_tokens} tokens need {needed} blocks of "
-                f"{free}"
+                f"{request.id} admitted: its {request.num_tokens} tokens need {needed} blocks "
+                f"(free: {free})"
             )
         table = set(step.blocks.get(request.id, ()))
         if not table:

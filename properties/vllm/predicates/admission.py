@@ -59,7 +59,8 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
     for request, needed, free in admission_rooms(history, step):
         if request in guarded and needed <= free < needed + reserve:
             return (
-                f"{request.id} admitted: it needs {needed} of {free} blocks, watermark is {reserve}"
+                f"{request.id} admitted: it needs {needed} of the {free} free blocks, which leaves "
+                f"fewer than the watermark of {reserve}"
             )
     return None
 
@@ -92,16 +93,16 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
         rest = blocks_for(history, request.num_tokens) - max(blocks_for(history, start), loaded)
         if rest > free:
             return (
-                f"{request.id} admitted with {start} of {request.num_tokens} tokens: the others "
-                f"need {rest} blocks, {free} were free"
+                f"{request.id} admitted with {start} of {request.num_tokens} tokens, but the rest "
+                f"needs {rest} blocks (free: {free})"
             )
         # What those admitted after it took, at most, was free before.
         free += blocks_for(history, start)
     for request, needed, room in admission_rooms(history, step):
         if needed > room:
             return (
-                f"{request.id} admitted: its {request.num_tokens} tokens need {needed} blocks of "
-                f"{room}"
+                f"{request.id} admitted: its {request.num_tokens} tokens need {needed} blocks "
+                f"(free: {room})"
             )
     return None
 

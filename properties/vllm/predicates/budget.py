@@ -164,9 +164,8 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
         if comes and _may_be_dropped(history, step, history.live[name]):
             continue
         if comes != bool((step.emitted or {}).get(name)):
-            says = "no token" if comes else "a token"
-            known = "all" if comes else "not all"
-            return f"{name} emits {says}, and {known} its known tokens were computed by then"
+            says, known = ("no token", "all") if comes else ("a token", "not all")
+            return f"{name} emits {says}, although {known} of its known tokens have been computed"
     return None
 
 

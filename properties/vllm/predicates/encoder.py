@@ -23,8 +23,8 @@ def output_missing(history: VllmRun, step: Step) -> str | None:
     for request, image in _reached(history, step):
         if image.name not in outputs:
             return (
-                f"{request.id} computes tokens {image.start} to {image.end - 1} of its prompt, "
-                f"or some of them, and the worker has no output for encoder input {image.name}"
+                f"{request.id} computes prompt tokens from the range {image.start} to "
+                f"{image.end - 1}, but the worker has no output for encoder input {image.name}"
             )
     return None
 

@@ -225,7 +225,7 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
         most = max(intact * history.config["block_size"], cached_elsewhere(history, step, request))
         if start > most:
             return (
-                f"{request.id} starts from {start} tokens, its load has failed from token "
+                f"{request.id} starts from {start} tokens, although its load failed from token "
                 f"{request.load_fails_at} on"
             )
     return None
@@ -263,10 +263,10 @@ def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
     for request in failed:
         ended = (step.finished or {}).get(request.id)
         if ended != "error":
-            why = f"finished says {ended}" if ended else "it goes on"
+            why = f"finishes with {ended!r}" if ended else "continues"
             return (
-                f"the load of {request.id} ends, has failed from token {request.load_fails_at}, "
-                f"and {why}"
+                f"{request.id} {why}, although its load failed from token "
+                f"{request.load_fails_at} on: it must end with an error"
             )
     may_end = {
         *[request.id for request in failed],

@@ -72,14 +72,14 @@ def test_an_item_is_the_same_read_again_and_has_the_same_id(item, broken):
 
 @pytest.mark.slow
 def test_another_process_with_other_hashes_gives_the_same_result(broken):
-    asked = (
+    program = (
         "import msgspec, sys\nfrom schedproof.gate.campaign.items import Item, canonical\n"
         "from schedproof.gate.campaign.running import run_item\n"
         "item = msgspec.json.decode(sys.stdin.buffer.read(), type=Item)\n"
         "sys.stdout.buffer.write(canonical(run_item(item)))"
     )
     reported = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", program],
         input=canonical(BREAKS),
         capture_output=True,
         check=True,
@@ -148,10 +148,10 @@ def test_a_target_that_is_not_deterministic_passes_nothing(monkeypatch):
 
 def test_a_target_that_hangs_is_searched_no_more(monkeypatch):
     monkeypatch.setattr(running, "target_of", lambda spec: TakesForEver())
-    asked = replace(BREAKS, kind=DOCUMENTED, target="toys:Slow", examples=300)
-    found = run_item(asked)
+    item = replace(BREAKS, kind=DOCUMENTED, target="toys:Slow", examples=300)
+    found = run_item(item)
     assert [failure.rule for failure in found.failures] == ["ALL-R02"]
-    assert 0 < found.scenarios < asked.examples
+    assert 0 < found.scenarios < item.examples
     assert (found.complete, found.failed) == (False, "")
 
 
@@ -177,7 +177,7 @@ def test_what_a_release_does_not_start_with_is_not_drawn(avoid, monkeypatch):
 def test_a_configuration_that_is_refused_is_no_moody_target(monkeypatch):
     refuses = ModelTarget()
     refusal = {"ok": False, "error": "config", "message": "no"}
-    monkeypatch.setattr(refuses, "start", lambda *asked: refusal)
+    monkeypatch.setattr(refuses, "start", lambda *_: refusal)
     monkeypatch.setattr(running, "target_of", lambda spec: refuses)
     fixed = full_config("nano_vllm", "documented", {})  # so that it is refused again and again
     kind = replace(DOCUMENTED, fixed=fixed)

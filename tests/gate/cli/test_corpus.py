@@ -106,8 +106,8 @@ def test_steps_that_are_expected_are_kept_or_nothing_is(run, tmp_path):
     [entry] = entries(tmp_path / "corpus")
     assert entry.scenario.expect is not None
     assert entry.scenario.expect.steps == steps
-    left = run("corpus", "minimize", str(entry.path))
-    assert "expects steps" in left.out
+    result = run("corpus", "minimize", str(entry.path))
+    assert "expects steps" in result.out
     assert entries(tmp_path / "corpus") == [entry]
 
 

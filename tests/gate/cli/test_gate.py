@@ -306,8 +306,8 @@ def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_tim
 @pytest.mark.slow
 @pytest.mark.usefixtures("published")
 def test_all_reports_are_of_one_gate(run, folder):
-    asked = ("--junit", "j.xml", "--sarif", "s.sarif", "--ndjson", "e.ndjson", "--github")
-    result, data = gate_json(run, "--revision", "documented", *asked)
+    words = ("--junit", "j.xml", "--sarif", "s.sarif", "--ndjson", "e.ndjson", "--github")
+    result, data = gate_json(run, "--revision", "documented", *words)
     assert (result.code, result.err) == (1, "")
     paths = [fault["scenario"] for fault in data["faults"]]
     lines = (folder / "e.ndjson").read_bytes().splitlines()
@@ -389,8 +389,8 @@ def test_the_sound_model_conforms(run):
 
 @pytest.mark.slow
 def test_a_key_that_is_set_has_its_value_in_every_run(run):
-    asked = ("--config", "kv_connector=true", "--config", "async_scheduling=true")
-    result, data = gate_json(run, "model", "--system", "vllm", "--profile", "quick", *asked)
+    words = ("--config", "kv_connector=true", "--config", "async_scheduling=true")
+    result, data = gate_json(run, "model", "--system", "vllm", "--profile", "quick", *words)
     assert result.code == 0
     assert data["config"] == {"kv_connector": True, "async_scheduling": True}
     assert "every configuration has kv_connector true, async_scheduling true" in result.out

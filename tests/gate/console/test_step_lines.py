@@ -21,12 +21,12 @@ DOCUMENTED = {
 
 
 def lines(fold, *steps, config=CONFIG):
-    said: list[str] = []
-    lines = StepLines(lambda text: said.append(text.plain), config, fold=fold)
+    printed: list[str] = []
+    lines = StepLines(lambda text: printed.append(text.plain), config, fold=fold)
     for number, step in enumerate(steps):
         lines(number, step)
     lines.close()
-    return said
+    return printed
 
 
 def steps_of(*requests, **config):

@@ -34,26 +34,28 @@ class Babbler(ModelTarget):
 
 def pruned(folder, target, *, dry_run=False):
     """The names that are left, and what was said."""
-    said: list[str] = []
-    prune(entries(folder), target, said.append, dry_run=dry_run)
-    return [entry.path.name for entry in entries(folder)], said
+    messages: list[str] = []
+    prune(entries(folder), target, messages.append, dry_run=dry_run)
+    return [entry.path.name for entry in entries(folder)], messages
 
 
 def test_of_one_failure_the_smallest_stays(tmp_path):
     small = kept(tmp_path, crowd(prompt=2), shape="the same")
     large = kept(tmp_path, crowd(prompt=9), shape="the same")
-    left, said = pruned(tmp_path, Fixed(), dry_run=True)
-    assert len(left) == 2
-    assert f"{large}: the same failure as {small}, which is not larger: would be removed" in said
+    remaining, messages = pruned(tmp_path, Fixed(), dry_run=True)
+    assert len(remaining) == 2
+    assert (
+        f"{large}: the same failure as {small}, which is not larger: would be removed" in messages
+    )
     assert pruned(tmp_path, Fixed())[0] == [small.name]
 
 
 def test_what_still_breaks_is_never_removed(tmp_path):
     for prompt in (2, 9):
         kept(tmp_path, crowd(prompt=prompt), shape="the same")
-    left, said = pruned(tmp_path, ModelTarget())
-    assert len(left) == 2
-    assert any("but it still breaks: kept" in line for line in said)
+    remaining, messages = pruned(tmp_path, ModelTarget())
+    assert len(remaining) == 2
+    assert any("but it still breaks: kept" in line for line in messages)
 
 
 def test_witnesses_are_no_duplicates_of_each_other(tmp_path):
@@ -71,9 +73,9 @@ def test_of_the_same_content_the_one_with_its_own_name_stays(tmp_path):
 def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     kept(tmp_path, crowd(prompt=900, requests=1), rule="NAN-R14")
-    left, said = pruned(tmp_path, Stranger())
-    assert left == [path.name]
-    assert any("replays no more: the target refuses every request" in line for line in said)
+    remaining, messages = pruned(tmp_path, Stranger())
+    assert remaining == [path.name]
+    assert any("replays no more: the target refuses every request" in line for line in messages)
 
 
 def judged(target, scenario, rule="NAN-R14"):

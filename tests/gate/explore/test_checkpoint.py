@@ -34,8 +34,8 @@ def finished(run):
     return run.result()
 
 
-def broken_off(asked, reports, rules=RULES):
-    run = Exploration(asked, rules)
+def broken_off(options, reports, rules=RULES):
+    run = Exploration(options, rules)
     for _ in zip(range(reports), run.search.run(), strict=False):
         pass
     return run
@@ -45,20 +45,20 @@ def broken_off(asked, reports, rules=RULES):
 @pytest.mark.parametrize("order", ["breadth", "depth", "deepening"])
 @pytest.mark.parametrize("revision", ["documented", "2.1.2", "2.5.2"])
 def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, revision, order):
-    asked = ExploreOptions(revision, SCOPE, order)
-    run = broken_off(asked, 2)
+    options = ExploreOptions(revision, SCOPE, order)
+    run = broken_off(options, 2)
     assert not run.result().complete
     put_by(tmp_path, run)
-    again = load(tmp_path, asked, RULES)
+    again = load(tmp_path, options, RULES)
     assert again is not None
-    assert finished(again) == finished(Exploration(asked, RULES))
+    assert finished(again) == finished(Exploration(options, RULES))
 
 
 @pytest.mark.slow
 def test_prompts_that_begin_alike_can_be_put_by_too(tmp_path):
-    asked = ExploreOptions("2.5.2", CACHE)
-    put_by(tmp_path, broken_off(asked, 1))
-    assert finished(load(tmp_path, asked, RULES)) == finished(Exploration(asked, RULES))
+    options = ExploreOptions("2.5.2", CACHE)
+    put_by(tmp_path, broken_off(options, 1))
+    assert finished(load(tmp_path, options, RULES)) == finished(Exploration(options, RULES))
 
 
 def test_an_exploration_can_be_broken_off_more_than_once(tmp_path):
@@ -78,11 +78,11 @@ def test_what_is_finished_stays_finished(tmp_path):
     assert load(tmp_path, ASKED, RULES).result() == unbroken
 
 
-def ended_in_this_process(asked, folder, rules=RULES, ends=LONG, stop=None):
+def ended_in_this_process(options, folder, rules=RULES, ends=LONG, stop=None):
     ours, theirs = Pipe(duplex=False)
     with ours, theirs:
         budget = Budget(LONG, 1 << 20, folder)
-        _work(theirs, stop or threading.Event(), asked, rules, budget, ends)
+        _work(theirs, stop or threading.Event(), options, rules, budget, ends)
         while isinstance(reported := ours.recv(), Progress):  # told of what takes long
             pass
         return reported
@@ -117,8 +117,8 @@ def test_the_time_limit_puts_by_and_the_next_call_goes_on(tmp_path):
 
 
 def test_random_walks_are_not_put_by(tmp_path):
-    asked = ExploreOptions("sound", SCOPE, "random", walks=3)
-    assert ended_in_this_process(asked, tmp_path).why == "sampled"
+    options = ExploreOptions("sound", SCOPE, "random", walks=3)
+    assert ended_in_this_process(options, tmp_path).why == "sampled"
     assert not [*tmp_path.iterdir()]
 
 

@@ -39,8 +39,8 @@ def _nothing_left():
     assert not multiprocessing.active_children()
 
 
-def finished(asked):
-    run = Exploration(asked, RULES)
+def finished(options):
+    run = Exploration(options, RULES)
     for _ in run.search.run():
         pass
     return run.result()
@@ -51,7 +51,7 @@ def test_every_part_ends_with_what_one_process_finds():
     other = replace(SMALL, revision="2.1.2")
     events = [*explore([SMALL, other], RULES, 2, BUDGET)]
     ended = {event.result.options: event for event in events if isinstance(event, Ended)}
-    assert {asked: event.result for asked, event in ended.items()} == {
+    assert {part: event.result for part, event in ended.items()} == {
         SMALL: finished(SMALL),
         other: finished(other),
     }
@@ -79,8 +79,8 @@ def test_a_part_that_has_no_such_configuration_fails_and_the_others_go_on():
         (replace(SMALL, order="random", walks=3), BUDGET, "sampled"),
     ],
 )
-def test_what_is_not_explored_to_the_end_says_why(asked, budget, why):
-    [event] = explore([asked], RULES, 1, budget)
+def test_what_is_not_explored_to_the_end_says_why(options, budget, why):
+    [event] = explore([options], RULES, 1, budget)
     assert isinstance(event, Ended), event
     assert event.why == why
     assert not event.result.complete
@@ -211,12 +211,12 @@ def test_ctrl_c_at_the_terminal_is_exit_3_with_partial_results(tmp_path):
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 35])
 def test_parts_hold_every_limit_once_and_nothing_else_changes(count, jobs):
     limits = tuple(range(6, 6 + count))
-    asked = ExploreOptions("2.5.2", replace(SCOPES[1], limits=limits), "depth", deepest=9)
-    parts = parts_of(asked, jobs)
+    options = ExploreOptions("2.5.2", replace(SCOPES[1], limits=limits), "depth", deepest=9)
+    parts = parts_of(options, jobs)
     assert tuple(limit for part in parts for limit in part.scope.limits) == limits
     assert all(part.scope.limits for part in parts)
-    assert {replace(part, scope=asked.scope) for part in parts} == {asked}
-    assert {replace(part.scope, limits=limits) for part in parts} == {asked.scope}
+    assert {replace(part, scope=options.scope) for part in parts} == {options}
+    assert {replace(part.scope, limits=limits) for part in parts} == {options.scope}
     assert len(parts) <= jobs
 
 

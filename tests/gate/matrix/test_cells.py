@@ -27,8 +27,8 @@ WRONG = Cell("model", Configuration("none", {"block": 4}), "quick", 0)
 
 @pytest.fixture(scope="module")
 def address():
-    scheduler, there = local_cluster.started(2)
-    yield there
+    scheduler, started_at = local_cluster.started(2)
+    yield started_at
     scheduler.communicate("")
 
 
@@ -37,15 +37,15 @@ def ignored(*_):
 
 
 def test_every_release_is_judged_in_every_configuration_of_its_system():
-    there = cells_of(["vllm==0.33.0", "sendnn-inference==2.6.3"], "quick", 0)
-    assert [cell.configuration.name for cell in there if cell.target.startswith("sendnn")] == [
+    cells = cells_of(["vllm==0.33.0", "sendnn-inference==2.6.3"], "quick", 0)
+    assert [cell.configuration.name for cell in cells if cell.target.startswith("sendnn")] == [
         "any"
     ]
-    ours = [cell for cell in there if cell.target == "vllm==0.33.0"]
+    ours = [cell for cell in cells if cell.target == "vllm==0.33.0"]
     assert {"one step at a time", "connector, asynchronous"} < {
         cell.configuration.name for cell in ours
     }
-    assert len({cell.file_name for cell in there}) == len(there)
+    assert len({cell.file_name for cell in cells}) == len(cells)
     with pytest.raises(ReleaseError, match="is not supported"):
         cells_of(["vllm==0.1.0"], "quick", 0)
 
@@ -53,11 +53,11 @@ def test_every_release_is_judged_in_every_configuration_of_its_system():
 def test_a_class_is_judged_on_each_release_against_the_class_of_that_release():
     versions = ("0.28.0", "0.33.0")
     targets = [f"vllm=={version}" for version in versions]
-    there = cells_of(targets, "quick", 0, "/here/mine.py:Mine")
+    cells = cells_of(targets, "quick", 0, "/here/mine.py:Mine")
     words = [[f"{target}:/here/mine.py:Mine", "--against-base"] for target in targets]
-    assert [cell.words for cell in there] == words
+    assert [cell.words for cell in cells] == words
     names = [f"vllm-{version}-every-configuration" for version in versions]
-    assert [cell.file_name for cell in there] == names
+    assert [cell.file_name for cell in cells] == names
 
 
 def test_a_cell_is_judged_once(tmp_path):

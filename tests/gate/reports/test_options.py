@@ -30,8 +30,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def tell(console, asked):
-    with reporters(console, reported.RULES, asked) as together:
+def tell(console, options):
+    with reporters(console, reported.RULES, options) as together:
         for event in reported.events():
             together(event)
     assert together.failed == []
@@ -41,9 +41,9 @@ def tell(console, asked):
 def test_every_file_is_written_from_the_same_events(folder, console, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     files = ("v.json", "j.xml", "s.sarif", "e.ndjson")
-    asked = ReportOptions(*map(Path, files), github=True)
-    check_report_options(asked)
-    lines = tell(console(), asked)
+    options = ReportOptions(*map(Path, files), github=True)
+    check_report_options(options)
+    lines = tell(console(), options)
     assert {path.name for path in folder.iterdir()} == {*files, "summary.md"}
     verdict = json.loads((folder / "v.json").read_bytes())
     last = json.loads((folder / "e.ndjson").read_bytes().splitlines()[-1])
@@ -78,9 +78,9 @@ def test_a_summary_that_cannot_be_is_refused_if_it_is_for_github(folder, monkeyp
 
 def test_an_empty_summary_is_none(console, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "")
-    asked = NOTHING._replace(github=True)
-    check_report_options(asked)
-    assert "GITHUB_STEP_SUMMARY is not set: annotations only" in tell(console(), asked)
+    options = NOTHING._replace(github=True)
+    check_report_options(options)
+    assert "GITHUB_STEP_SUMMARY is not set: annotations only" in tell(console(), options)
 
 
 def test_who_reads_no_longer_costs_no_file(folder, console):
@@ -90,9 +90,9 @@ def test_who_reads_no_longer_costs_no_file(folder, console):
 
     made = console()
     made.file = Gone()
-    asked = NOTHING._replace(json=Path("v.json"), junit=Path("j.xml"))
+    options = NOTHING._replace(json=Path("v.json"), junit=Path("j.xml"))
     judged = reported.events()[-1]
-    with pytest.raises(SystemExit), reporters(made, reported.RULES, asked) as together:
+    with pytest.raises(SystemExit), reporters(made, reported.RULES, options) as together:
         together(judged)
     assert {path.name for path in folder.iterdir()} == {"v.json", "j.xml"}
 

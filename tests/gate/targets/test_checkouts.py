@@ -69,10 +69,10 @@ def test_a_path_is_added_to_the_name():
 
 
 def test_the_folder_is_what_the_word_says_before_the_environment(tmp_path, monkeypatch):
-    said, known = checkout(tmp_path / "said"), checkout(tmp_path / "known")
-    assert checkouts.folder_of(NANO, str(said)) == said
+    named, known = checkout(tmp_path / "said"), checkout(tmp_path / "known")
+    assert checkouts.folder_of(NANO, str(named)) == named
     monkeypatch.setenv(VARIABLE, str(known))
-    assert checkouts.folder_of(NANO, str(said)) == said
+    assert checkouts.folder_of(NANO, str(named)) == named
     assert checkouts.folder_of(NANO, "") == known
 
 
@@ -185,15 +185,17 @@ def test_a_missing_path_is_one_line(run, here):
 
 
 def test_a_folder_that_does_not_exist_is_one_line(run, here):
-    said = wrong(run, "nano-vllm", "--path", "gone")
-    assert said.startswith("--path: gone: no such folder")
+    message = wrong(run, "nano-vllm", "--path", "gone")
+    assert message.startswith("--path: gone: no such folder")
     assert wrong(run, "nano-vllm:gone").startswith("--path: gone: no such folder")
 
 
 def test_a_folder_that_is_no_checkout_is_one_line(run, here):
     (here / "empty").mkdir()
-    said = wrong(run, "nano-vllm", "--path", "empty")
-    assert said.startswith("--path: empty has no nanovllm/engine/scheduler.py; valid: a checkout")
+    message = wrong(run, "nano-vllm", "--path", "empty")
+    assert message.startswith(
+        "--path: empty has no nanovllm/engine/scheduler.py; valid: a checkout"
+    )
     assert list(here.iterdir()) == [here / "empty"]
 
 
@@ -204,16 +206,16 @@ def test_a_wrong_environment_is_one_line_that_names_the_variable(run, here, monk
 
 @pytest.mark.parametrize("target", ["model", "vllm==0.28.0", "toys:Toy", "cmd:python toy.py"])
 def test_a_path_for_another_target_is_one_line(run, here, target):
-    said = wrong(run, target, "--path", "there")
-    assert said.startswith(f"--path: there: only for {EVERY_NAME}, not for {target}")
+    message = wrong(run, target, "--path", "there")
+    assert message.startswith(f"--path: there: only for {EVERY_NAME}, not for {target}")
 
 
 def test_a_replay_reads_a_path_as_well(run, here):
     (here / "one.json").write_text("{}")
     result = run("replay", "one.json", "--target", "model", "--path", "there")
     assert (result.code, result.out) == (2, "")
-    said = f"schedproof: --path: there: only for {EVERY_NAME}, not for model"
-    assert result.err.startswith(said)
+    message = f"schedproof: --path: there: only for {EVERY_NAME}, not for model"
+    assert result.err.startswith(message)
 
 
 def plugin(folder, *lines):

@@ -87,8 +87,8 @@ def test_what_is_imported_counts_for_no_function(module, tmp_path):
 
 
 def test_the_lines_of_a_function_count_once_they_are_entered(module, tmp_path):
-    there = module()
-    assert (there.visited(3), there.visited(1)) == ("limit", "one")
+    loaded = module()
+    assert (loaded.visited(3), loaded.visited(1)) == ("limit", "one")
     lines = SOURCE.splitlines()
     entered = passed(tmp_path / "probes")
     missed = {'        return "large"', '            return f"{n}"'}
@@ -101,8 +101,8 @@ def test_the_lines_of_a_function_count_once_they_are_entered(module, tmp_path):
 
 
 def test_a_function_on_the_line_of_another_is_not_taken_for_entered(module, tmp_path):
-    there = module()
-    inner = there.Base.outer(object())
+    loaded = module()
+    inner = loaded.Base.outer(object())
     assert not passed(tmp_path / "probes")["Base.outer.<locals>.inner"]
     assert inner() == "object"
     assert passed(tmp_path / "probes")["Base.outer.<locals>.inner"]
@@ -114,15 +114,15 @@ def test_declarations_are_no_functions():
 
 
 def test_docstrings_and_the_future_stay_as_they_are(module):
-    there = module()
-    assert (there.__doc__, there.visited.__doc__) == ("A module.", "Its docstring stays.")
-    assert there.annotations is not None
+    loaded = module()
+    assert (loaded.__doc__, loaded.visited.__doc__) == ("A module.", "Its docstring stays.")
+    assert loaded.annotations is not None
 
 
 def test_probes_keep_the_lines_of_a_traceback(module):
-    there = module(source="def fails():\n    x = 1\n    raise ValueError(x)\n")
+    loaded = module(source="def fails():\n    x = 1\n    raise ValueError(x)\n")
     with pytest.raises(ValueError, match="1") as caught:
-        there.fails()
+        loaded.fails()
     assert caught.traceback[-1].lineno == 2
 
 
@@ -172,11 +172,11 @@ def test_the_probes_of_this_package_are_in_every_kind_of_block():
 
 def test_an_interval_shows_what_was_entered_in_it_and_takes_nothing_away(module, tmp_path):
     probes = tmp_path / "probes"
-    there = module()
-    there.visited(9)
+    loaded = module()
+    loaded.visited(9)
     before = passed(probes)
     with coverage.Interval(probes) as interval:
-        there.never()
+        loaded.never()
         [since] = interval.take()
         assert sum(since.probes) == 1
         [nothing] = interval.take()

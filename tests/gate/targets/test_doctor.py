@@ -264,8 +264,10 @@ class NamesAnyGeneratorADecode(ModelTarget):
 @pytest.mark.parametrize("system", ["vllm", "nano_vllm"])
 def test_a_wrong_kind_after_a_preemption_is_told(system):
     subject = ProbeRequest(NamesAnyGeneratorADecode(), system, "documented", load(system))
-    told = [remark for remark in examine(subject, None) if remark.says == "wrong"]
-    assert [remark.what for remark in told] == ["ALL-R13"]
-    assert "few blocks, step" in told[0].why
-    assert re.search(r"kind is decode in step \d+, but r\d computes \d+ lost tokens", told[0].why)
-    assert "of a request that was preempted nothing is computed" in told[0].why
+    remarks = [remark for remark in examine(subject, None) if remark.says == "wrong"]
+    assert [remark.what for remark in remarks] == ["ALL-R13"]
+    assert "few blocks, step" in remarks[0].why
+    assert re.search(
+        r"kind is decode in step \d+, but r\d computes \d+ lost tokens", remarks[0].why
+    )
+    assert "of a request that was preempted nothing is computed" in remarks[0].why

@@ -140,15 +140,15 @@ def test_every_model_has_a_row_beside_the_first(monkeypatch):
 
 
 def test_both_take_turns_and_are_compared(monkeypatch):
-    asked: list[str] = []
+    calls: list[str] = []
 
     def run(words, ends):
-        asked.append(words[-1])
+        calls.append(words[-1])
         return 3.0 if words[-1] == "1" else 2.0
 
     monkeypatch.setattr(processes, "run", run)
     alone, two, *_ = processes.rows(quick=False)
-    assert asked[: 2 * processes.ROUNDS] == ["1", "2"] * processes.ROUNDS
+    assert calls[: 2 * processes.ROUNDS] == ["1", "2"] * processes.ROUNDS
     assert (alone.ratio, two.ratio) == (1.0, 2 / 3)
     assert "1.50 times as fast" in two.note
 
@@ -191,8 +191,8 @@ def test_lanes_have_a_row_beside_the_model():
 
 def reported(monkeypatch, ours, theirs):
     monkeypatch.setattr(spin, "MISSING", [])
-    monkeypatch.setattr(explorers, "by_explorer", lambda asked, seconds, reduced: ours)
-    monkeypatch.setattr(explorers, "by_spin", lambda asked, seconds, late: theirs)
+    monkeypatch.setattr(explorers, "by_explorer", lambda question, seconds, reduced: ours)
+    monkeypatch.setattr(explorers, "by_spin", lambda question, seconds, late: theirs)
 
 
 def test_answers_that_disagree_are_an_error(monkeypatch):

@@ -26,33 +26,33 @@ from schedproof.tools.benchmarks.overhead import (
 
 @pytest.mark.slow
 def test_all_ask_the_same(monkeypatch):
-    asked: list[list[str]] = [[]]
+    calls: list[list[str]] = [[]]
 
     class Counting(ModelTarget):
         def start(self, system, revision, config):
-            asked[-1].append("start")
+            calls[-1].append("start")
             return super().start(system, revision, config)
 
         def add(self, request):
-            asked[-1].append(f"add {request['id']} {request['prompt']}")
+            calls[-1].append(f"add {request['id']} {request['prompt']}")
             return super().add(request)
 
         def abort(self, id, inside=False):  # noqa: A002
-            asked[-1].append(f"abort {id} {inside}")
+            calls[-1].append(f"abort {id} {inside}")
             return super().abort(id, inside)
 
         def step(self):
-            asked[-1].append("step")
+            calls[-1].append("step")
             return super().step()
 
     def spent(work):
-        asked.append([])
+        calls.append([])
         work()
         return Spent(1.0, 1.0)
 
     monkeypatch.setattr(overhead, "clocks", lambda target: spent)
     ran = overhead.round_of(Counting(), "spyre", "sound", MeasuredTarget("model", "small", 6, 1), 0)
-    gate, *others = asked
+    gate, *others = calls
     assert len(others) == 3 * overhead.TURNS
     assert all(other == gate for other in others)
     assert ran.steps == gate.count("step") > 50

@@ -20,9 +20,9 @@ from schedproof.tools.hostile.bad_target import MISDEEDS
 
 @pytest.mark.slow
 def test_commands_that_read_what_is_spoiled_end_in_a_verdict_or_a_line():
-    told = commands.attacked(inputs=len(commands.COMMANDS), seed=7, jobs=1)
-    assert [line for report in told for line in report.wrong] == []
-    assert {report.code for report in told} > {0, 2}
+    reports = commands.attacked(inputs=len(commands.COMMANDS), seed=7, jobs=1)
+    assert [line for report in reports for line in report.wrong] == []
+    assert {report.code for report in reports} > {0, 2}
 
 
 HARD = (
@@ -44,8 +44,8 @@ def test_a_gate_of_a_bad_target_ends_and_leaves_nothing(misdeed):
     "work", ["gate of a target that hangs", pytest.param("campaign", marks=pytest.mark.nightly)]
 )
 def test_a_command_that_is_killed_leaves_nothing_and_goes_on(work):
-    told = kills.attack((work, 2, 7))
-    assert told.wrong == []
+    report = kills.attack((work, 2, 7))
+    assert report.wrong == []
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ DISKS = (3, 0, 11)  # seeds, which say how small it is: 64, 100 and 116 KB
     [pytest.param(*row, marks=pytest.mark.nightly if row in LONG else ()) for row in TRIED],
 )
 def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(place, work):
-    if not places.PLACES[place].there():
+    if not places.PLACES[place].is_available():
         pytest.skip("no user may mount a file system here")
     seeds = DISKS if place == "a full disk" else (0,)
     assert [line for seed in seeds for line in surroundings.attack((place, work, seed)).wrong] == []
@@ -82,9 +82,9 @@ def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(place, w
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_installations_that_are_disturbed_leave_a_whole_release_or_none():
-    told = [installs.attack(seed) for seed in range(70_000, 70_004)]
-    assert [line for report in told for line in report.wrong] == []
-    assert {ending for report in told for ending in report.endings} > {"installed", "refused"}
+    reports = [installs.attack(seed) for seed in range(70_000, 70_004)]
+    assert [line for report in reports for line in report.wrong] == []
+    assert {ending for report in reports for ending in report.endings} > {"installed", "refused"}
 
 
 @pytest.mark.parametrize("kind", pages.KINDS)

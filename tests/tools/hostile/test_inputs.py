@@ -17,10 +17,10 @@ from ...command_line import Run, runner
 
 @pytest.mark.slow
 def test_what_is_spoiled_is_read_or_refused_in_one_line():
-    told, _ = attacked(inputs=40 * len(LOADERS), seed=7, jobs=1)
-    assert told.keys() == LOADERS.keys()
-    assert [line for report in told.values() for line in report.wrong] == []
-    for report in told.values():
+    reports, _ = attacked(inputs=40 * len(LOADERS), seed=7, jobs=1)
+    assert reports.keys() == LOADERS.keys()
+    assert [line for report in reports.values() for line in report.wrong] == []
+    for report in reports.values():
         assert report.counts["read"] + report.counts["refused"] == 40
         assert report.counts["refused"] > 0
 

@@ -60,9 +60,9 @@ def test_a_hit_on_what_two_requests_had_ends_the_record():
     contents.prompt_of(early)
     contents.prompt_of(late)
     generates(contents, early, "wxyz")
-    contents.found(late, 2)
+    contents.check_hit(late, 2)
     with pytest.raises(SameTokens, match="b found tokens that two others had"):
-        contents.found(late, 4)
+        contents.check_hit(late, 4)
 
 
 def test_what_live_requests_had_is_remembered_and_the_rest_is_bounded():

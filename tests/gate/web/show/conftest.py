@@ -19,7 +19,7 @@ def browser():
 def show(browser, tmp_path):
     """Opens the page of a run. No error may come up, and nothing is asked of a network."""
     errors: list[str] = []
-    asked: list[str] = []
+    fetched: list[str] = []
     contexts = []
 
     def opened(
@@ -35,7 +35,7 @@ def show(browser, tmp_path):
         tab.set_default_timeout(60_000)
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("request", lambda request: fetched.append(request.url))
         tab.goto(f"{file.as_uri()}{fragment}")
         tab.wait_for_selector("html[data-ready]", state="attached")
         return tab
@@ -44,4 +44,4 @@ def show(browser, tmp_path):
     for context in contexts:
         context.close()
     assert errors == []
-    assert [url for url in asked if not url.startswith((f"{tmp_path.as_uri()}/", "data:"))] == []
+    assert [url for url in fetched if not url.startswith((f"{tmp_path.as_uri()}/", "data:"))] == []

@@ -122,16 +122,16 @@ def test_moves_are_told_in_the_words_of_clients(data):
 
 def test_clients_that_give_up_are_moves_too():
     [scope] = chosen_scopes(["aborts"], "spyre", "documented")
-    asked = ExploreOptions("documented", replace(scope, requests=1, limits=(12,)))
-    moves = page_data(drawn(asked, RULES, 2_000), list(RULES))["moves"]
+    options = ExploreOptions("documented", replace(scope, requests=1, limits=(12,)))
+    moves = page_data(drawn(options, RULES, 2_000), list(RULES))["moves"]
     words = {move["does"] for move in moves}
     assert "step; r0 gives up inside the step" in words
     assert "step; r0 gives up before the step" in words
 
 
 def test_what_is_cut_says_so_and_has_no_moves():
-    asked = ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,)))
-    page = page_data(drawn(asked, RULES, 50), list(RULES))
+    options = ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,)))
+    page = page_data(drawn(options, RULES, 50), list(RULES))
     assert page["cut"].startswith("cut: the first 50 states are drawn, at least ")
     unopened = {number for number, state in enumerate(page["states"]) if state.get("unopened")}
     assert unopened.isdisjoint(move["from"] for move in page["moves"])

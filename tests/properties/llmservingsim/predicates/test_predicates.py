@@ -27,7 +27,7 @@ def test_the_batch_is_in_the_order_of_arrival():
 def test_nobody_who_has_started_is_passed_over():
     history = book(request("a", 6, 2), request("b", 6, 6, 1), running="ab")
     assert queues.not_by_arrival(history, ran({"b": 1})) == (
-        "a has started and gets nothing, b behind it does"
+        "a has started but gets no tokens, while b behind it does"
     )
     off = {"enable_chunked_prefill": False, "max_num_batched_tokens": 3}
     history = book(request("a", 6, 2), request("b", 6, 6, 1), running="ab", **off)

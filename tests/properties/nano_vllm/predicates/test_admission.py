@@ -256,7 +256,7 @@ def admits(history, **tables):
 
 
 @pytest.mark.parametrize(
-    ("free", "reported"), [(2, None), (1, "a admitted: its 6 tokens need 2 blocks of 1")]
+    ("free", "reported"), [(2, None), (1, "a admitted: its 6 tokens need 2 blocks (free: 1)")]
 )
 def test_the_blocks_of_all_tokens_must_be_free(free, reported):
     history = book(request("a"), free=free)
@@ -266,7 +266,7 @@ def test_the_blocks_of_all_tokens_must_be_free(free, reported):
 def test_shared_blocks_are_counted_and_then_not_taken():
     """a's two blocks are there already: four are to be free for it and for b."""
     tables = {"x": (1, 2)}
-    for free, reported in ((3, None), (2, "b admitted: its 9 tokens need 3 blocks of 2")):
+    for free, reported in ((3, None), (2, "b admitted: its 9 tokens need 3 blocks (free: 2)")):
         history = book(runs("x", 8), request("a"), request("b", 9), free=free, blocks=tables)
         history.last = ran({}, "x", free_blocks=free, blocks=tables)
         step = admits(history, a=(1, 2), b=(3, 4, 5))
@@ -276,7 +276,7 @@ def test_shared_blocks_are_counted_and_then_not_taken():
 def test_who_is_admitted_takes_its_blocks_from_those_behind():
     history = book(request("a"), request("b"), free=3)
     reported = admission.memory_gate_passed_by(history, admits(history, a=(1, 2), b=(3, 4)))
-    assert reported == "b admitted: its 6 tokens need 2 blocks of 1"
+    assert reported == "b admitted: its 6 tokens need 2 blocks (free: 1)"
     shared = admission.memory_gate_passed_by(history, admits(history, a=(1, 2), b=(1, 3)))
     assert shared == reported
 
@@ -295,7 +295,7 @@ def test_before_the_first_step_all_blocks_are_free():
     small = book(request("a", 10), num_blocks=2)
     small.last = None
     reported = admission.memory_gate_passed_by(small, admits(small, a=(1, 2)))
-    assert reported == "a admitted: its 10 tokens need 3 blocks of 2"
+    assert reported == "a admitted: its 10 tokens need 3 blocks (free: 2)"
 
 
 @pytest.mark.parametrize(("free", "exercised"), [(1, True), (2, False), (None, False)])

@@ -148,7 +148,7 @@ def test_what_a_load_takes_after_an_admission_was_free_for_it():
     )
     assert admission.rest_does_not_fit(history, step) is None
     history.live["a"].parked_since = 0
-    assert "the others need 2 blocks" in str(admission.rest_does_not_fit(history, step))
+    assert "the rest needs 2 blocks" in str(admission.rest_does_not_fit(history, step))
 
 
 def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_written():

@@ -33,8 +33,8 @@ def test_a_token_of_an_input_needs_its_output():
     history = before(pictures())
     step = after({"a": 4})
     assert encoder.output_missing(history, step) == (
-        "a computes tokens 0 to 3 of its prompt, or some of them, and the worker has no output for "
-        "encoder input cat"
+        "a computes prompt tokens from the range 0 to 3, but the worker has no output for encoder "
+        "input cat"
     )
     assert encoder.some_input_is_reached(history, step)
     assert encoder.output_missing(history, after({"a": 4}, encoder_inputs={"a": (0,)})) is None

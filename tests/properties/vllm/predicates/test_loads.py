@@ -241,7 +241,7 @@ def test_a_request_does_not_start_from_what_failed_to_load():
     assert loads.builds_on_what_failed(history, right) is None
     assert loads.one_joins_after_a_failure(history, right)
     assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) == (
-        "a starts from 7 tokens, its load has failed from token 6 on"
+        "a starts from 7 tokens, although its load failed from token 6 on"
     )
 
 
@@ -272,9 +272,10 @@ FAIL = {"kv_load_failure_policy": "fail"}
 def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends():
     history = before(parked(steps_left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
     assert loads.one_fails_now(history, after())
-    goes_on = "the load of a ends, has failed from token 5, and it goes on"
+    failed = "although its load failed from token 5 on: it must end with an error"
+    goes_on = f"a continues, {failed}"
     assert loads.outlives_its_failed_load(history, after()) == goes_on
-    other = "the load of a ends, has failed from token 5, and finished says length"
+    other = f"a finishes with 'length', {failed}"
     assert loads.outlives_its_failed_load(history, after(finished={"a": "length"})) == other
     ends = after(finished={"a": "error"}, parked=(), blocks={})
     assert loads.outlives_its_failed_load(history, ends) is None
