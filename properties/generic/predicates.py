@@ -216,9 +216,9 @@ def _begun(request: RequestHistory) -> bool:
 def more_than_its_life(history: RunHistory, step: Step) -> str | None:
     """A request holds no more blocks than its prompt and all its tokens can need (GEN-R12)."""
     for name, held in (step.blocks or {}).items():
-        one = history.live.get(name)
-        most = 0 if one is None else blocks_for(history, one.prompt + one.max_tokens)
-        if one is not None and len(held) > most:
+        request = history.live.get(name)
+        most = 0 if request is None else blocks_for(history, request.prompt + request.max_tokens)
+        if request is not None and len(held) > most:
             return f"{name} holds {len(held)} blocks; its whole life needs at most {most}"
     return None
 
@@ -228,7 +228,7 @@ def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None
-    if any(one.started and one.id not in gone for one in history.live.values()):
+    if any(request.started and request.id not in gone for request in history.live.values()):
         return None
     return f"{', '.join(sorted(gone))} preempted, nothing is computed, and no other request runs"
 

@@ -55,7 +55,7 @@ FINDINGS = "".join(page.read_text(encoding="utf-8") for page in PAGES.glob("*.md
 def test_the_model_refuses_at_the_door_what_ends_a_release(file):
     scenario = read_scenario(file)
     model = make_model(scenario.system, scenario.revision, scenario.config)
-    assert all(model.refusal(one) is not None for one in scenario.requests)
+    assert all(model.refusal(request) is not None for request in scenario.requests)
 
 
 @pytest.mark.parametrize("file", RELEASE_ALONE, ids=lambda file: file.stem)

@@ -195,7 +195,7 @@ def test_a_token_may_have_room_that_is_never_computed():
     more = ("llmservingsim/documented.py", "sequence.max_tokens - 1\n", "sequence.max_tokens\n")
     found = accused("llmservingsim", [more], [])
     # One that needs the whole pool, and is accepted, then waits for ever.
-    assert {one.rule for one in found} <= {"ALL-R10"}
+    assert {broken.rule for broken in found} <= {"ALL-R10"}
 
 
 def test_prefilling_names_those_of_which_no_token_has_come():

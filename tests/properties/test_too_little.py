@@ -13,7 +13,7 @@ HERE = Path(__file__).parent / "too_little"
 
 def broken(system, rule, file, does=""):
     """The rules that the run breaks with the fault of this rule planted, and without any."""
-    faults = (one for one in mutants_of(system) if one.rule == rule and not one.bug)
+    faults = (fault for fault in mutants_of(system) if fault.rule == rule and not fault.bug)
     fault = next(fault for fault in faults if does in fault.does)
     with planted(fault) as target:
         with_it = _broken(target, fault, file)
@@ -27,7 +27,7 @@ def _broken(target, fault, file):
     read = import_module("schedproof.gate.files.scenario_file").read_scenario
     run = engines.replace(read(HERE / file), revision=fault.revision)
     rules = [rule for rule in engines.checked(fault.system) if rule.id != "ALL-R07"]
-    return {one.rule for one in engines.replay(target, run, rules).broken}
+    return {broken.rule for broken in engines.replay(target, run, rules).broken}
 
 
 @pytest.mark.parametrize(

@@ -169,11 +169,11 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
     return None
 
 
-def _may_be_dropped(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
+def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """A token in flight is that of a request which was preempted meanwhile: no document says that
     it must come."""
-    now = one.id in (step.preempted or ())
-    was_preempted = now or (one.preemptions > 0 and not one.tokens_in_flight)
+    now = request.id in (step.preempted or ())
+    was_preempted = now or (request.preemptions > 0 and not request.tokens_in_flight)
     return was_preempted and history.revision not in since("0.25")
 
 
@@ -225,29 +225,30 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
     """The budget cut a request, and some is left over: more than what came back while blocks were
     looked for, for this request. One that took no block has preempted no other."""
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    limit, size, wanted = threshold(history), history.config["block_size"], {one.id for one in who}
+    limit, size = threshold(history), history.config["block_size"]
+    wanted = {request.id for request in who}
     shares = sum(
-        min(one.num_tokens - one.computed + max(one.drafted, 0), limit)
-        for one in preempted(history, step)
+        min(request.num_tokens - request.computed + max(request.drafted, 0), limit)
+        for request in preempted(history, step)
     )
-    for one in scheduled(history, step):
-        missing, tokens = behind(history, step, one), step.scheduled[one.id]
-        if missing is None or one.id not in wanted or tokens >= min(missing, limit):
+    for request in scheduled(history, step):
+        missing, tokens = behind(history, step, request), step.scheduled[request.id]
+        if missing is None or request.id not in wanted or tokens >= min(missing, limit):
             continue
-        back = shares if taken_by(history, step, one, size) else 0
-        if left > back and not stops_at_input(history, step, one):
+        back = shares if taken_by(history, step, request, size) else 0
+        if left > back and not stops_at_input(history, step, request):
             return (
-                f"{one.id} computes {tokens} tokens, behind by {missing}, at most {limit} a "
+                f"{request.id} computes {tokens} tokens, behind by {missing}, at most {limit} a "
                 f"request; {left} tokens of the budget are left, of which {back} can have come back"
             )
     return None
 
 
-def last_draft(history: VllmRun, one: VllmRequestHistory) -> int:
+def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
     """A draft that may be computed at the last position: no document leaves it empty."""
-    if not one.drafted or history.revision in since("0.25"):
+    if not request.drafted or history.revision in since("0.25"):
         return 0
-    return int(one.drafted > speculation.drafts_to_compute(history.config, one) >= 0)
+    return int(request.drafted > speculation.drafts_to_compute(history.config, request) >= 0)
 
 
 def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool:

@@ -90,8 +90,8 @@ def order_is_known(history: VllmRun) -> bool:
     """
     if history.config.get("policy") == "priority" and history.revision not in since("0.25"):
         line = waited_before(history)
-        again = [one.preemptions > 0 for one in line]
-        arrivals = [one.arrival for one in line if not one.preemptions]
+        again = [request.preemptions > 0 for request in line]
+        arrivals = [request.arrival for request in line if not request.preemptions]
         return sum(again[1:]) == 0 and arrivals == sorted(arrivals)
     if not _set_aside(history):
         return True

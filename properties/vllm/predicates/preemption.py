@@ -31,8 +31,8 @@ def _admitted_before(
     """The order of the list is the target's own; when requests were admitted was seen."""
     if loads.are_made(history.config):
         return None
-    first = min(gone, key=lambda one: one.began)
-    last = max(stay, key=lambda one: one.began, default=None)
+    first = min(gone, key=lambda request: request.began)
+    last = max(stay, key=lambda request: request.began, default=None)
     if last is None or last.began <= first.began:
         return None
     return (
