@@ -119,7 +119,7 @@ def _run(
         except (KeyboardInterrupt, ClusterError) as error:
             reason = str(error) if isinstance(error, ClusterError) else "interrupted"
             kept = f"{ledger.items:,} items are in {path}"
-            output.fail(f"{reason}; {kept}: the same command goes on")
+            output.fail(f"{reason}; {kept}: run the command again to resume")
             return INCONCLUSIVE
     return report(console, read_ledger(path), out)
 

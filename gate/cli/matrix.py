@@ -49,12 +49,12 @@ def command(
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:
-    """Judge many releases, each in every configuration of its system; the same command goes on.
+    """Judge many releases, each in every configuration; the command run again resumes.
 
     With --scheduler-cls, judge that class on each release, against the release's own: what has to
-    change before the class runs on a new release. These gates run again each time.
+    change before the class runs on a new release. These gates always run again.
 
-    0: every gate gave a verdict, whatever it says; 3: some gave none, or it was broken off.
+    0: every gate gave a verdict, pass or fail; 3: some gave none, or the command was interrupted.
     """
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
@@ -86,7 +86,7 @@ def command(
         judged = run_cells(cells, out.absolute(), report, jobs, cluster)
     except (KeyboardInterrupt, ClusterError) as ends:
         reason = str(ends) if isinstance(ends, ClusterError) else why()
-        output.fail(f"{reason} after {done} of {len(cells)}; the same command goes on")
+        output.fail(f"{reason} after {done} of {len(cells)}; run the command again to resume")
         raise typer.Exit(INCONCLUSIVE) from None
     matrix = matrix_of(judged, profile, seed)
     given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}

@@ -1,6 +1,6 @@
 """Judge each release in each configuration, by a gate in a process of its own.
 
-What the gates write is kept in a folder, so that the same command goes on where it was stopped.
+Results are kept in a folder, so that the command, run again, resumes where it was stopped.
 """
 
 import json

@@ -42,7 +42,7 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(tmp_pat
     after_interrupt = items_in(ledger)
     assert reported == (
         f"schedproof: interrupted; {after_interrupt} items are in {ledger}: "
-        "the same command goes on\n"
+        "run the command again to resume\n"
     )
 
     third = begun(ledger, "--items", ITEMS, "--workers", "2")
@@ -70,7 +70,7 @@ def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_th
     _, reported = first.communicate()
     assert first.returncode == 3
     assert reported.startswith(f"schedproof: cluster {address}: ")
-    assert reported.endswith(f"items are in {ledger}: the same command goes on\n")
+    assert reported.endswith(f"items are in {ledger}: run the command again to resume\n")
     assert reported.count("\n") == 1
     assert 3 <= items_in(ledger) < int(ITEMS)
 

@@ -187,4 +187,4 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
     result = run("matrix", "vllm==0.33.0")
     assert result.code == 3
-    assert "interrupted after 0 of 10; the same command goes on" in result.err
+    assert "interrupted after 0 of 10; run the command again to resume" in result.err
