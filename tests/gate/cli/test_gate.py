@@ -119,7 +119,7 @@ def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_st
 def test_a_target_that_shows_little_is_judged_by_what_it_shows(run, toy):
     result, data = gate_json(run, toy("Little"))
     assert statuses(data)["ALL-R03"] == "not_observable"
-    assert "not observable 27 rules: the target does not show " in result.out
+    assert "not observable 28 rules: the target does not show " in result.out
     assert run("gate", toy("Little"), "--rule", "ALL-R03", "--profile", "quick").code == 3
 
 

@@ -51,7 +51,12 @@ def asked_of_the_model(known, hit, idle, free, tokens, whole):
 def asked_of_z3(known, hit, idle, free, tokens, whole):
     numbers = Numbers()
     it = gate(numbers, 2, z3.BoolVal(whole))
-    given = (it.one.prompt == known, it.one.generated == 0, it.free == free, it.reserve == 1)
+    given = (
+        it.request.prompt == known,
+        it.request.generated == 0,
+        it.free == free,
+        it.reserve == 1,
+    )
     given += (it.hit == hit, it.idle == idle, it.tokens == tokens)
     _, found = decide([*numbers.facts, *given])
     assert found is not None
