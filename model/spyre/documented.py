@@ -333,7 +333,8 @@ def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int
 
 
 # ---- Prefix caching: Visualization
-# Decoded tokens can be hits as well (SPY-R60): `blocks.prefix_hit`.
+# Decoded tokens can be hits as well (SPY-R60), and so can the blocks of a request that has ended
+# (SPY-R63): `blocks.prefix_hit`.
 
 
 DOCUMENTED = Revision(

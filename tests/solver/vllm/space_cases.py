@@ -64,8 +64,8 @@ PINNED = {
     ("documented", "whole prompts"): (226, 524, 9),
     ("documented", "watermark"): (112, 252, 10),
     ("documented", "priority"): (260, 1267, 11),
-    ("documented", "cache"): (582, 938, 12),
-    ("documented", "important cache"): (755, 1162, 14),
+    ("documented", "cache"): (583, 963, 12),
+    ("documented", "important cache"): (761, 1171, 14),
     ("documented", "slots"): (203, 495, 13),
     ("documented", "ahead"): (201, 951, 12),
     ("documented", "stages"): (1140, 2013, 25),
@@ -106,7 +106,8 @@ CASES = Cases(
     pinned=PINNED,
     models=VllmModels,
     account="id prompt max_tokens priority arrival computed emitted prefix_hit prefill_steps"
-    " regenerated lost preemptions ended tokens_in_flight load_left parked_since over",
+    " regenerated recompute_from preemptions ended tokens_in_flight load_left parked_since"
+    " ended_at",
     rest=lambda state, history: repr((state.in_flight, history.last, history.system_state.flights)),
     forgotten={"in_flight": ()},
     shown=rows_and_queue,
