@@ -47,15 +47,7 @@ from .formula_lemmas import (
     leaving_raises_no_tkv,
     tkv_ends_within_widest_blocks,
 )
-from .symbolic_admission import (
-    Lengths,
-    blocks,
-    length,
-    lengths_of,
-    make_numbers,
-    own_tkv,
-    round_up,
-)
+from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers, own_tkv, round_up
 
 ENDS = (1, 2, 3, 4)  # decoding requests of a check; the last counts as any number of them
 
@@ -131,7 +123,6 @@ def code(check: str, block: int = BLOCK) -> list[Obligation]:
 
 
 def _batch_is_constant_until_next_end(late: int) -> list[Any]:
-    """`following` is the next end: no request ends between."""
     numbers = Numbers()
     end = length(numbers, "end", 0)
     step, following = length(numbers, "step"), length(numbers, "following")
@@ -180,7 +171,6 @@ def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
 
 
 def lone_newcomer_must_fit(check: str, block: int = BLOCK) -> Obligation:
-    """For a check of `peak.CHECKS`."""
     return Obligation(
         "lone_newcomer_must_fit",
         "A newcomer that is alone is refused where it can pass the limit.",
@@ -200,7 +190,6 @@ def check_compares_each_end(check: str, size: int, block: int = BLOCK) -> Obliga
 
 
 def nearest_offsets_are_found(size: int, block: int = BLOCK) -> Obligation:
-    """For `exact`: what `no_tkv_exceeds_check` and `check_value_is_reached` assume."""
     return Obligation(
         f"nearest_offsets_are_found_{size}",
         f"The check finds the next offset below a turn and the next above it (offsets: {size}).",
@@ -210,7 +199,6 @@ def nearest_offsets_are_found(size: int, block: int = BLOCK) -> Obligation:
 
 
 def check_uses_nearest_offsets(size: int, block: int = BLOCK) -> Obligation:
-    """For `exact`."""
     return Obligation(
         f"check_uses_nearest_offsets_{size}",
         f"The check uses the two offsets next to the turn of the end (offsets: {size}).",
@@ -220,7 +208,6 @@ def check_uses_nearest_offsets(size: int, block: int = BLOCK) -> Obligation:
 
 
 def no_tkv_exceeds_check(block: int = BLOCK) -> Obligation:
-    """For `exact`."""
     return Obligation(
         "no_tkv_exceeds_check",
         "Until the end, no request's tkv exceeds the check's value.",
@@ -230,7 +217,6 @@ def no_tkv_exceeds_check(block: int = BLOCK) -> Obligation:
 
 
 def check_value_is_reached(block: int = BLOCK) -> Obligation:
-    """For `exact`: what it says comes, so that no safe request is refused."""
     return Obligation(
         "check_value_is_reached",
         "The check's value is the tkv of some request in some step until the end.",
@@ -240,7 +226,6 @@ def check_value_is_reached(block: int = BLOCK) -> Obligation:
 
 
 def check_counts_longest_filled_blocks(block: int = BLOCK) -> Obligation:
-    """For `rounded`."""
     return Obligation(
         "check_counts_longest_filled_blocks",
         "The check counts the blocks of the longest request at the end, filled.",
@@ -392,7 +377,6 @@ def _nearest_offsets_are_found(size: int, block: int, more: int) -> list[Any]:
 
 
 def _check_uses_nearest_offsets(size: int, block: int, more: int) -> list[Any]:
-    """Compare `largest_tkv` with its parts."""
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
     offsets = _in_order(numbers, size, block)
