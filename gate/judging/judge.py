@@ -10,7 +10,7 @@ from typing import Any
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
-from ...properties.search.workloads import SHAPES
+from ...properties.search.workloads import shapes_of
 from ...spec.catalogue import Rule, load
 from ..targets import checkouts, releases
 from ..targets.coverage import entered
@@ -153,7 +153,7 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
     broken = frozenset[str]().union(*(finding.rules for finding in gate.results.findings))
     return [
         Stage("workloads", shape, capabilities.fixed[within], broken, within=within)
-        for shape in SHAPES
+        for shape in shapes_of(gate.options.system)
         if gate.options.profile.workloads
     ]
 

@@ -1,6 +1,6 @@
 """The generators that each system gives the state machine: configurations and requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
@@ -51,11 +51,11 @@ class Generators(Protocol):
     """A system's strategies module.
 
     `LATE_STEPS`: how many steps a late request lets pass at most before it comes.
-    `WORKLOADS`: by shape of workload, the values from which keys of its configuration are drawn.
+    `WORKLOADS`, which a module may lack: by shape of workload, the values from which keys of its
+    configuration are drawn.
     """
 
     LATE_STEPS: int
-    WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]]
 
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]

@@ -57,6 +57,15 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
+def shapes_of(system: str) -> list[str]:
+    """Return the shapes of which a system has workloads; a system may have none."""
+    return [shape for shape in SHAPES if shape in _workloads_of(system)]
+
+
+def _workloads_of(system: str) -> Mapping[str, Mapping[str, Sequence[Any]]]:
+    return getattr(generators_of(system), "WORKLOADS", {})
+
+
 def workloads(
     system: str,
     revision: str,
@@ -77,7 +86,7 @@ def workloads(
         number: how many.
     """
     generators = generators_of(system)
-    keys = generators.WORKLOADS[shape]
+    keys = _workloads_of(system)[shape]
     for run in range(number):
         draw = Random(f"{system} {shape} {seed} {run}")
         first = {key: values[:1] for key, values in keys.items()}
