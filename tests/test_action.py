@@ -36,6 +36,7 @@ def gated(folder, **inputs):
     defaults = {
         name: str(declared.get("default", "")) for name, declared in ACTION["inputs"].items()
     }
+    assert inputs.keys() <= defaults.keys()
     given = defaults | {"python": sys.executable} | inputs
     env = {
         name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], value)
@@ -115,10 +116,12 @@ def test_what_a_red_night_found_is_replayed_first_in_the_next(tmp_path):
 def test_every_input_reaches_the_gate(tmp_path):
     (tmp_path / "ours.py").write_text("RULES = 3\n")
     given = {"target": "model", "system": "generic", "jobs": "2", "step-limit": "5"}
-    code, out = gated(tmp_path, **given, rule="GEN-*", exclude="GEN-R04", path="", rules="")
+    code, out = gated(
+        tmp_path, **given, rule="GEN-*", exclude="GEN-R04", path="", **{"extra-rules": ""}
+    )
     assert code == 0, out
     assert "excluded       GEN-R04" in out
-    code, out = gated(tmp_path, **given, rules="ours.py")
+    code, out = gated(tmp_path, **given | {"extra-rules": "ours.py"})
     assert code == 2
     assert "ours.py: RULES is 3" in out
     code, out = gated(tmp_path, **given | {"memory-limit": "1"})
