@@ -71,7 +71,7 @@ def test_a_part_that_has_no_such_configuration_fails_and_the_others_go_on():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("asked", "budget", "why"),
+    ("options", "budget", "why"),
     [
         (LARGE, replace(BUDGET, seconds=0.3), "the time limit was reached"),
         (LARGE, replace(BUDGET, memory_mb=1), "the memory limit of 1 MB was reached"),

@@ -18,7 +18,7 @@ from schedproof.gate.targets.streams import Output, stream_tokens
 from schedproof.model.llmservingsim.documented import is_over, next_time
 from schedproof.model.llmservingsim.state import Decision, State
 
-from ....model.llmservingsim.build import Run
+from ....model.llmservingsim.build import ModelRun
 
 EPISODES = int(os.environ.get("SCHEDPROOF_EPISODES", "150"))
 MODEL = "meta-llama/Llama-3.1-8B"
@@ -56,7 +56,7 @@ class Both:
         weight = build(checkout.scheduler, 17, self.config, stages).memory.weight
         gib = (weight + blocks * checkout.token * self.config["block_size"] + 1) / GIB
         self.real = build(checkout.scheduler, gib, self.config, stages)
-        self.run = Run("head", **self.config)
+        self.run = ModelRun("head", **self.config)
         self.names = []
 
     def arrive(self):
