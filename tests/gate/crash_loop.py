@@ -67,12 +67,16 @@ def gate(folder: Path, run: int) -> None:
 
 def corpus(folder: Path, run: int) -> None:
     """Entries are added, and each is written again and again."""
-    config = full_config("spyre", "sound", SMALL)
     for number in range(10**6):
-        length = number % 20 + 1
-        request = Request(id="r0", arrival=0, prompt=(("r0", length),), max_tokens=3)
-        scenario = Scenario(system="spyre", revision="sound", config=config, requests=(request,))
-        corpus_folder.add(folder / "out", scenario, corpus_folder.Origin("ALL-R03"))
+        add(folder / "out", number % 20 + 1)
+
+
+def add(folder: Path, length: int) -> None:
+    """Add an entry with a prompt of this length."""
+    config = full_config("spyre", "sound", SMALL)
+    request = Request(id="r0", arrival=0, prompt=(("r0", length),), max_tokens=3)
+    scenario = Scenario(system="spyre", revision="sound", config=config, requests=(request,))
+    corpus_folder.add(folder, scenario, corpus_folder.Origin("ALL-R03"))
 
 
 def started(work: Work, folder: Path, run: int) -> int:
@@ -110,7 +114,11 @@ def main() -> None:
     probing.SCALES = ("small",)
     set_hypothesis_home()
     dice = random.Random(name)
-    work, longest = (gate, undisturbed(gate, folder, kills)) if name == "gate" else (corpus, 0.05)
+    if name == "gate":
+        work, longest = gate, undisturbed(gate, folder, kills)
+    else:
+        add(folder / "before", 1)  # imports what each run needs
+        work, longest = corpus, 0.05
     done = [killed(work, folder, run, dice.uniform(0.001, longest)) for run in range(kills)]
     print(json.dumps({"killed": sum(done), "ended": len(done) - sum(done)}))
 
