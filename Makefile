@@ -26,6 +26,7 @@ test-all: lint
 	$(BIN)/pytest -n $(TESTERS) --dist worksteal -m "not nightly"
 test-nightly: lint
 	$(BIN)/pytest -n $(TESTERS) --dist worksteal -m nightly
+	$(BIN)/python -m schedproof.tools.journey docs/tutorials/plugin.md
 
 # mypy finds the package by its name, whatever the folder of the checkout is called.
 lint: $(VENV)/installed-test
@@ -42,7 +43,7 @@ checks: check-faults check-release
 check-faults: $(VENV)/installed-test
 	$(MAKE) selfcheck OPTIONS="--quick --only witnesses --only mutants"
 check-release: $(VENV)/installed-test
-	$(BIN)/python -m schedproof.tools.journey docs/tutorials/plugin.md
+	$(BIN)/python -m schedproof.tools.journey docs/tutorials/plugin.md against-base
 	$(MAKE) gate PROFILE=quick JOBS=1 TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30,ALL-R01
 	$(MAKE) gate PROFILE=quick JOBS=1 RULES=SPY-R07,SPY-R47,ALL-R05,ALL-R06,ALL-R01 \
 		DEVIATIONS=tests/corpus/known-exact-admission.toml \
