@@ -17,7 +17,9 @@ def alone(config: Config, request: RequestHistory) -> int:
     return request.prompt + request.max_tokens
 
 
-def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
+def waits(
+    config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int | None:
     """Return the steps until all earlier requests have ended. Each of them may start again once for
     each of the others, and run in every other step only."""
     if config["order"] != "fcfs":

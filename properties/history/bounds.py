@@ -57,7 +57,7 @@ class Bounds(NamedTuple):
     """
 
     alone: Callable[[Config, Any], int]
-    waits: Callable[[Config, Any, Sequence[Any]], int | None]
+    waits: Callable[[Config, str, Any, Sequence[Any]], int | None]
     together: Callable[[Config, int, int], int]
     can_run: CanRun = nothing_surely
     limits: Limits = no_limits

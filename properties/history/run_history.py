@@ -378,5 +378,5 @@ class RunHistory(Generic[R]):
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
             started = [request for request in self.live.values() if request.started]
-            allowance = bounds_of(self.system).waits(self.config, first, started)
+            allowance = bounds_of(self.system).waits(self.config, self.revision, first, started)
             self.first_in_line = None if allowance is None else (first.id, self.step, allowance)

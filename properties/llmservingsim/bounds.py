@@ -18,10 +18,16 @@ from ..history.request_history import RequestHistory
 Config = Mapping[str, Any]
 
 
-def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
-    """First come, first served: until all requests that came before have ended. A request that came
-    later may take the blocks that it needs: the page tries the next one."""
-    if config["num_blocks"] is not None:
+def waits(
+    config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int | None:
+    """First come, first served: until all requests that came before have ended.
+
+    A later request may take the blocks that the first one needs: by the page always, since it tries
+    the next one; by HEAD only with chunking off, if the budget left would cut the first one.
+    """
+    overtakes = revision == "documented" or not config["enable_chunked_prefill"]
+    if overtakes and config["num_blocks"] is not None:
         return None
     return sum(in_chunks(config, request) for request in started) + len(started) + 2
 

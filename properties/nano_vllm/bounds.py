@@ -18,7 +18,9 @@ def alone(config: Config, request: RequestHistory) -> int:
     return int(chunks + request.max_tokens)
 
 
-def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
+def waits(
+    config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int:
     return together(config, sum(alone(config, request) for request in started), len(started))
 
 

@@ -20,7 +20,9 @@ def alone(config: Config, request: RequestHistory) -> int:
     return 2 * chunks + request.max_tokens - request.emitted
 
 
-def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
+def waits(
+    config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int:
     ahead = sum(alone(config, request) for request in started)
     own = 2 * -(-first.prompt // int(config["chunk_size"]))
     # Faults that cost a step each have rules of their own: leave them room here.

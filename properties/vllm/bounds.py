@@ -24,7 +24,10 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
 
 
 def waits(
-    config: Config, first: VllmRequestHistory, started: Sequence[VllmRequestHistory]
+    config: Config,
+    revision: str,
+    first: VllmRequestHistory,
+    started: Sequence[VllmRequestHistory],
 ) -> int | None:
     """First come, first served: until all requests that came before have ended. By priority,
     others may overtake for ever; with more than two steps in flight those that were preempted

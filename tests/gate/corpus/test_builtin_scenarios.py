@@ -48,8 +48,6 @@ def test_the_model_of_its_revision_breaks_what_a_scenario_expects(system, least)
 RARE = {
     "spyre small": "SPY-P01 SPY-R34 SPY-R52",
     "spyre short": "SPY-P01 SPY-R34 SPY-R50 SPY-R51 SPY-R52",
-    # The page bounds no wait where the pool has a bound, as in every one of these.
-    "llmservingsim small": "ALL-R05",
 }
 
 

@@ -14,7 +14,9 @@ def alone(config: Config, request: RequestHistory) -> int:
     return int(1 + request.max_tokens)
 
 
-def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
+def waits(
+    config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int | None:
     """Return the steps until the first in line starts: by then all who came before have ended.
 
     Return None for a scheduler that lets later requests overtake without a bound.
