@@ -41,7 +41,8 @@ class Monitor:
             self.history.shadow = ShadowCache(
                 config["block_size"], caches(config), pool=config.get("num_blocks")
             )
-        if caches(config):
+        judged = [predicates[rule] for rule in self._rules if rule in predicates]
+        if caches(config) and any(predicate.reads_kept for predicate in judged):
             self.history.kept = KeptPrefixes(config["block_size"])
         checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
         # Which rules speak of a step, by the requests that have no part in it.

@@ -47,7 +47,7 @@ class KeptPrefixes:
     _lost: set[Content] = field(default_factory=set)
 
     def must_find(self, history: Observed, step: Step, request: RequestHistory) -> int:
-        """Return the tokens that a request must find which starts in this step: whole blocks of its
+        """Return the tokens that a request starting in this step must find: whole blocks of its
         prompt, never its last token."""
         others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
@@ -63,7 +63,7 @@ class KeptPrefixes:
         return found
 
     def observe(self, history: Observed, step: Step) -> None:
-        """Book a step, before the history does."""
+        """Record a step, before the history does."""
         self._lost = set()
         for _, table in self._handed_out(history, step):
             self._drop(table)
@@ -77,17 +77,13 @@ class KeptPrefixes:
             hit = history.hit_now(step, request)
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
-            # What it fills is not known of one that is aborted, or comes back, in this very step.
+            # What a request fills is unknown if it is aborted or preempted in this very step.
             doubtful = (
                 hit is None or name in history.aborts_inside or name in (step.preempted or ())
             )
-            content, begun = (
-                known_tokens(request),
-                (request.computed + (hit or 0)) // self.block_size,
-            )
-            full = (
-                min(request.computed + (hit or 0) + tokens, request.num_tokens) // self.block_size
-            )
+            before = request.computed + (hit or 0)
+            content, begun = known_tokens(request), before // self.block_size
+            full = min(before + tokens, request.num_tokens) // self.block_size
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
                 filled = prefix(content, end)
@@ -100,7 +96,7 @@ class KeptPrefixes:
                     self._publish(table[place], filled, SURE if is_sure else INTACT)
 
     def _handed_out(self, history: Observed, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """By request, the blocks that it has got in this step, and that are no hit."""
+        """Yield, by request, the blocks that it got in this step and that are no hit."""
         before = _before(history)
         for name, table in (step.blocks or {}).items():
             known = before.get(name, ())
@@ -112,8 +108,8 @@ class KeptPrefixes:
             yield name, tuple(number for number in table if number not in old)
 
     def _something_unseen(self, history: Observed, step: Step, but: str = "") -> bool:
-        """Blocks may have been handed out that are not shown: to requests that leave in the step,
-        or to one that was scheduled before it was preempted in the same step."""
+        """Return whether the step may have handed out blocks that it does not show: to a request
+        that leaves in it, or that was scheduled in it and then preempted."""
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
         if step.preempted and history.config.get("policy", known) != "fcfs":
@@ -137,7 +133,7 @@ class KeptPrefixes:
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """These blocks hold something else now; of what they held no copy is sure any more."""
+        """Note that these blocks hold something else now, so no copy of what they held is sure."""
         for number in tuple(numbers):
             content = self.holds.pop(number, None)
             if content is None:
@@ -154,6 +150,6 @@ def _before(history: Observed) -> Mapping[str, Any]:
 
 
 def _held_before_and_after(history: Observed, step: Step) -> set[int]:
-    """Blocks that requests hold all the while, so that no other can have got them."""
+    """Return the blocks that requests hold before and after the step; no other got them."""
     after = {number for table in (step.blocks or {}).values() for number in table}
     return after & {number for table in _before(history).values() for number in table}

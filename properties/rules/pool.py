@@ -26,8 +26,11 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """What was computed before is found, also when no request holds it any more, unless its blocks
-    were handed out since. `starting`: the requests of which a step says it."""
+    """Return the predicate of the rule that a starting request finds what was computed before, even
+    if no request holds it any more, unless its blocks were handed out since.
+
+    `starting`: the requests that start in a step.
+    """
 
     def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
         kept = history.kept
@@ -47,10 +50,10 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
                 )
         return None
 
-    def left(history: RunHistory[Any], step: Step) -> bool:
+    def exercised(history: RunHistory[Any], step: Step) -> bool:
         return any(tokens for _, tokens in due(history, step))
 
-    return Predicate(missed, left)
+    return Predicate(missed, exercised, reads_kept=True)
 
 
 def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str) -> int:

@@ -11,12 +11,14 @@ class Predicate(NamedTuple):
     """`broken` gives the numbers that break the rule, or None; `exercised` is the rule's witness.
 
     Both read the history as it was before the step. `members` says which steps they speak of:
-    those that schedule a request in its prefill, in its decode, or any.
+    those that schedule a request in its prefill, in its decode, or any. `reads_kept`: they read
+    `RunHistory.kept`.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
     exercised: Callable[[RunHistory[Any], Step], bool]
     members: Literal["prefill", "decode", "any"] = "any"
+    reads_kept: bool = False
 
 
 class RuleFault(BaseException):

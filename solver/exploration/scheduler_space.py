@@ -127,7 +127,7 @@ class SchedulerSpace:
         self._requests = requests
         # `Wait` judges these two rules instead of the history.
         self._checks = [
-            (rule, *predicate, rule in models.limited)
+            (rule, *predicate[:3], rule in models.limited)
             for rule, predicate in checks.items()
             if rule not in (BOUNDED_WAIT, COMPLETION)
         ]
