@@ -89,8 +89,8 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
         *(
             Obligation(
                 f"decoding_requests_were_kept_{decoding}_{paused}",
-                "The requests of a decode step were compared with the limit together, as they are, "
-                f"and fit (decoding: {decoding}, paused: {paused}).",
+                "The requests of a decode step, in their current state, were compared with the "
+                f"limit together and fit (decoding: {decoding}, paused: {paused}).",
                 partial(_decoding_requests_were_kept, step, 0),
                 partial(_decoding_requests_were_kept, step, 1),
             )

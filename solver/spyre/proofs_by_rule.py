@@ -58,7 +58,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
         return [
             Group(any_number, pausing_lemmas.any_number(tokens)),
             Group(
-                f"the scheduler's step, run with as many requests as a name says ({sizes})",
+                f"the scheduler's step, run with as many requests as its name says ({sizes})",
                 pausing_lemmas.few(revision, tokens, chunk),
             ),
         ]
@@ -81,7 +81,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),
         Group(f"the scheduler's step, run beside {BESIDE} ({sizes})", step),
-        Group(f"the check's code, run with as many requests as a name says ({of_tokens})", loops),
+        Group(f"the check's code, run with as many requests as its name says ({of_tokens})", loops),
     ]
 
 
@@ -90,7 +90,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     settles = setting.pauses and rule == LIMIT
     beside = f"{BESIDE}, and any number that wait"
     if settles:
-        beside = "1 or 2 decoding requests, the last counted as any number, and at most 1 paused"
+        beside = "1 or 2 decoding requests, the last standing for any number, and at most 1 paused"
         beside += ", if a step that pauses keeps the queues in order (assumed)"
     code = "" if block else f", the code in blocks of {setting.block}"
     room = "" if settles or setting.interleave else ", where the pool has room for every prompt"
