@@ -17,11 +17,12 @@ from mkdocs.exceptions import PluginError
 from msgspec import inspect as types
 
 from schedproof.gate.corpus import folder as corpus_folder
-from schedproof.gate.judging import coverage, deviations, events, reach, verdict
+from schedproof.gate.judging import coverage, deviations, events, verdict
 from schedproof.gate.reports.options import FoundLine
 from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, replies, scenario
 from schedproof.model.systems import full_config, revisions_of
+from schedproof.properties.search.reach import Reach
 
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Scenario": scenario.Scenario,
@@ -37,7 +38,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "StartUp": replies.StartUp,
     "Refusal": verdict.Refusal,
     "Coverage": coverage.Coverage,
-    "Reach": reach.Reach,
+    "Reach": Reach,
     "FileCoverage": coverage.FileCoverage,
     "FunctionCoverage": coverage.FunctionCoverage,
     "Fault": verdict.Fault,

@@ -12,7 +12,7 @@ from ...properties.checking.difference import CRASH, HANG
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
 from ..console import INCONCLUSIVE, output
-from ..console.output import one_line
+from ..console.output import one_line, plural
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
@@ -183,11 +183,6 @@ class ChangeReporter(Terminal):
     def _line(self, word: str, style: str, what: str, change: Change) -> None:
         text = escape(one_line(f"{what} ({plural(change.runs, 'run')}): {change.replay}"))
         self._console.print(f"[{style}]{word}[/{style}] {text}", soft_wrap=True)
-
-
-def plural(number: int, noun: str) -> str:
-    """A number and its noun."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:

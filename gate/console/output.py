@@ -65,6 +65,11 @@ def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
         yield lambda words: status.update(escape(f"{what}: {words}"))
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number and its noun."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def notice(console: Console) -> Callable[[str], None]:
     """What says a line in passing."""
     return lambda text: console.print(text, style="dim", markup=False)

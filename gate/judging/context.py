@@ -20,6 +20,7 @@ from ...properties.rules.registry import (
     NONE_LOST,
     OWN_TOKENS,
 )
+from ...properties.search.reach import Reach
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
 from ..targets.factory import opened
@@ -31,7 +32,6 @@ from .base import Base, BaseOptions, Compared
 from .deviations import Deviations, New, State
 from .events import Report
 from .profiles import PROFILES, Profile
-from .reach import ReachSoFar
 
 MAX_FAILURES = 10
 # Shrunk before anything else: a crash, a hang, requests and blocks that are lost or doubled.
@@ -144,7 +144,7 @@ class GateResults:
     hung: bool = False
     fault: BreakOff | None = None
     compared: Compared = field(default_factory=Compared)
-    reach: ReachSoFar = field(default_factory=ReachSoFar)
+    reach: Reach = field(default_factory=Reach)
 
     def count(self, outcome: Outcome) -> None:
         """Add the steps in which a replay exercised each rule."""
@@ -179,7 +179,7 @@ class GateResults:
         self.hung |= other.hung
         self.fault = self.fault or other.fault
         self.compared.add(other.compared)
-        self.reach.add(other.reach)
+        self.reach += other.reach
 
 
 @dataclass
@@ -223,9 +223,7 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Note the sizes of a run that was to `judge`, and its differences from the base."""
-        if judge:
-            self.results.reach.count(scenario)
+        """Note how a run differs from the base."""
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs

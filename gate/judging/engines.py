@@ -76,6 +76,7 @@ def search_scale(
                     raise not_deterministic(search.runs, examples)
             finally:
                 totals += search.counts
+                gate.results.reach += search.reach
                 gate.results.refusals.update(search.refused)
                 gate.results.exercised.update(search.exercised)
                 gate.results.exercised_cleanly |= search.exercised_cleanly

@@ -1,4 +1,5 @@
-"""Replay scenarios before the search: the seeds, the user's corpus, known failures, workloads."""
+"""Replay whole scenarios: the seeds, the user's corpus and known failures before the search, and
+workloads after it."""
 
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.translation import with_fixed
 from ...properties.rules.predicate import Broken
 from ...properties.search.workloads import workloads
+from ...properties.shrinking.shrink import until
 from ...spec.catalogue import Rule
 from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
@@ -69,7 +71,8 @@ def replay_workloads(
         seed=options.seed,
         number=options.profile.workloads,
     )
-    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known)
+    # In a long run, a failure behind another one is most likely its consequence.
+    _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, go_on=False)
 
 
 def _replay_and_shrink(
@@ -78,9 +81,13 @@ def _replay_and_shrink(
     chosen: Sequence[Scenario],
     engine: str = "corpus",
     broken: frozenset[str] = frozenset(),
+    *,
+    go_on: bool = True,
 ) -> set[str]:
-    """Replay built-in scenarios and shrink failures of rules not in `broken`; return the rules
-    that break."""
+    """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
+
+    Unless `go_on`, the first failure is the last thing that runs.
+    """
     known = {*broken}
     shrunk = 0
 
@@ -97,8 +104,7 @@ def _replay_and_shrink(
         )
         known.update(finding.rules)
         shrunk += finding.costs
-        # What comes behind a fault in a long run is most likely its consequence.
-        return engine == "corpus" and not gate.results.hung
+        return go_on and not gate.results.hung
 
     _replay(gate, engine, scale, chosen, on_failure, known)
     return known
@@ -211,10 +217,20 @@ def _to_its_end(
         totals["runs"] = runs  # one, however often it is run again behind a rule
         gate.results.count(outcome)
         gate.ended(meant, place.engine, place.scale)
-        if not outcome.broken or outcome.broken[0].rule in known:
-            return not gate.results.hung
-        if not on_failure(meant, outcome, time.monotonic() - began):
-            return False
+        is_new = bool(outcome.broken) and outcome.broken[0].rule not in known
+        if is_new and on_failure(meant, outcome, time.monotonic() - began):
+            continue
+        history = outcome.session.monitor.history
+        gate.results.reach = gate.results.reach.with_run(_accepted(meant, outcome), history)
+        return not is_new and not gate.results.hung
+
+
+def _accepted(scenario: Scenario, outcome: Outcome) -> Scenario:
+    """Return what took place of a scenario, without the requests that the target refused."""
+    took_place = until(scenario, outcome.steps)
+    rejected = outcome.session.rejected
+    accepted = [request for request in took_place.requests if request.id not in rejected]
+    return replace(took_place, requests=tuple(accepted))
 
 
 def replay_deviations(gate: GateContext) -> None:

@@ -213,7 +213,7 @@ def _conclude(
         base=_base_of(gate),
         faults=faults,
         refusals=verdict.refusals(results.refusals),
-        reach=results.reach.result,
+        reach=results.reach if results.reach.runs else None,
         coverage=None
         if results.fault is not None
         else coverage_of(options.spec.coverage, options.out / PAGE, _changes(options)),

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import msgspec
 
 from ...model.replies import StartUp
+from ...properties.search.reach import Reach
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from .coverage import Coverage
 from .deviations import Deviation
-from .reach import Reach
 
 FORMAT = "schedproof/verdict@1"
 NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.]*\d)")  # a value, not a version

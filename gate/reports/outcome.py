@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
+from ...properties.search.reach import Reach
 from ...spec.catalogue import Rule
 from ..console import INCONCLUSIVE
 from ..console.interrupts import why
-from ..console.output import failure_lines, one_line
+from ..console.output import failure_lines, one_line, plural
 from ..judging.events import Found
 from ..judging.verdict import Fault, RuleVerdict, Verdict
 
@@ -113,6 +114,19 @@ def in_short(fault: Fault) -> str:
     follows = f" (and {', '.join(fault.follows)})" * bool(fault.follows)
     known = f"; known of {fault.divergence}" if fault.divergence else ""
     return one_line(f"{fault.number}. {fault.kind}: {fault.rule}{follows}: {fault.message}{known}")
+
+
+def reach_in_words(reach: Reach) -> str:
+    """Describe in one line how large the runs were and which features they had."""
+    sizes = (
+        f"{plural(reach.runs, 'run')} of up to {plural(reach.requests, 'request')} and "
+        f"{plural(reach.steps, 'step')}, prompts up to {plural(reach.prompt_tokens, 'token')}, "
+        f"answers up to {reach.output_tokens:,}"
+    )
+    features = [f"{name} in {runs:,}" for name, runs in reach.features.items() if runs]
+    missing = [name for name, runs in reach.features.items() if not runs]
+    never = [f"never: {', '.join(missing)}"] * bool(missing)
+    return "; ".join([sizes, *([", ".join(features)] * bool(features)), *never])
 
 
 def how_many(faults: Sequence[Fault]) -> str:

@@ -12,7 +12,6 @@ from ..console import CONFORMS
 from ..console.output import one_line, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
 from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
-from ..judging.reach import in_words
 from ..judging.verdict import (
     NOT_SHOWN,
     WORKLOADS,
@@ -22,7 +21,15 @@ from ..judging.verdict import (
     RuleVerdict,
     Verdict,
 )
-from .outcome import explained, how_many, in_short, out_of_date, reason_of, result
+from .outcome import (
+    explained,
+    how_many,
+    in_short,
+    out_of_date,
+    reach_in_words,
+    reason_of,
+    result,
+)
 
 MARKS = {
     "held": ("held", "green"),
@@ -184,7 +191,7 @@ def print_verdict(
     for refusal in verdict.refusals:
         console.print(one_line(refusal_line(refusal)), markup=False)
     if verdict.reach is not None:
-        console.print(one_line(f"{'reached':<14} {in_words(verdict.reach)}"), markup=False)
+        console.print(one_line(f"{'reached':<14} {reach_in_words(verdict.reach)}"), markup=False)
     print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)

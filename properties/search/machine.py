@@ -230,6 +230,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.drain()
         finally:
             self.search.count(self.exercised, self.cut_by)
+        if self.requests and self.search.failure is None:
+            self.search.reach = self.search.reach.with_run(self.scenario(), self.history)
         if self.search.hooks.ended is not None and self.requests:
             whole = msgspec.structs.replace(self.scenario(), requests=tuple(self.requests))
             self.search.hooks.ended(whole)

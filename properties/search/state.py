@@ -10,6 +10,7 @@ from ...model.scenario import Scenario
 from ...model.target import Target
 from ...spec.catalogue import Rule
 from ..rules.predicate import Broken, Predicate
+from .reach import Reach
 
 NO_END = 10**9  # steps, more than any run has
 
@@ -77,6 +78,7 @@ class Search:
         exercised: per rule, the steps in which its witness occurred.
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
         runs_cut_short: by rule, the runs that it ended.
+        reach: how far the runs went, without those that shrink.
         refused: configurations that the target refused, by its message.
         rejected: requests that the target refused.
         failure: the smallest scenario so far that broke a rule, and what it broke.
@@ -91,6 +93,7 @@ class Search:
     exercised: Counter[str] = field(default_factory=Counter)
     exercised_cleanly: set[str] = field(default_factory=set)
     runs_cut_short: Counter[str] = field(default_factory=Counter)
+    reach: Reach = field(default_factory=Reach)
     refused: Counter[str] = field(default_factory=Counter)
     rejected: int = 0
     failure: tuple[Scenario, list[Broken]] | None = None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...model.errors import InputError
 from ...model.pool import Content, prefix
 from ...model.scenario import Request, Scenario
-from ...model.systems import full_config, make_model
+from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
 from .generators import Generators, generators_of
@@ -85,34 +85,35 @@ def workloads(
         seed: the same seed gives the same runs.
         number: how many.
     """
-    generators = generators_of(system)
     keys = _workloads_of(system)[shape]
     for run in range(number):
         draw = Random(f"{system} {shape} {seed} {run}")
         first = {key: values[:1] for key, values in keys.items()}
-        config = _config(draw, system, revision, {**scale}, keys if run else first, fixed)
-        if config is not None:
-            made = _Requests(draw, SHAPES[shape], generators, system, revision, config).all(run)
-            yield Scenario(system=system, revision=revision, config=config, requests=made)
+        started = _started(draw, system, revision, {**scale}, keys if run else first, fixed)
+        if started is not None:
+            config, model = started
+            longest = min(bounds_of(system).limits(config), default=UNBOUNDED)
+            made = _Requests(draw, SHAPES[shape], generators_of(system), config, model, longest)
+            yield Scenario(system=system, revision=revision, config=config, requests=made.all(run))
 
 
-def _config(
+def _started(
     draw: Random,
     system: str,
     revision: str,
     scale: dict[str, Any],
     keys: Mapping[str, Sequence[Any]],
     fixed: Mapping[str, Any],
-) -> dict[str, Any] | None:
-    """Draw a configuration that the model accepts; return None if `fixed` rules out all of them."""
+) -> tuple[dict[str, Any], Model] | None:
+    """Draw a configuration that the model accepts, and return both; None if `fixed` rules out all
+    of them."""
     for _ in range(TRIES):
         drawn = scale | {key: draw.choice(values) for key, values in keys.items()}
         try:
             config = full_config(system, revision, with_fixed(system, revision, drawn, fixed))
-            make_model(system, revision, config)
+            return config, make_model(system, revision, config)
         except InputError:
             continue
-        return config
     return None
 
 
@@ -124,16 +125,16 @@ class _Requests:
         draw: Random,
         shape: Shape,
         generators: Generators,
-        system: str,
-        revision: str,
         config: Mapping[str, Any],
+        model: Model,
+        longest: int,
     ) -> None:
         self._draw = draw
         self._shape = shape
         self._generators = generators
         self._config = config
-        self._model = make_model(system, revision, config)
-        self._longest = min(bounds_of(system).limits(config), default=UNBOUNDED)
+        self._model = model
+        self._longest = longest  # tokens of a request
         self._made: list[Request] = []
 
     def all(self, run: int) -> tuple[Request, ...]:

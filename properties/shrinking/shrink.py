@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.scenario import TO_CONNECTOR, Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
+from ..search.reach import features_of_requests
 
 # Trials of a scenario that hangs, each of which costs the time limit of a step.
 HANG_ATTEMPTS = 10
@@ -186,16 +187,7 @@ def needed_features(
                 full_config(scenario.system, revision, off.config)
                 if still_breaks(off) is False:
                     needed.append(_feature(key, value))
-    requests = scenario.requests
-    shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
-    early = any(request.tokens_to_emit < request.max_tokens for request in requests)
-    occurs = {
-        "abort": any(request.abort_at is not None for request in requests),
-        "end before max_tokens": early,
-        "shared prompt": shared and not any(request.encoder_inputs for request in requests),
-        "priority": any(request.priority for request in requests),
-        "failed load": any(request.load_fails_at is not None for request in requests),
-    }
+    occurs = features_of_requests(scenario.requests)
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
 

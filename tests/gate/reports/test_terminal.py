@@ -11,7 +11,9 @@ import pytest
 from schedproof.gate.console import output
 from schedproof.gate.judging.events import Progress
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, Verdict, refusals
+from schedproof.gate.reports.outcome import reach_in_words
 from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
+from schedproof.properties.search.reach import Reach
 from schedproof.spec.catalogue import load
 
 from .. import reported
@@ -55,6 +57,17 @@ def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule():
         f"BROKEN         SPY-R07  {TITLES['SPY-R07']}: too wide",
         "toy 1 against sound: does not conform (0 held, 2 broken (1 known divergence); seed 3)",
     ]
+
+
+def test_what_was_reached_is_one_line_that_says_what_never_occurred():
+    assert reach_in_words(Reach(1, 1, 70, 9, 20, {"abort": 0, "priority": 0})) == (
+        "1 run of up to 1 request and 20 steps, prompts up to 70 tokens, answers up to 9; "
+        "never: abort, priority"
+    )
+    assert reach_in_words(Reach(2000, 300, 1, 9, 20, {"abort": 12})) == (
+        "2,000 runs of up to 300 requests and 20 steps, prompts up to 1 token, answers up to 9; "
+        "abort in 12"
+    )
 
 
 def test_configurations_that_were_refused_are_counted_with_each_reason_once():

@@ -1,0 +1,77 @@
+"""How far runs went: their sizes, and how many of them had each feature.
+
+A rule that held says so of these runs. A scheduler that serves longer prompts or more requests than
+any of them has not been tried there.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...model.scenario import Request, Scenario
+from ..history.run_history import RunHistory
+
+
+def features_of_requests(requests: Sequence[Request]) -> dict[str, bool]:
+    """Return, by feature, whether one of the requests has it."""
+    shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
+    early = any(request.tokens_to_emit < request.max_tokens for request in requests)
+    return {
+        "abort": any(request.abort_at is not None for request in requests),
+        "end before max_tokens": early,
+        "shared prompt": shared and not any(request.encoder_inputs for request in requests),
+        "priority": any(request.priority for request in requests),
+        "failed load": any(request.load_fails_at is not None for request in requests),
+    }
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """The sizes and features of some runs. Requests that the target refused are not counted.
+
+    Attributes:
+        runs: how many there were, without those that only shrink a finding.
+        requests: the accepted requests of the run that has most.
+        prompt_tokens: the most tokens of a prompt that a request computed or found in the cache.
+        output_tokens: the most tokens that a request generated.
+        steps: the steps of the longest run.
+        features: by feature, the number of runs that had it; 0 if none had.
+    """
+
+    runs: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    steps: int = 0
+    features: dict[str, int] = {}
+
+    def with_run(self, scenario: Scenario, history: RunHistory[Any]) -> "Reach":
+        """Return the reach with one run more, whose accepted requests `scenario` has."""
+        accounts = history.requests.values()
+        features = {
+            **features_of_requests(scenario.requests),
+            "abort inside a step": any(request.abort_inside for request in scenario.requests),
+            "bounded pool": scenario.config.get("num_blocks") is not None,
+        }
+        return self + Reach(
+            1,
+            len(accounts),
+            max((min(each.prompt, each.max_computed) for each in accounts), default=0),
+            max((each.emitted for each in accounts), default=0),
+            history.step,
+            {name: int(occurs) for name, occurs in features.items()},
+        )
+
+    def __add__(self, other: "Reach") -> "Reach":
+        """Return the reach of both."""
+        features = Counter(self.features)
+        features.update(other.features)
+        return Reach(
+            self.runs + other.runs,
+            max(self.requests, other.requests),
+            max(self.prompt_tokens, other.prompt_tokens),
+            max(self.output_tokens, other.output_tokens),
+            max(self.steps, other.steps),
+            dict(features),
+        )
