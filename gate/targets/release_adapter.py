@@ -45,6 +45,7 @@ class Hosted(NamedTuple):
 
     `defaults`: by configuration key, what the release does where none is given, as far as it says.
     `start_up`: whether a server starts so, None for schedulers that have no server.
+    `controls`: the control events that its engine takes.
     """
 
     engine: Any
@@ -53,6 +54,7 @@ class Hosted(NamedTuple):
     observes: list[str]
     defaults: Mapping[str, Any] = MappingProxyType({})
     start_up: StartUp | None = None
+    controls: tuple[str, ...] = ()
 
 
 class HostedTarget:
@@ -91,6 +93,7 @@ class HostedTarget:
             "observes": hosted.observes,
             "defaults": dict(hosted.defaults),
             **start_up,
+            **({"controls": [*hosted.controls]} if hosted.controls else {}),
         }
 
     def add(self, request: dict[str, Any]) -> Reply:
@@ -111,6 +114,10 @@ class HostedTarget:
         elif engine.abort(id):
             self._aborted.append(id)
         return {"ok": True}
+
+    def control(self, kind: str) -> Reply:
+        """Do what an operator does before the next decision; `done` says whether it was."""
+        return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
         """Every request whose abort this step reports, those included that come in meanwhile: the

@@ -19,14 +19,15 @@ import msgspec
 from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Step
-from ...model.replies import DEFAULTS, read_started
-from ...model.scenario import TO_CONNECTOR, Request, check_requests
+from ...model.replies import DECLARED, DEFAULTS, read_started
+from ...model.scenario import CONTROLS, TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.reading import FileError, located, quoted, unique_keys
 from .run_events import (
     Aborted,
     Added,
     Begun,
+    Controlled,
     Crashed,
     Cut,
     Event,
@@ -95,13 +96,15 @@ REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
     "add": {"op", "request"},
     "abort": {"op", "id", "inside"},
+    "control": {"op", "kind"},
     "step": {"op"},
     "stop": {"op"},
 }
 REPLY_KEYS = {
-    "start": {"ok", "name", "version", "observes", DEFAULTS},
+    "start": {"ok", "name", "version", "observes", DEFAULTS, DECLARED},
     "add": {"ok"},
     "abort": {"ok"},
+    "control": {"ok", "done"},
     "step": {"ok", "step"},
     "stop": {"ok"},
 }
@@ -110,6 +113,7 @@ ERRORS = {
     "start": ("config", "crashed"),
     "add": ("rejected", "crashed"),
     "abort": ("unsupported", "crashed"),
+    "control": ("crashed",),
     "step": ("crashed",),
     "stop": ("crashed",),
 }
@@ -223,7 +227,7 @@ class _Reading:
             raise self._error(f'the reply to "{operation}" is missing; valid: a line with ok')
         if ok is True:
             valid = REPLY_KEYS[operation]
-            self._check_keys("$", reply, valid, valid - {DEFAULTS})
+            self._check_keys("$", reply, valid, valid - {DEFAULTS, DECLARED})
             return
         if ok is not False:
             raise self._error(f"$.ok: {quoted(ok)}; valid: true or false")
@@ -253,6 +257,14 @@ class _Reading:
             if reply["ok"]:
                 return Aborted(number, request["id"], request.get("inside", False))
             return Rejected(number, operation)
+        if operation == "control":
+            kind, done = request["kind"], reply["done"]
+            if kind not in CONTROLS:
+                self._number = number
+                raise self._error(f"$.kind: {quoted(kind)}; valid: {', '.join(CONTROLS)}")
+            if not isinstance(done, bool):
+                raise self._error(f"$.done: {quoted(done)}; valid: true or false")
+            return Controlled(number, kind, done)
         self._promised = None
         return Stopped(number)
 

@@ -90,6 +90,7 @@ class State(Record, frozen=True):
         parked: requests that wait and hold blocks which a connector fills.
         leaving: requests that have ended while a load, or a decision in flight, wrote their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
+        pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -103,6 +104,7 @@ class State(Record, frozen=True):
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
+    pause: str | None = None
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -52,7 +52,7 @@ class Generators(Protocol):
 
     `LATE_STEPS`: how many steps a late request lets pass at most before it comes.
     `WORKLOADS`, which a module may lack: by shape of workload, the values from which keys of its
-    configuration are drawn.
+    configuration are drawn. `CONTROLS`, which a module may lack: the control events of an operator.
     """
 
     LATE_STEPS: int

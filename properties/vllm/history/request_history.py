@@ -28,6 +28,7 @@ class VllmRequestHistory(RequestHistory):
         send_steps: reports that it takes to send its blocks after its end; `load_left` counts them.
         blocks: those that it was seen to hold last, where loads and decisions meet.
         inputs: the segments of its prompt that an encoder computes.
+        since_reset: how many of its tokens were computed since the prefix cache was last reset.
     """
 
     accepted: tuple[int, ...] = ()
@@ -46,6 +47,7 @@ class VllmRequestHistory(RequestHistory):
     external: int = 0
     tokens_loading: int = 0
     inputs: tuple[Input, ...] = ()
+    since_reset: int = 0
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:

@@ -105,7 +105,9 @@ def order_is_known(history: VllmRun) -> bool:
 @once
 def may_go(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Those that are not admitted in this step although no decision that computes them is on its
-    way, and no load, in the same order."""
+    way, no load, and no pause, in the same order."""
+    if history.pause:
+        return []
     return [
         request
         for request in waited_before(history)

@@ -217,7 +217,8 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
     By priority, one that is its own victim may end the round: those behind it then go without,
     unless the revision goes on.
     """
-    if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+    budget = history.config["max_num_batched_tokens"]
+    if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
         return None
     before = ran_before(history)
     without = [
