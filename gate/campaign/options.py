@@ -1,4 +1,5 @@
-"""Turn the options into settings, and refuse options that differ from those of an existing ledger."""
+"""Turn the options into settings, and refuse options that differ from those of an existing
+ledger."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

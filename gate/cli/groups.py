@@ -100,7 +100,8 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Remove `--all` if the command line has `--help`; return the words, and whether it was there."""
+    """Remove `--all` if the command line has `--help`; return the words, and whether it was
+    there."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 

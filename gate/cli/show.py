@@ -151,7 +151,8 @@ def check_page(page_file: Path, file: str) -> None:
 def check_no_target(
     file: str, target: str | None, path: Path | None, compare_with: str | None
 ) -> None:
-    """Raise InputError if a trace comes with options that name a target: a trace is not run again."""
+    """Raise InputError if a trace comes with options that name a target: a trace is not run
+    again."""
     for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
             raise InputError(

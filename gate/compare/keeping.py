@@ -1,4 +1,5 @@
-"""Shrink a difference between two targets, confirm it by a replay, write it down, then report it."""
+"""Shrink a difference between two targets, confirm it by a replay, write it down, then
+report it."""
 
 import time
 from collections.abc import Iterator, Sequence

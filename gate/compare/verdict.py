@@ -40,7 +40,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How much was compared: steps, events, and for each field the steps in which both showed it."""
+    """How much was compared: steps, events, and for each field the steps in which both
+    showed it."""
 
     steps: int
     fields: dict[str, int]

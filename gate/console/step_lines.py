@@ -95,7 +95,8 @@ def _is_over(volume: int | None, limit: int | None) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Replace line ends and control characters by spaces, so that foreign text prints as one line."""
+    """Replace line ends and control characters by spaces, so that foreign text prints as one
+    line."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 

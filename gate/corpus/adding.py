@@ -44,7 +44,8 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file, continuing past failures. Return the reason for each file that was not added."""
+    """Add each file, continuing past failures. Return the reason for each file that was not
+    added."""
     left_out = {}
     for file in files:
         try:

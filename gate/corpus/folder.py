@@ -72,7 +72,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """Return system, revision, rule and shape, which identify a failure; a witness is unique."""
+        """Return system, revision, rule and shape, which identify a failure; a witness is
+        unique."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape

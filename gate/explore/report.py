@@ -1,4 +1,4 @@
-"""What an exploration prints: a line a scope, the counterexamples, a verdict a rule."""
+"""Print an exploration: a line per scope, the counterexamples, and a verdict per rule."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,7 +27,7 @@ MARKS = {
 
 @dataclass
 class RuleSoFar:
-    """What is known of one rule: where it was exercised, and where it breaks."""
+    """The results for one rule so far: where it was exercised, and where it breaks."""
 
     exercised: dict[str, set[int]] = field(default_factory=dict)
     broken: dict[str, set[int]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class RuleSoFar:
 
 
 class Reporter:
-    """Prints events as they come, and keeps what the verdict needs."""
+    """Prints events as they come, and collects what the verdict needs."""
 
     def __init__(
         self, console: Console, parts: Sequence[ExploreOptions], rules: Sequence[Rule], out: Path
@@ -77,7 +77,7 @@ class Reporter:
     def conclude(self, chosen: bool, json_file: Path | None, stop_requested: bool = False) -> int:
         """Print the verdicts and return the exit code.
 
-        `stop_requested`: the caller needs nothing of what was left out.
+        `stop_requested`: the caller does not need the parts that were left out.
         """
         for part in self._parts:
             self._leave_out("not begun", part)
@@ -231,7 +231,7 @@ def _scope(options: ExploreOptions) -> str:
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
-    """Limits as ranges: "limits 6-40"."""
+    """Return limits as ranges, such as "limits 6-40"."""
     ranges: list[list[int]] = []
     for limit in sorted(limits):
         if ranges and ranges[-1][-1] == limit - 1:
@@ -253,7 +253,7 @@ def run_exploration(
     json_file: Path | None,
     until_broken: bool = False,
 ) -> int:
-    """Explore, report and return the exit code.
+    """Explore, report, and return the exit code.
 
     `until_broken`: stop at the first counterexample.
     """
