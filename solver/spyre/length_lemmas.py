@@ -152,10 +152,10 @@ def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[An
 def _constraint_admits_rounded_model_length(
     at_the_door: bool, lengths: Lengths, less: int
 ) -> list[Any]:
-    """Claim that front door and constraint accept the two requests of `beyond_length`.
+    """Claim that front door and constraint accept two requests that reach the rounded model length.
 
-    The first is two tokens beyond a block border, the second has a prompt of one token; both have a
-    block less one token to decode.
+    They are those of `beyond_length`: the first is two tokens beyond a block border, the second has
+    a prompt of one token, and both have a block less one token to decode.
     """
     numbers = make_numbers(lengths)
     block = lengths.block
