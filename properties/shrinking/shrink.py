@@ -1,4 +1,4 @@
-"""Shrink a scenario after Hypothesis has: fewer requests, smaller numbers, whole blocks.
+"""Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
 that a reader sees no request and no token that the failure does not need.
@@ -41,7 +41,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without what happens after a step."""
+    """Return the scenario without anything that happens after a step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -170,8 +170,9 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features without which a shrunk scenario no longer breaks its rule.
 
-    `shrink` has set to its default what is not needed. So only a feature that is on by default is
-    tried here, one replay each; `still_breaks` gives None where the target does not take it.
+    `shrink` has already reset unneeded options to their defaults. So this function only tries to
+    switch off features that are on by default, with one replay each; `still_breaks` returns None if
+    the target refuses the configuration.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
@@ -199,7 +200,8 @@ def _feature(key: str, value: Any) -> str:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return requests, then tokens and steps: the smaller of two scenarios has the smaller size."""
+    """Return a scenario's size, to compare scenarios: the number of requests, then tokens and
+    steps."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
     return len(requests), tokens + sum(

@@ -1,4 +1,5 @@
-"""Why a rule of Spyre broke, and what admission projects, where the admission rule is known."""
+"""Explain why a rule of Spyre broke, and what admission projects, if the admission rule is
+known."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Steps
@@ -20,9 +21,9 @@ from ..explanations.explain import Projected
 
 
 def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:
-    """Yield the projections of a run, for as long as the model of this version decides alike.
+    """Yield the projections of a run, as long as the model of this version decides in the same way.
 
-    There are none where no such model is known, or where it admits without a projection.
+    There are none if no such model is known, or if it admits without a projection.
     """
     model = model_of(scenario, version)
     if model is None or not steps:
@@ -49,10 +50,9 @@ def _parted(state: State, steps: Steps[Step], number: int) -> bool:
 
 
 class Admission(NamedTuple):
-    """One request that asks to join the decode batch: what is projected for each request, in
-    tokens.
+    """A request that asks to join the decode batch, with the projection of each request, in tokens.
 
-    `largest`: of the batch x tkv that the check looked at.
+    `largest` is the largest batch x tkv that the check considered.
     """
 
     step: int
@@ -63,7 +63,8 @@ class Admission(NamedTuple):
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """How batch x tkv came to exceed the limit in `step`, in sentences, or nothing."""
+    """Explain in sentences how batch x tkv came to exceed the limit in `step`; return none if
+    unknown."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
