@@ -1,6 +1,7 @@
 """Output for every command: the console, a failure in full, errors of one line."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, resolve_revision
@@ -35,10 +37,37 @@ IN_WORDS = {
     ("reserve_full_isl", False): "reserve_full_isl off",
 }
 SHOWN_REQUESTS = 12
+# A command, or a line of a file: what a reader copies stays whole.
+COPIED = re.compile(
+    r"schedproof (?:corpus|explore|gate|init|replay|search|show|step)\b|^ +\w+ = \""
+)
+LABEL = re.compile(r" *(?:\d+\. |\S(?:\S| (?! )){0,16}  +)")
 SHOWN_DETAILS = 15
 
 
 class _Console(Console):
+    def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
+        """Print; on a terminal, break a text that is too long between words.
+
+        A file or a pipe gets whole lines, and so does a command that somebody may copy.
+        """
+        match objects:
+            case (str(text),) if self.is_terminal and not COPIED.search(text):
+                objects = (self._wrapped(self.render_str(text, markup=markup)),)
+        super().print(*objects, markup=markup, **options)
+
+    def _wrapped(self, text: Text) -> Text:
+        """Continue under the text behind a label ("  rule:     In every"), else two further in."""
+        if text.cell_len <= self.width or "\n" in text.plain:
+            return text
+        label = LABEL.match(text.plain)
+        indent = label.end() if label else len(text.plain) - len(text.plain.lstrip()) + 2
+        first, rest = text.divide([indent])
+        lines = rest.wrap(self, max(self.width - indent, 20), no_wrap=False)
+        for line in lines:
+            line.rstrip()
+        return first + Text("\n" + " " * indent).join(lines)
+
     def on_broken_pipe(self) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(3)

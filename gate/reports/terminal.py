@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...spec.catalogue import Rule
 from ..console import CONFORMS
-from ..console.output import one_line, print_details, say, show_failure
+from ..console.output import one_line, plural, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
 from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
 from ..judging.verdict import (
@@ -221,7 +221,8 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
     held = [entry for entry in checked if entry.status == "held"]
     if held:
         least = min(held, key=lambda entry: entry.exercised)
-        line = f"{len(held)} rules, each exercised in {least.exercised} steps or more"
+        steps = plural(least.exercised, "step")
+        line = f"{plural(len(held), 'rule')}, each exercised in {steps} or more"
         console.print(f"[green]{'held':<14}[/green] {line} (--verbose lists them)")
     if idle := ", ".join(entry.id for entry in checked if entry.status == "not_exercised"):
         console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")

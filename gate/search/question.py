@@ -148,9 +148,9 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
     proofs = proofs_of(system)
     encoded = [*(own.rules if own is not None else ()), *proofs]
     if question.engine not in ANY_RULE and rule.id not in encoded:
-        valid = ", ".join(encoded)
         others = " or ".join(f"--engine {engine}" for engine in ANY_RULE)
-        raise InputError("RULE", f"{rule.id} has no encoding; valid: {valid}, or {others}")
+        valid = ", ".join([*encoded, others])
+        raise InputError("RULE", f"{rule.id} has no encoding for Z3; valid: {valid}")
     if question.engine != "z3" and not rule.checked:
         raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
     if rule.id in proofs and question.engine not in ANY_RULE:

@@ -61,9 +61,9 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
         yield from signatures(module)
     capabilities = probe(query)
     started, scales = capabilities.started, ", ".join(capabilities.scales)
+    yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
     for line in capabilities.left_out:
         yield Remark("note", line)
-    yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
     scenario = sample(query, capabilities)
     yield from fields(query.target, scenario)
     yield from answers(query.target, scenario)
@@ -134,7 +134,9 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     endless = Request(id="endless", arrival=0, prompt=(("endless", most),), max_tokens=most)
     if read_ok("add", target.add(endless.for_target())) is None:
         yield Remark(
-            "note", "add", f"takes a prompt of {most} tokens; it is judged by what it does"
+            "note",
+            "add",
+            f"accepts a prompt of {most:,} tokens; the gate judges what follows",
         )
     else:
         yield Remark("ok", "add", "refuses at the door what can never run")
@@ -144,7 +146,7 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     elif read_ok("abort", target.abort("no such request", True)) is not None:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
-        yield Remark("ok", "abort", "supported, inside a step, too; of an unknown id it is ok")
+        yield Remark("ok", "abort", "supported, also inside a step; an unknown id is ignored")
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:

@@ -370,7 +370,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
     ("words", "message"),
     [
         (["SPY-R99"], "no rule 'SPY-R99'"),
-        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R47, SPY-R41"),
+        (["SPY-R09"], "RULE: SPY-R09 has no encoding for Z3; valid: SPY-R07, SPY-R47, SPY-R41"),
         (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
         (["SPY-R07", "--engine", "hypothesis", "--jobs", "0"], "--jobs: 0; valid: at least 1"),
         (
@@ -639,7 +639,7 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
     ("words", "message"),
     [
         (["V1-R99"], "no rule 'V1-R99'; did you mean V1-R29"),
-        (["V1-R09"], "RULE: V1-R09 has no encoding; valid: V1-I2, "),
+        (["V1-R09"], "RULE: V1-R09 has no encoding for Z3; valid: V1-I2, "),
         (["V1-I2", "--revision", "documented"], "--revision: 'documented'; valid with V1-I2: "),
         (
             ["V1-I2", "--param", "policy=fcfs"],
