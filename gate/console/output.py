@@ -1,4 +1,4 @@
-"""What every command prints with: the console, a failure in full, one line for what is wrong."""
+"""Output for every command: the console, a failure in full, errors of one line."""
 
 import os
 import re
@@ -74,19 +74,19 @@ class _Console(Console):
 
 
 def make_console() -> Console:
-    """A console that never wraps data, takes no `:name:` for a picture, and obeys NO_COLOR."""
+    """Return a console that never wraps data, prints `:name:` as it is, and obeys NO_COLOR."""
     return _Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(console: Console, line: str) -> None:
-    """One line, as it stands, whatever text is in it."""
+    """Print the text as one line, without interpreting markup."""
     console.print(one_line(line), markup=False, highlight=False)
 
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner and `what` on a terminal, as long as the block runs. The function that it
-    gives shows words behind `what`. Where there is no terminal, nothing is shown."""
+    """Show a spinner with the text `what` on a terminal while the block runs; print nothing
+    elsewhere. The yielded function appends words to that text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -95,12 +95,12 @@ def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number and its noun."""
+    """Return a number with its noun, in the plural if need be."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def notice(console: Console) -> Callable[[str], None]:
-    """What says a line in passing."""
+    """Return a function that prints a remark."""
     return lambda text: console.print(text, style="dim", markup=False)
 
 
@@ -113,10 +113,10 @@ def print_failure(
     options: str,
     run: Excerpt,
 ) -> None:
-    """The rule, the scenario, the step, the numbers, why, and how to replay it.
+    """Print the rule, the scenario, the step, the numbers, the reason, and how to replay it.
 
-    `options` are those of the replay command, as `replay_options` gives them; `run` is the end of
-    the run that broke the rule.
+    `options` are those of the replay command (see `replay_options`); `run` is the end of the run
+    that broke the rule.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run)
@@ -124,7 +124,7 @@ def print_failure(
 
 
 def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str = "BROKEN") -> None:
-    """The lines of a failure under the rule that it breaks."""
+    """Print a failure below the rule that it breaks."""
     console.print(f"[red]{word}[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for line in lines:
         console.print(f"  {line}", markup=False)
@@ -133,7 +133,7 @@ def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str =
 def failure_lines(
     rule: Rule, scenario: Scenario, broken: Broken, path: str, replay: str, run: Excerpt
 ) -> list[str]:
-    """All that is known of a failure, a printable line each: `replay` is the whole command."""
+    """Return everything known about a failure as printable lines; `replay` is the whole command."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
@@ -155,7 +155,7 @@ def failure_lines(
 
 
 def print_details(text: str, console: Console | None = None) -> None:
-    """The end of a traceback or of what a target wrote to stderr; without a console, to stderr."""
+    """Print the end of a traceback or of a target's stderr; to stderr if there is no console."""
     for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
         shown = f"  | {one_line(line)}"
         if console is None:
@@ -170,7 +170,7 @@ def scenario_config(scenario: Scenario) -> str:
 
 
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
-    """A configuration for a reader: its sizes, and what is not at its default."""
+    """Return a configuration for a reader: its sizes, and every key that is not at its default."""
     usual = full_config(system, revision, {})
     parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     for key, value in config.items():
@@ -180,7 +180,7 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 
 
 def _in_words(key: str, value: Any) -> list[str]:
-    """A key that is not at its default; a mapping (a target's own keys) is listed key by key."""
+    """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
@@ -204,7 +204,7 @@ def request_lines(scenario: Scenario) -> list[str]:
 
 
 def encoder_words(request: Request) -> str:
-    """What an encoder computes of a request, to follow other words; empty for nothing."""
+    """Describe the encoder inputs of a request, to append to other words; empty if it has none."""
     if not request.encoder_inputs:
         return ""
     names = [request.prompt[number][0] for number in request.encoder_inputs]
@@ -212,7 +212,7 @@ def encoder_words(request: Request) -> str:
 
 
 def load_words(request: Request) -> str:
-    """What a connector loads and sends of a request, to follow other words; empty for nothing."""
+    """Describe the external loads of a request, to append to other words; empty if it has none."""
     words = ""
     if request.external_tokens:
         tokens = min(request.external_tokens, request.prompt_len)
@@ -231,7 +231,7 @@ def _named(request: Request) -> str:
 
 
 def _prompt(request: Request) -> str:
-    """Its length, and the requests whose tokens it repeats."""
+    """Describe a prompt: its length, and the requests whose tokens it repeats."""
     if all(stream == request.id for stream, _ in request.prompt):
         return str(request.prompt_len)
     parts = " + ".join(f"{stream} {tokens}" for stream, tokens in request.prompt)
@@ -239,7 +239,7 @@ def _prompt(request: Request) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """A file that people read, too."""
+    """Return the value as indented JSON."""
     return msgspec.json.format(json_line(value), indent=2) + b"\n"
 
 
@@ -268,6 +268,6 @@ def fail(message: str) -> None:
 
 
 def to_stderr(line: str) -> None:
-    """Print it; where it cannot be written it is lost, and the exit code is what it is."""
+    """Print a line to stderr. If that fails, the line is lost and the exit code stays the same."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What an exploration prints: a line a scope, the counterexamples, a verdict a rule."""
+"""Print an exploration: a line per scope, the counterexamples, and a verdict per rule."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,7 +27,7 @@ MARKS = {
 
 @dataclass
 class RuleSoFar:
-    """What is known of one rule: where it was exercised, and where it breaks."""
+    """The results for one rule so far: where it was exercised, and where it breaks."""
 
     exercised: dict[str, set[int]] = field(default_factory=dict)
     broken: dict[str, set[int]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class RuleSoFar:
 
 
 class Reporter:
-    """Prints events as they come, and keeps what the verdict needs."""
+    """Prints events as they come, and collects what the verdict needs."""
 
     def __init__(
         self, console: Console, parts: Sequence[ExploreOptions], rules: Sequence[Rule], out: Path
@@ -86,7 +86,7 @@ class Reporter:
         Args:
             chosen: The rules were named with --rule, so each must be exercised.
             json_file: Where to write the coverage, if anywhere.
-            stop_requested: The caller needs nothing of what was left out.
+            stop_requested: The caller does not need the parts that were left out.
             verbose: Print a line for every rule, even if none was named.
         """
         for part in self._parts:
@@ -257,7 +257,7 @@ def _scope(options: ExploreOptions) -> str:
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
-    """Limits as ranges: "limits 6-40"."""
+    """Return limits as ranges, such as "limits 6-40"."""
     ranges: list[list[int]] = []
     for limit in sorted(limits):
         if ranges and ranges[-1][-1] == limit - 1:
@@ -280,7 +280,7 @@ def run_exploration(
     until_broken: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Explore, report and return the exit code.
+    """Explore, report, and return the exit code.
 
     Args:
         until_broken: Stop at the first counterexample.

@@ -38,7 +38,7 @@ NEAREST = 12  # runs that break nothing, with which a counterexample is compared
 
 
 class Place(NamedTuple):
-    """Where a finding was made. `known` are rules that break there; the run continued past them."""
+    """The engine and scale of a finding. `known` rules break there; the run continued past them."""
 
     engine: str
     scale: str
@@ -46,10 +46,10 @@ class Place(NamedTuple):
 
 
 def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> Outcome:
-    """Run a scenario that broke a rule once more; it must break the same rule.
+    """Run a scenario that broke a rule again; it must break the same rule.
 
     Raises:
-        TargetBroken: it does not; the scenario is written down all the same.
+        TargetBroken: it does not; the scenario is written to a file anyway.
     """
     rules = gate.rules_beyond(place.known)
     outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
@@ -134,7 +134,8 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields of the first step that differs from the model's, up to the failing step."""
+    """Return the fields that differ in the first step that differs from the model's (or the
+    base's), up to the failing step."""
     if gate.base is not None:  # the first step that differs from the base's says more
         found = gate.base.pair.difference
         return None if found is None else found.shape
@@ -155,7 +156,7 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _decided(rule: str, details: str) -> str | None:
-    """Return where a traceback, or the stack of a hang, ends outside the standard library, as
+    """Return where a traceback or the stack of a hang ends, outside the standard library, as
     FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
@@ -175,8 +176,8 @@ def _only_here(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
-    """Return the lines that the target enters up to the failing step of this scenario, but in
-    none of the nearest passing ones; and the number of the latter."""
+    """Return the lines that the target runs up to the failing step of this scenario but in none of
+    the nearest passing ones, and the number of passing ones."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -220,9 +221,12 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergence of this release and rule, if any. There is none if a
-    release is held to its own behavior or a scheduler is not published. A class that replaces a
-    release's scheduler reports that release as its version and inherits its divergences."""
+    """Return the catalogue's divergence of this release and rule, if any.
+
+    There is none if a release is judged by its own revision, or if the scheduler is not published.
+    A class that replaces a release's scheduler reports that release as its version, and inherits
+    its divergences.
+    """
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -249,12 +253,12 @@ def shrink_and_keep(
     shrunk_in: float = 0.0,
     others_first: int = 0,
 ) -> verdict.Finding:
-    """Keep the smallest scenario that breaks the same rule. Try at most `attempts` scenarios, on
-    the shrink model first if there is one, then on the target.
+    """Shrink a scenario and keep the smallest one that breaks the same rule.
 
-    `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already.
-    `others_first`: broken rules that took the trials, if there are none left for this one. Ctrl-C
-    ends the shrinking; what there is by then is kept.
+    Try at most `attempts` scenarios, on the shrink model first if there is one, then on the target.
+    `found_after`: seconds until the rule broke. `shrunk_in`: seconds that earlier shrinking took.
+    `others_first`: number of broken rules that were shrunk instead of this one. Ctrl-C ends the
+    shrinking, and the smallest scenario so far is kept.
 
     Raises:
         TargetBroken: the same scenario does not break the rule again.

@@ -1,15 +1,15 @@
-"""Processes that do not outlive us, and neither does anything that they start.
+"""Processes that never outlive schedproof, together with everything that they start.
 
     python -I -S watchdog.py LIFELINE COMMAND...
 
-This file is both sides. `WatchedProcess` is ours; run as a program, it is the watchdog, a process
-between ours and the command. LIFELINE is a socket to us. The watchdog writes the process id of the
-command to it, or a negative errno if the command cannot be started. When our end closes, perhaps
-because we were killed, or when the command ends, the watchdog kills all of the command's
-descendants and ends as the command did. On Linux it is also the parent of what leaves the command,
-as a daemon does.
+This file is both sides. `WatchedProcess` is used by schedproof; run as a program, the file is the
+watchdog, a process between schedproof and the command. LIFELINE is a socket to schedproof. The
+watchdog writes the process id of the command to it, or a negative errno if the command cannot be
+started. When the other end closes, perhaps because schedproof was killed, or when the command ends,
+the watchdog kills all of the command's descendants and ends as the command did. On Linux it also
+adopts processes that detach from the command, as daemons do.
 
-Each target costs one start of the watchdog, so this file imports nothing that loads slowly.
+Every target starts a watchdog, so this file imports nothing that loads slowly.
 """
 
 import ctypes
@@ -28,9 +28,10 @@ SUBREAPER = 36  # prctl's: orphans of our descendants become our children
 
 
 class WatchedProcess(subprocess.Popen[bytes]):
-    """A command in a session of its own; when it ends, or we do, all that it started is killed.
+    """A command in its own session. When it or schedproof ends, everything that it started is
+    killed.
 
-    `leader` is the command's process id, and the one that signals go to; `pid` is the watchdog's.
+    `leader` is the command's process id, which receives signals; `pid` is the watchdog's.
     """
 
     def __init__(
@@ -48,8 +49,8 @@ class WatchedProcess(subprocess.Popen[bytes]):
         """Start the command; the other arguments are those of `subprocess.Popen`.
 
         Raises:
-            OSError: it cannot be started.
-            ValueError: a word of the command has a null byte.
+            OSError: the command cannot be started.
+            ValueError: an argument has a null byte.
         """
         self._lifeline, other = socket.socketpair()
         try:
@@ -78,13 +79,14 @@ class WatchedProcess(subprocess.Popen[bytes]):
                 os.kill(self.leader, sig)
 
     def signal_group(self, sig: int) -> None:
-        """Send a signal to the command and to what it has started in its group."""
+        """Send a signal to the command and to everything in its process group."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.leader, sig)
 
     def end(self) -> None:
-        """Kill the command and all that it has started, and wait until nothing of it runs."""
+        """Kill the command and everything that it has started, and wait until all of it has
+        ended."""
         with suppress(OSError):  # the watchdog has ended, and closed its end
             self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a fork of ours holds it as well
         self._lifeline.close()
@@ -112,7 +114,7 @@ def run_watched(
     """Run a command to its end and return its output and return code, as `subprocess.run` does.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the command cannot be started.
     """
     process = WatchedProcess(
         command,
@@ -130,7 +132,7 @@ def run_watched(
 
 
 def end_with_parent() -> None:
-    """End this process, started by `multiprocessing`, when its parent ends, however that ends."""
+    """End this process, which `multiprocessing` started, when its parent ends in any way."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait
@@ -146,7 +148,7 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Start the command, wait for it or for our parent to end, and leave nothing behind."""
+    """Start the command, wait until it or the parent ends, and leave no process behind."""
     lifeline, command = int(sys.argv[1]), sys.argv[2:]
     os.set_inheritable(lifeline, False)
     with suppress(OSError, AttributeError):  # a system without

@@ -1,4 +1,4 @@
-"""Shrink a scenario after Hypothesis has: fewer requests, smaller numbers, whole blocks.
+"""Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
 that a reader sees no request and no token that the failure does not need.
@@ -41,7 +41,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without what happens after a step."""
+    """Return the scenario without anything that happens after a step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -204,7 +204,8 @@ def _feature(key: str, value: Any) -> str:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return requests, then tokens and steps: the smaller of two scenarios has the smaller size."""
+    """Return a scenario's size, to compare scenarios: the number of requests, then tokens and
+    steps."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
     return len(requests), tokens + sum(

@@ -13,7 +13,7 @@ QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
 class Measure(NamedTuple):
-    """Something that has a limit: `value` of `limit`, in `unit`."""
+    """A quantity with a limit: `value` of `limit`, in `unit`."""
 
     name: str
     value: int
@@ -22,7 +22,8 @@ class Measure(NamedTuple):
 
 
 def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
-    """What the last step took of each limit that the configuration has and the step shows."""
+    """Return how much of each limit the last step used, for limits of the configuration that the
+    step shows."""
     if step is None:
         return []
     found = []
@@ -43,9 +44,11 @@ def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
 
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
-    """The requests that wait, run, prefill, are paused or parked now, in queue order: as the last
-    step showed it, without requests that have left since, and requests that have arrived since
-    behind it."""
+    """Return the requests that wait, run, prefill, are paused or parked now, in queue order.
+
+    These are the queues of the last step, without requests that have left since; new arrivals are
+    added at the end.
+    """
     last = book.last
     shown = {
         name: [request for request in getattr(last, name) if request not in book.aborts_to_report]

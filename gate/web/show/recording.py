@@ -1,4 +1,4 @@
-"""A run made or read again for a page: a scenario on a target, judged step by step."""
+"""A run for a page: a scenario on a target, judged step by step, or one read from a trace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,25 +20,25 @@ from .following import Follower, Happening
 
 @dataclass
 class RecordedRun:
-    """A run, judged up to the first step that breaks a rule, with all that a page shows of it.
+    """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
     Attributes:
-        name: what the page is called after, a file's name or a scenario's.
-        scenario: what was asked; of a trace, what it says that was asked.
-        started: what the target says of itself.
-        checked: the rules that are judged, in catalogue order.
-        followed: the steps, and what changes over them.
-        broken: the rules that the last step breaks, the first one in front; `step` of a crash is
-            one beyond the last step.
-        why: how the first of them came to break, where that is known; a sentence each.
-        expected: the last step as the model would have done it, where it runs beside the target.
-        projected: what admission went by, where the target's formula is known; the requests that
-            joined, and those that the limit refused.
-        refused: requests that were refused at the door, with the target's words.
+        name: the name of the page: that of the file or of the scenario.
+        scenario: the scenario, or for a trace, the requests that it contains.
+        started: the target's reply to `start`.
+        checked: the judged rules, in catalogue order.
+        followed: the steps, and the values that change over them.
+        broken: the rules that the last step breaks; the first is the one reported. The `step` of a
+            crash is one beyond the last step.
+        why: sentences that explain how the first of them came to break, if known.
+        expected: the last step as the model would have done it, if a model runs beside the target.
+        projected: the projections of admission, if the target's formula is known: for requests that
+            joined, and for those that the limit refused.
+        refused: requests that the target refused, with its messages.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
-        ended: how the run ended, in words.
-        replay: the command that does it again; nothing where there is none.
-        notes: what else a reader has to know.
+        ended: a description of how the run ended.
+        replay: the command that repeats the run; empty if there is none.
+        notes: further notes for the reader.
     """
 
     name: str
@@ -65,7 +65,7 @@ class RecordedRun:
         return self.scenario.config
 
     def happenings(self) -> list[Happening]:
-        """All that happens, in the order of the steps."""
+        """Return all events in the order of the steps."""
         return sorted([*_asked(self), *self.followed.happenings, *_judged(self)], key=_step)
 
 
@@ -76,11 +76,11 @@ def recorded(
     *,
     name: str = "",
 ) -> RecordedRun:
-    """Run a scenario on a target (default: the reference model) to its end, or to the first broken
-    rule of `rules` (default: all of its system).
+    """Run a scenario on a target (default: the reference model) to its end or to the first broken
+    rule.
 
     Raises:
-        InputError, ConfigRefused, TargetFault: as `properties.replay.replay`.
+        InputError, ConfigRefused, TargetFault: as for `properties.replay.replay`.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
@@ -123,7 +123,7 @@ def recorded(
 
 
 def reported(run: RecordedRun) -> RecordedRun:
-    """The run with what the models say of it: why a rule broke, what admissions went by."""
+    """Add the models' explanations to a run: why a rule broke, and the projections of admission."""
     if run.broken:
         first, version = run.broken[0], run.started.version
         run.why = explain(first.rule, run.scenario, first.step, version)
