@@ -85,8 +85,9 @@ def slots(config: Config, covered: int) -> int:
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
     """Book that tokens were computed, which `computed` already includes. With its `first` ones a
     request need not get the lookahead."""
-    covered = request.computed if first else slots(config, request.computed)
-    request.slots = max(request.slots, covered)
+    most = slots(config, request.computed)
+    request.slots = max(request.slots, request.computed if first else most)
+    request.most_slots = max(request.most_slots, most)
 
 
 def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:

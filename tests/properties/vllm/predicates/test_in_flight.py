@@ -66,6 +66,12 @@ def test_who_is_passed_over_needs_no_turn_and_no_block():
     assert preemption.needless_preemption(history, step) is not None
 
 
+def test_a_request_at_max_model_len_is_passed_over_although_it_may_generate_more():
+    history = before(promised("a"), running="a", max_model_len=8, **AHEAD)
+    assert queues.passed_by(history, ran({}, "a")) is None
+    assert in_flight.scheduled_for_nothing(history, ran({"a": 1}, "a")) is not None
+
+
 def test_a_preempted_request_waits_for_what_is_on_its_way():
     again = request("a", preemptions=1)
     history = before(again, request("b"), running="", on_the_way=[{"a": Coming()}], **LONG)
@@ -252,6 +258,17 @@ def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown():
 
 
 DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
+
+
+def test_a_loaded_request_that_is_padded_reads_its_own_tokens_after_its_padding():
+    config = {**AHEAD, **DRAFTS, "kv_connector": True}
+    scenario = Scenario(
+        system="vllm",
+        revision="0.33",
+        config=full_config("vllm", "0.33", config),
+        requests=(Request(id="a", arrival=0, prompt=(("a", 2),), max_tokens=2, external_tokens=2),),
+    )
+    assert replay(ModelTarget(), scenario, load("vllm")).broken == []
 
 
 def test_drafts_on_their_way_count_until_they_are_found_wrong():
