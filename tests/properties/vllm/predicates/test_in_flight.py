@@ -13,7 +13,14 @@ from schedproof.properties.rules import common
 from schedproof.properties.rules import common as shown
 from schedproof.properties.vllm.history import in_flight as flights
 from schedproof.properties.vllm.history.run import Coming, VllmState
-from schedproof.properties.vllm.predicates import blocks, budget, in_flight, preemption, queues
+from schedproof.properties.vllm.predicates import (
+    blocks,
+    budget,
+    in_flight,
+    loads,
+    preemption,
+    queues,
+)
 from schedproof.properties.vllm.predicates import in_flight as speculation
 from schedproof.spec.catalogue import load
 
@@ -111,6 +118,26 @@ def test_a_token_comes_of_the_step_that_completes(token, emitted, breaks):
     history = before(promised(), running="a", on_the_way=[{"a": token}], **AHEAD)
     step = ran({"a": 1}, "a", emitted=emitted)
     assert (budget.emission_wrong(history, step) is not None) is breaks
+
+
+@pytest.mark.parametrize(("connector", "breaks"), [(True, False), (False, True)])
+def test_with_a_connector_the_token_in_flight_of_a_victim_may_be_dropped(connector, breaks):
+    keys = {**AHEAD, "kv_connector": connector, "revision": "0.25"}
+    history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **keys)
+    step = ran({}, "", "a", preempted=("a",))
+    assert (budget.emission_wrong(history, step) is not None) is breaks
+
+
+def test_a_victim_whose_blocks_stay_taken_is_judged_by_one_rule():
+    history = before(
+        *(promised("a"), promised("b")),
+        on_the_way=[{"a": Coming(), "b": Coming()}],
+        **{**AHEAD, "kv_connector": True, "num_blocks": 8},
+    )
+    history.last = ran({}, "ab", blocks={"a": (1, 2), "b": (3, 4)}, free_blocks=4)
+    step = ran({"a": 1}, "a", "b", preempted=("b",))
+    assert preemption.needless_preemption(history, step) is None
+    assert "although 4 blocks were free" in str(loads.preempted_for_nothing(history, step))
 
 
 def test_no_token_comes_of_a_step_that_is_still_on_its_way():
