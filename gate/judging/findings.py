@@ -221,12 +221,9 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergence of this release and rule, if any.
-
-    There is none if a release is judged by its own revision, or if the scheduler is not published.
-    A class that replaces a release's scheduler reports that release as its version, and inherits
-    its divergences.
-    """
+    """Return the catalogue's divergences of this release and rule, if any. There are none if a
+    release is held to its own behavior or a scheduler is not published. A class that replaces a
+    release's scheduler reports that release as its version and inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -237,10 +234,13 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(system, gate.options.revision)}
-    known = by_id[rule].divergence_of(release)
-    if known is None:
-        return None
-    return f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+    return (
+        "; or ".join(
+            f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+            for known in by_id[rule].divergences_of(release)
+        )
+        or None
+    )
 
 
 def shrink_and_keep(

@@ -92,7 +92,8 @@ class Features:
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of the tokens are correct drafts; None for a request without drafts."""
+        """Return how many of the tokens, its prefix hit included, are right drafts; None for a
+        request without drafts."""
         return None
 
     def blocks_are_filled(self, history: Run, step: Step) -> bool:

@@ -228,10 +228,8 @@ class ShadowCache:
                 )
                 continue
             start = request.computed + max(hit, 0)
-            end, right = (
-                start + tokens,
-                history.features.right_drafts(history, step, request, tokens),
-            )
+            end = start + tokens
+            right = history.features.right_drafts(history, step, request, end - request.computed)
             if right is not None:
                 end = min(end, request.num_tokens + right)
             shown = (step.blocks or {}).get(name)
