@@ -1,12 +1,17 @@
 """Ctrl-C that is not lost, and the end of a time limit, which is the same.
 
 Python raises KeyboardInterrupt wherever the program is: also in a destructor or in a callback that
-swallows it. So the handler notes it as well, and long work asks `check` between two runs.
+swallows it. So the handler notes it as well, long work asks `check` between two runs, and what was
+swallowed is raised again.
 """
 
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SOON = 0.01  # seconds
 
 _pressed = False
 _ever_pressed = False
@@ -18,10 +23,24 @@ def install() -> None:
     """SIGTERM (a CI that stops a job) and SIGHUP (a terminal that closes) end a run as Ctrl-C does:
     with what it has. Signals that this process was started to ignore stay ignored."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) in ours:
+    for number in SIGNALS:
+        if signal.getsignal(number) in ours:
             signal.signal(number, press)
+    raise_again(KeyboardInterrupt, _time_is_over)
+
+
+def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> None:
+    """Where a destructor or a callback of the garbage collector swallows an exception of this kind,
+    and Python would print it, run the handler of SIGALRM, which raises it, a moment later."""
+
+    def unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
+        if swallowed.exc_type is kind:
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, SOON)
+        else:
+            sys.__unraisablehook__(swallowed)
+
+    sys.unraisablehook = unraisable
 
 
 def press(*_: object) -> None:
@@ -63,8 +82,8 @@ def limit(seconds: float) -> None:
 def no_limit() -> None:
     """The run has ended: no time limit is asked for any more."""
     global _limit, _over, _pressed
+    signal.setitimer(signal.ITIMER_REAL, 0)
     if _limit is not None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         _pressed = _pressed and not _over
     _limit, _over = None, False
 
@@ -76,5 +95,5 @@ def why() -> str:
 
 def _time_is_over(*_: object) -> None:
     global _over
-    _over = True
+    _over |= not _pressed  # else it was swallowed
     press()
