@@ -11,7 +11,8 @@ from ....model.systems import full_config, resolve_revision
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
-from ....properties.explanations.explain import Projected, explain, projections
+from ....properties.explanations.cause import Cause, Evidence
+from ....properties.explanations.explain import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
@@ -30,7 +31,7 @@ class RecordedRun:
         followed: the steps, and what changes over them.
         broken: the rules that the last step breaks, the first one in front; `step` of a crash is
             one beyond the last step.
-        why: how the first of them came to break, where that is known; a sentence each.
+        cause: of the first of them, what the run shows of it.
         expected: the last step as the model would have done it, where it runs beside the target.
         projected: what admission went by, where the target's formula is known; the requests that
             joined, and those that the limit refused.
@@ -47,7 +48,7 @@ class RecordedRun:
     checked: Sequence[Rule]
     followed: Follower
     broken: Sequence[Broken] = ()
-    why: Sequence[str] = ()
+    cause: Cause | None = None
     expected: Step | None = None
     projected: Sequence[Projected] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -93,15 +94,18 @@ def recorded(
     )
     sessions: list[Session] = []
     followers: list[Follower] = []
+    evidence = Evidence()
 
     def begun(session: Session) -> None:
         sessions.append(session)
+        evidence.begun(session)
         ids = [rule.id for rule in session.checked]
         followers.append(Follower(meant.system, config, ids))
 
-    def watch(_: int, step: Step) -> None:
+    def watch(number: int, step: Step) -> None:
         monitor = sessions[0].monitor
         followers[0].follow(step, monitor.history, monitor.exercised)
+        evidence.watch(number, step)
 
     judged = load(meant.system, meant.revision or "") if rules is None else rules
     outcome = replay(target or ModelTarget(), meant, judged, watch, begun=begun)
@@ -119,14 +123,12 @@ def recorded(
     )
     if any(failure.rule == LOCKSTEP for failure in outcome.broken):
         run.expected = session.expected
+    run.cause = evidence.cause(meant, outcome.broken)
     return reported(run)
 
 
 def reported(run: RecordedRun) -> RecordedRun:
-    """The run with what the models say of it: why a rule broke, what admissions went by."""
-    if run.broken:
-        first, version = run.broken[0], run.started.version
-        run.why = explain(first.rule, run.scenario, first.step, version)
+    """The run with what the models say of it: what admissions went by."""
     run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 
