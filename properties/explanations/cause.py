@@ -15,6 +15,7 @@ import msgspec
 
 from ...model.observation import Step
 from ...model.scenario import Scenario
+from ...spec.catalogue import load
 from ..checking.session import Session
 from ..history.content import in_common
 from ..history.prefix_hits import caches
@@ -186,6 +187,8 @@ class _Seen:
         self.message = " ".join(failure.message for failure in broken)
         self.numbers = {int(number) for number in NUMBERS.findall(self.message)}
         self.ended_by_it = self.first.step < len(self.steps)  # else it raised, or never answered
+        rules = load(self.history.system, self.history.revision)
+        self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
 
     def cause(self) -> Cause:
         own = explain(self.first.rule, self.scenario, self.first.step, self.version)
@@ -225,14 +228,13 @@ class _Seen:
             source = self.history.requests.get(holder[0], source)
         why = []
         if source is not None:
-            at = f"step {holder[1]}" if holder else f"step {max(source.began, 0)}"
-            held = (
-                f" holds block {block}, the place of tokens {known} to {hit - 1}," if holder else ""
-            )
-            why.append(
-                f"{at}: {source.id}{held} has computed {source.max_computed} of its tokens"
-                f"{_left(source)}"
-            )
+            shared = f"of which {in_common(request, source)} are also tokens of {request.id}"
+            done = f"has computed {source.max_computed} tokens, {shared}{_left(source)}"
+            if holder is None:
+                why.append(f"step {max(source.began, 0)}: {source.id} begins; it {done}")
+            else:
+                place = f"the place of tokens {known} to {hit - 1}"
+                why.append(f"step {holder[1]}: {source.id} holds block {block}, {place}; it {done}")
         why.append(
             f"step {self.first.step}: {request.id} finds these blocks by their content, and skips "
             f"{hit} tokens, {hit - known} of which nobody has computed"
@@ -240,7 +242,8 @@ class _Seen:
         bars = [self._bar(request, ("cached", known), ("never", hit - known))]
         if source is not None:
             done = source.max_computed
-            bars.append(self._bar(source, ("computed", done), ("never", max(hit - done, 0))))
+            ahead = hit - done if in_common(request, source) >= hit else 0
+            bars.append(self._bar(source, ("computed", done), ("never", max(ahead, 0))))
         headline = f"{hit - known} of {hit} cached tokens were never computed"
         return Cause(headline, tuple(why), bars=tuple(bars))
 
@@ -298,13 +301,13 @@ class _Seen:
         self, owners: Mapping[int, list[str]], named: set[int], missing: int
     ) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
         """Return the marks of blocks, sentences, and the headline."""
-        if missing:
-            return self._miscounted(owners, missing)
         marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
+        if missing:
+            marks, why, headline = self._miscounted(owners, missing)
         for number in sorted(named):
             wrong = self._misread(number)
             if wrong is None:
-                marks[number] = ("named", False)
+                marks.setdefault(number, ("named", False))
                 continue
             reader, present = wrong
             marks[number] = ("foreign" if present else "unwritten", False)
@@ -337,8 +340,8 @@ class _Seen:
         givers = dict.fromkeys(name for number in suspects for name in given[number])
         was, now = self.before and self.before.free_blocks, self.last.free_blocks
         why = [
-            f"step {self.first.step}: {name} {self._does(name)}, and gives up blocks "
-            f"{spans([n for n in suspects if name in given[n]])}"
+            f"step {self.first.step}: {name} {self._does(name)}, and gives up "
+            f"{_blocks([n for n in suspects if name in given[n]])}"
             for name in givers
         ]
         if was is not None:
@@ -482,6 +485,8 @@ class _Seen:
 
     def _standstill(self) -> str:
         progress = self._progress()
+        if self.ended_by_it and not self.is_progress:
+            return ""
         if not self.ended_by_it:
             return f"the scheduler does not come back from step {self.first.step}"
         if progress is not None and progress < len(self.steps) - 1:
@@ -492,7 +497,7 @@ class _Seen:
         for row in rows:
             if row.is_named and row.request in (self.last.preempted or ()):
                 return f"{row.request} is preempted{_free_words(row)}"
-            if row.is_named and row.request not in self.last.scheduled:
+            if row.is_named and row.needs and row.request not in self.last.scheduled:
                 steps = len(self.steps) - self._since(row.request)
                 return f"{row.request} waits for {steps} step{'s' * (steps != 1)}{_free_words(row)}"
         return ""
@@ -505,18 +510,13 @@ class _Seen:
         if not self.ended_by_it:
             yield from self._clients()
         waiting = [row for row in rows if row.needs and row.request not in self.last.scheduled]
-        for row in [row for row in waiting if row.is_named or self._standstill()][:NAMED]:
-            lacks = [need for need in row.needs if need.needs > need.free]
-            words = ", ".join(f"{need.needs} {need.what} ({need.free} free)" for need in row.needs)
-            ends = (
-                f"it lacks {lacks[0].needs - lacks[0].free} {lacks[0].what}"
-                if lacks
-                else "nothing that is shown keeps it back"
-            )
-            yield (
-                f"step {self._since(row.request)}: from here on {row.request} waits; it needs "
-                f"{words}: {ends}"
-            )
+        alike: dict[tuple[int, str], list[str]] = {}
+        for row in waiting:
+            if row.is_named or self._standstill():
+                alike.setdefault((self._since(row.request), _in_words(row)), []).append(row.request)
+        for (step, words), names in [*alike.items()][:NAMED]:
+            verb = "gets" if len(names) == 1 else "get"
+            yield f"step {step}: from here on {', '.join(names)} {verb} nothing; {words}"
         held = {name: len(table) for name, table in (self.last.blocks or {}).items() if table}
         if held and any(need.needs > need.free for row in waiting for need in row.needs):
             holders = ", ".join(f"{name} {many}" for name, many in [*held.items()][: 2 * NAMED])
@@ -603,6 +603,10 @@ def spans(numbers: Sequence[int]) -> str:
     return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in found)
 
 
+def _blocks(numbers: Sequence[int]) -> str:
+    return f"block{'s' * (len(numbers) > 1)} {spans(numbers)}"
+
+
 def _drawn(cause: Cause) -> Iterator[tuple[str, Any]]:
     for name in ("bars", "cells", "curve", "rows", "first"):
         if getattr(cause, name):
@@ -616,6 +620,15 @@ def _of(request: RequestHistory, other: RequestHistory) -> int:
 
 def _left(account: RequestHistory) -> str:
     return f", and has left ({account.ended})" if account.ended else ""
+
+
+def _in_words(row: Row) -> str:
+    needs = [need for need in row.needs if need.needs]
+    lacks = [f"{need.needs - need.free} {need.what}" for need in needs if need.needs > need.free]
+    words = ", ".join(f"{need.needs} of {need.free} free {need.what}" for need in needs)
+    if lacks:
+        return f"it needs {words}: {' and '.join(lacks)} too few"
+    return f"it needs {words}: nothing that is shown keeps it back" if needs else "it needs nothing"
 
 
 def _free_words(row: Row) -> str:

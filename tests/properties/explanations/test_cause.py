@@ -137,7 +137,7 @@ def test_a_lost_block_is_marked_in_the_pool_with_its_last_owner():
     lost = [cell for cell in cause.cells if cell.state == "lost"]
     assert {cell.owners for cell in lost} == {("a",)}
     assert [cell.perhaps for cell in lost] == [False]  # it is the only one that `a` gave up
-    assert any("a leaves (length), and gives up blocks" in line for line in cause.why)
+    assert any("a leaves (length), and gives up block" in line for line in cause.why)
     assert "1 block is neither held nor free from here on" in cause.why
 
 
