@@ -131,7 +131,7 @@ class ShadowCache:
                 meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
-                    conflict = self._mismatch(
+                    conflict = self.mismatch(
                         access.request, access.end, number, place, present, hidden
                     )
         conflict = conflict or self._overwritten(history, step, written)
@@ -288,12 +288,12 @@ class ShadowCache:
                 if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                conflict = self._mismatch(request, request.computed, number, place, entry, [])
+                conflict = self.mismatch(request, request.computed, number, place, entry, [])
                 if conflict is not None:
                     return conflict
         return None
 
-    def _mismatch(
+    def mismatch(
         self,
         request: RequestHistory,
         reads: int,
