@@ -51,6 +51,8 @@ def fits(pool: Pool, blocks: int) -> bool:
 
 def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
     """Return how many of these cached blocks no request holds."""
+    if not hit:
+        return 0
     free = {block for block, _ in pool.tail}
     return sum(block in free for block in hit)
 
@@ -77,7 +79,9 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
     """Return the pool with `blocks`, which were hit, in use."""
     reused = set(blocks)
-    tail = tuple(entry for entry in pool.tail if entry[0] not in reused)
+    if not reused:
+        return pool
+    tail = tuple([entry for entry in pool.tail if entry[0] not in reused])
     return pool._replace(tail=tail)
 
 
