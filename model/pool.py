@@ -93,12 +93,12 @@ def give_back(
     `nameless_first`: blocks that no request can find by content are handed out before all others.
     """
     given = tuple(blocks)
-    if not nameless_first and pool.size is not None:
-        return pool._replace(tail=pool.tail + given)
-    named = tuple([entry for entry in given if entry[1] is not None])
-    if not nameless_first:  # without a bound no request is ever handed a block of the tail
-        return pool._replace(tail=pool.tail + named)
+    if not nameless_first:
+        return pool if pool.size is None else pool._replace(tail=pool.tail + given)
     nameless = tuple([block for block, content in given if content is None])
+    if pool.size is None:  # no request is ever handed a block of the tail
+        return pool._replace(head=nameless + pool.head)
+    named = tuple([entry for entry in given if entry[1] is not None])
     return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)
 
 
