@@ -15,7 +15,7 @@ from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import replay
-from ...properties.explanations.cause import Evidence
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
