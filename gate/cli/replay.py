@@ -1,4 +1,4 @@
-"""`schedproof replay`: one scenario on a target, every step shown and judged."""
+"""`schedproof replay`: run one scenario on a target, and show and judge every step."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext

@@ -13,8 +13,7 @@ FORMAT = "schedproof/events@1"
 
 
 class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
-    """The start of a gate: target, revision of the rules, profile, scales, and the base if there
-    is one."""
+    """The start of a gate: the target, the revision of the rules, profile, scales, and any base."""
 
     target: TargetInfo
     system: str
@@ -35,7 +34,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
     """The runs and steps of an engine so far; `of` is the number of planned runs, 0 if unknown.
 
-    `shrinking`: it makes what it found smaller, which counts steps but no runs.
+    `shrinking`: the engine makes a finding smaller, which counts steps but no runs.
     """
 
     engine: str
@@ -46,8 +45,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A counterexample that was shrunk, written to a file and replayed; `run` is the end of that
-    run.
+    """A counterexample that was shrunk, written to a file and replayed.
 
     `replay` is the command that does so again; `stderr` is what the target wrote there in that run;
     `cause` is what the run shows of it.

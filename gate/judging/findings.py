@@ -40,7 +40,7 @@ NEAREST = 12  # runs that break nothing, with which a counterexample is compared
 
 
 class Place(NamedTuple):
-    """Where a finding was made. `known` are rules that break there; the run continued past them."""
+    """The engine and scale of a finding. `known` rules break there; the run continued past them."""
 
     engine: str
     scale: str
@@ -54,7 +54,7 @@ def confirm(
     and what this run shows of the cause.
 
     Raises:
-        TargetBroken: it does not; the scenario is written down all the same.
+        TargetBroken: it does not; the scenario is written to a file anyway.
     """
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
@@ -145,7 +145,8 @@ def keep(
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields of the first step that differs from the model's, up to the failing step."""
+    """Return the fields that differ in the first step that differs from the model's (or the
+    base's), up to the failing step."""
     if gate.base is not None:  # the first step that differs from the base's says more
         found = gate.base.pair.difference
         return None if found is None else found.shape
@@ -166,7 +167,7 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _decided(rule: str, details: str) -> str | None:
-    """Return where a traceback, or the stack of a hang, ends outside the standard library, as
+    """Return where a traceback or the stack of a hang ends, outside the standard library, as
     FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
@@ -186,8 +187,8 @@ def _only_here(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
-    """Return the lines that the target enters up to the failing step of this scenario, but in
-    none of the nearest passing ones; and the number of the latter."""
+    """Return the lines that the target runs up to the failing step of this scenario but in none of
+    the nearest passing ones, and the number of passing ones."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -231,7 +232,7 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergence of this release and rule, if any. There is none if a
+    """Return the catalogue's divergences of this release and rule, if any. There are none if a
     release is held to its own behavior or a scheduler is not published. A class that replaces a
     release's scheduler reports that release as its version and inherits its divergences."""
     system = gate.options.system
@@ -244,10 +245,13 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(system, gate.options.revision)}
-    known = by_id[rule].divergence_of(release)
-    if known is None:
-        return None
-    return f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+    return (
+        "; or ".join(
+            f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+            for known in by_id[rule].divergences_of(release)
+        )
+        or None
+    )
 
 
 def shrink_and_keep(
@@ -260,12 +264,12 @@ def shrink_and_keep(
     shrunk_in: float = 0.0,
     others_first: int = 0,
 ) -> verdict.Finding:
-    """Keep the smallest scenario that breaks the same rule. Try at most `attempts` scenarios, on
-    the shrink model first if there is one, then on the target.
+    """Shrink a scenario and keep the smallest one that breaks the same rule.
 
-    `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already.
-    `others_first`: broken rules that took the trials, if there are none left for this one. Ctrl-C
-    ends the shrinking; what there is by then is kept.
+    Try at most `attempts` scenarios, on the shrink model first if there is one, then on the target.
+    `found_after`: seconds until the rule broke. `shrunk_in`: seconds that earlier shrinking took.
+    `others_first`: number of broken rules that were shrunk instead of this one. Ctrl-C ends the
+    shrinking, and the smallest scenario so far is kept.
 
     Raises:
         TargetBroken: the same scenario does not break the rule again.

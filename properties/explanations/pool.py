@@ -48,8 +48,8 @@ def _marked(
         reader, present = wrong
         marks[number] = ("foreign" if present else "unwritten", False)
         holder = failure.holder(number, reader)
-        if holder is not None:
-            other = failure.history.requests[holder[0]]
+        other = failure.history.requests.get(holder[0]) if holder is not None else None
+        if holder is not None and other is not None:
             why.append(
                 f"step {holder[1]}: {other.id} holds block {number}, with "
                 f"{other.max_computed} of its tokens computed{left(other)}"

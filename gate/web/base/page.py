@@ -1,4 +1,4 @@
-"""A page of one file: its HTML with the styles, the scripts and the data in it."""
+"""A page in one file: its HTML with the styles, scripts and data."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ POLICY = (
 
 def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
     """Return the page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the
-    data. `connect` is the only origin that the page may fetch from."""
+    data. The page may fetch only from the origin `connect`."""
     allowed = content_security_policy(connect=connect)
     return render_template(name, {"data": Markup(_harmless(data))}, [name], allowed)
 
@@ -34,9 +34,9 @@ def render_template(
     """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
 
     Args:
-        name: of the template and its style.
-        values: what fills the template; escaped unless it is `Markup`.
-        scripts: names without their suffix.
+        name: the name of the template and its style.
+        values: the values for the template; they are escaped unless they are `Markup`.
+        scripts: the names of the scripts, without suffix.
         allowed: the page's Content-Security-Policy.
         styles: further style sheets, before the template's own.
     """
@@ -49,7 +49,8 @@ def render_template(
 
 
 def content_security_policy(*, connect: str = "'none'") -> str:
-    """Return the page's Content-Security-Policy; `connect` is the only origin it may fetch from."""
+    """Return the page's Content-Security-Policy; the page may fetch only from the origin
+    `connect`."""
     return POLICY.format(connect=connect)
 
 

@@ -8,9 +8,11 @@ QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
-    """The requests that wait, run, prefill, are paused or parked now, in queue order: as the last
-    step showed it, without requests that have left since, and requests that have arrived since
-    behind it."""
+    """Return the requests that wait, run, prefill, are paused or parked now, in queue order.
+
+    These are the queues of the last step, without requests that have left since; new arrivals are
+    added at the end.
+    """
     last = book.last
     shown = {
         name: [request for request in getattr(last, name) if request not in book.aborts_to_report]

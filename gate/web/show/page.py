@@ -1,7 +1,7 @@
-"""A run as one page: no network, no server, opens from a folder.
+"""A run as one page, which opens from a folder without a network or a server.
 
-What a script draws is data, numbers and names only, and small; the parts of the page that no step
-changes are filled in here.
+The scripts draw from compact data of numbers and names; the parts of the page that no step changes
+are filled in here.
 """
 
 import base64
@@ -44,8 +44,11 @@ def packed(run: RecordedRun) -> str:
 
 
 def plain(run: RecordedRun) -> dict[str, Any]:
-    """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
-    `ids`. What others have named and said is without what would turn or end a line."""
+    """Return the run as the data of a page.
+
+    Numbers by step are in the form of `lines.Line.flat`; requests are places in `ids`. Foreign
+    names and texts are stripped of characters that would reverse or end a line.
+    """
     followed = run.followed
     ids_sent = [request.id for request in run.scenario.requests]
     ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
@@ -98,8 +101,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """The step at which the page opens: where a rule broke, else where a request first loses its
-    place, else the first."""
+    """Return the step at which the page opens: where a rule broke, or else where a request first
+    loses its place, or else the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -170,7 +173,8 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """The blocks of a request: step, how many of those before stay, which come behind them."""
+    """Return the changes of a request's blocks: the step, how many blocks stay, and the new
+    ones."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()
     for step, blocks in changes.kept if changes is not None else ():
@@ -211,7 +215,8 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
 
 
 def side_by_side(run: RecordedRun) -> list[Field] | None:
-    """The fields of the last step that the target or its model shows; None without a model."""
+    """Return the fields of the last step that the target or its model shows; None without a
+    model."""
     if run.expected is None or not run.steps:
         return None
     target, model = run.steps[-1], run.expected

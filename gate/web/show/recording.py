@@ -1,4 +1,4 @@
-"""A run made or read again for a page: a scenario on a target, judged step by step."""
+"""A run for a page: a scenario on a target, judged step by step, or one read from a trace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from .following import Follower, Happening
 
 @dataclass
 class RecordedRun:
-    """A run, judged up to the first step that breaks a rule, with all that a page shows of it.
+    """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
     Attributes:
         name: what the page is called after, a file's name or a scenario's.
@@ -38,9 +38,9 @@ class RecordedRun:
             joined, and those that the limit refused.
         refused: requests that were refused at the door, with the target's words.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
-        ended: how the run ended, in words.
-        replay: the command that does it again; nothing where there is none.
-        notes: what else a reader has to know.
+        ended: a description of how the run ended.
+        replay: the command that repeats the run; empty if there is none.
+        notes: further notes for the reader.
     """
 
     name: str
@@ -67,7 +67,7 @@ class RecordedRun:
         return self.scenario.config
 
     def happenings(self) -> list[Happening]:
-        """All that happens, in the order of the steps."""
+        """Return all events in the order of the steps."""
         return sorted([*_asked(self), *self.followed.happenings, *_judged(self)], key=_step)
 
 
@@ -78,11 +78,11 @@ def recorded(
     *,
     name: str = "",
 ) -> RecordedRun:
-    """Run a scenario on a target (default: the reference model) to its end, or to the first broken
-    rule of `rules` (default: all of its system).
+    """Run a scenario on a target (default: the reference model) to its end or to the first broken
+    rule.
 
     Raises:
-        InputError, ConfigRefused, TargetFault: as `properties.replay.replay`.
+        InputError, ConfigRefused, TargetFault: as for `properties.replay.replay`.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)

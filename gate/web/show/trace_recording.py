@@ -1,4 +1,4 @@
-"""A recorded trace as a run: the first one of it that breaks a rule, or the first."""
+"""Read a recorded trace as a run: the first one that breaks a rule, or else the first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from .recording import RecordedRun, ended, reported
 
 @dataclass
 class _Asked:
-    """What the clients of one run asked; lengths that the trace omits are read from the end."""
+    """The requests and aborts of one run; lengths that the trace omits are read from the end."""
 
     begun: Begun
     step: int = 0
@@ -67,14 +67,14 @@ def recorded_trace(
     revision: str | None = None,
     rules: Sequence[str] = (),
 ) -> RecordedRun:
-    """The first run of a trace that breaks one of `rules` (default: all), else the first run.
+    """Return the first run of a trace that breaks one of `rules` (default: all), or else the first
+    run.
 
-    The model of its revision is run beside it. `system` and `revision` are meant instead of those
-    recorded.
+    The model of its revision runs alongside. `system` and `revision` replace the recorded ones.
 
     Raises:
-        FileError: a line that is not what the protocol has there.
-        InputError: no run with a request is recorded.
+        FileError: a line does not follow the protocol.
+        InputError: the trace has no run with a request.
     """
     per_run: list[_Asked] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
