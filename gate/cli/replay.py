@@ -167,7 +167,7 @@ def command(
         excerpt, cause = outcome.session.excerpt, evidence.cause(read, outcome.broken)
         output.print_failure(
             *(console, by_id[first.rule], read, first, scenario, options, excerpt),
-            why=cause and cause.why,
+            why=None if cause is None else cause.why,
         )
         if outcome.session.started.start_up is not None:
             output.say(console, f"  {start_line(outcome.session.started.start_up)}")

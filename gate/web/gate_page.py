@@ -98,5 +98,5 @@ def _drawn(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
 
 
 def _counts(verdict: Verdict) -> list[tuple[str, int]]:
-    counted = Counter(entry.status for entry in verdict.rules)
+    counted = Counter[str](entry.status for entry in verdict.rules)
     return [(WORDS[status], counted[status]) for status in WORDS if counted[status]]

@@ -54,9 +54,9 @@ def _never_computed(
     )
     bars = [_bar(failure, request, ("cached", known), ("never", hit - known))]
     if source is not None:
-        done = source.max_computed
-        ahead = hit - done if in_common(request, source) >= hit else 0
-        bars.append(_bar(failure, source, ("computed", done), ("never", max(ahead, 0))))
+        computed = source.max_computed
+        ahead = hit - computed if in_common(request, source) >= hit else 0
+        bars.append(_bar(failure, source, ("computed", computed), ("never", max(ahead, 0))))
     headline = f"{hit - known} of {hit} cached tokens were never computed"
     return Cause(headline, tuple(why), bars=tuple(bars))
 
