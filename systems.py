@@ -1,4 +1,4 @@
-"""The built-in systems. A part is imported when it is first used."""
+"""The built-in systems. Each part is imported on first use."""
 
 from collections.abc import Mapping
 from importlib import resources
@@ -35,12 +35,12 @@ def _system(
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **parts: Any,
 ) -> System:
-    """Return a system whose parts lie where the built-in systems have them.
+    """Return a system whose parts are in the usual places of built-in systems.
 
     Args:
         proven: some of its rules have proofs.
         contracts: its arithmetic has contracts.
-        questions: `search` has questions of its own for it.
+        questions: it answers some questions of `search` itself.
         explored: it has small scopes.
         has_releases: a package index has its releases.
     """

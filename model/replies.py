@@ -1,4 +1,4 @@
-"""Read a target's replies, or raise a fault that says what is wrong with them."""
+"""Read a target's replies; raise a fault that says what is wrong with one."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,9 +14,10 @@ START_UP = "start_up"
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """Whether a server of the target starts with the configuration; None if unknown.
+    """Whether a server of the target starts with this configuration; None if unknown.
 
-    `why` names the check that it passed, or says why it does not start or was not checked.
+    `why` names the check that it passed, or gives the reason why it does not start or was not
+    checked.
     """
 
     starts: bool | None
@@ -29,9 +30,12 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 class Started(NamedTuple):
-    """A target's report of itself: name, version, the step fields that it shows, its defaults by
-    configuration key, the values that a generic scheduler's own keys may have in `own`, and whether
-    its server starts with this configuration."""
+    """A target's description of itself.
+
+    It has the name and version, the step fields that the target shows, its defaults by
+    configuration key, the possible values of a generic scheduler's own keys (`choices`), and
+    whether its server starts with this configuration.
+    """
 
     name: str
     version: str
@@ -42,7 +46,8 @@ class Started(NamedTuple):
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return what rules can need: step fields, and `DEFAULTS` if the target reports them."""
+        """Return everything that rules can need: the step fields, and `DEFAULTS` if the target
+        reports them."""
         return self.observes | {DEFAULTS} if self.defaults else self.observes
 
 
@@ -94,11 +99,11 @@ def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def read_ok(op: str, reply: Any) -> str | None:
-    """Return None if the reply is `ok`, else the error of a refusal, which is not a fault.
+    """Return None if the reply is `ok`, or the error if it is a refusal, which is not a fault.
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised.
-        AdapterFault: the reply is no object, or says neither.
+        AdapterFault: the reply is not an object, or is neither.
     """
     if not isinstance(reply, Mapping):
         raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
@@ -121,8 +126,7 @@ def read_ok(op: str, reply: Any) -> str | None:
 
 
 def read_step(reply: Any, observes: frozenset[str]) -> Step:
-    """Return the observation in the reply to `step`, with every field that the target promised
-    (ALL-R13).
+    """Return the observation in the reply to `step`; every promised field must be there (ALL-R13).
 
     Raises:
         TargetCrashed: the scheduler raised.

@@ -1,7 +1,7 @@
 """Targets: any scheduler under test, as an object with five methods.
 
 Source: the target protocol. Replies are the protocol's JSON objects as plain dicts, so that a
-target in this process and one behind a pipe give the same results.
+target in this process and one behind a pipe behave the same.
 """
 
 from collections.abc import Mapping
@@ -47,8 +47,8 @@ def model_name(system: str) -> str:
 class ModelTarget:
     """A reference model as a target.
 
-    `formula` names a formula of the system, by which the model decides in the place of its
-    revision's own; the target then reports it as its version.
+    `formula` names a formula of the system, which replaces that of the revision; the target then
+    reports it as its version.
     """
 
     def __init__(self, formula: str | None = None) -> None:
@@ -60,7 +60,7 @@ class ModelTarget:
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start again; refuse a configuration that has no model with `config`."""
+        """Start again; refuse a configuration that has no model, with error `config`."""
         try:
             model = make_model(system, revision, config)
             if self._formula is not None:
@@ -83,7 +83,7 @@ class ModelTarget:
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Queue a request; one that can never run, or makes no sense, is `rejected` (ALL-R12)."""
+        """Queue a request; one that can never run, or is invalid, is `rejected` (ALL-R12)."""
         model = self._model
         if model is None:
             return _not_started("add")
@@ -118,7 +118,7 @@ class ModelTarget:
         return {"ok": True}
 
     def step(self) -> Reply:
-        """Take one step of the model; crash where the modelled release would (ALL-R01)."""
+        """Take one step of the model; crash if the modelled release would (ALL-R01)."""
         model = self._model
         if model is None:
             return _not_started("step")

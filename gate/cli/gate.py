@@ -1,4 +1,4 @@
-"""`schedproof gate`: a scheduler is judged, a verdict per rule."""
+"""`schedproof gate`: judge a scheduler, with a verdict per rule."""
 
 import shlex
 import subprocess
@@ -227,8 +227,8 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """The options, with a folder for what the target enters, where its code is Python's: a model
-    has none, and of a command it is not known."""
+    """Yield the options, with a folder for coverage data if the target is Python code. A model
+    needs no coverage, and that of a command cannot be measured."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
@@ -238,8 +238,8 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
 
 @contextmanager
 def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
-    """Where a scheduler of the user's refuses all that it is asked, and no system is named, that is
-    the likely reason."""
+    """Add a hint to a refusal: if no system was named, a scheduler of the user's own may belong to
+    another one."""
     try:
         yield
     except (ConfigRefused, TargetCrashed) as error:
@@ -256,7 +256,7 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
 
 
 def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
-    """Draw the first fault beside its scenario, and open the page, if there is one."""
+    """Draw the first fault on a page and open it in a browser; do nothing without a fault."""
     if not verdict.faults:
         return
     first = verdict.faults[0]

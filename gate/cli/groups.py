@@ -97,18 +97,19 @@ ALL = "--help --all also shows the rare options."
 
 
 def example(name: str) -> str | None:
-    """Return the line below the help of a command."""
+    """Return the example below a command's help; None if it has none."""
     return f"Example: {EXAMPLES[name]}" if name in EXAMPLES else None
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Take `--all` out of a command line that has `--help`; whether it was there."""
+    """Remove `--all` if the command line has `--help`; return the words, and whether it was
+    there."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose help names the values of options and leaves out rare options."""
+    """A command whose help shows the values of options and hides rare ones."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -139,7 +140,7 @@ class Commands(Mapping[str, Any]):
         """Return a command.
 
         Raises:
-            KeyError: there is no command of this name.
+            KeyError: there is no such command.
         """
         if name not in self._names:
             raise KeyError(name)
@@ -183,7 +184,7 @@ class Grouped(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the groups, each a section."""
+        """Write each group of commands as a section."""
         for title, commands in GROUPS.items():
             shown = [
                 row for row in commands.items() if self._shows_all or row[0] not in RARE_COMMANDS

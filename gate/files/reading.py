@@ -1,4 +1,4 @@
-"""Reading a file of the user's: a regular one, and no more of it than it can mean."""
+"""Read a user's file: only regular files, and only up to a sensible size."""
 
 import json
 import stat
@@ -10,17 +10,17 @@ import msgspec
 
 
 class FileError(ValueError):
-    """A file that cannot be used; `str()` is one line with the file, the JSON path, the value."""
+    """Invalid file; `str()` is one line with the file, the JSON path and the value."""
 
 
 MAX_TOML = 1024 * 1024  # bytes of a configuration
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is no regular file: a pipe or a device may never end.
+    """Refuse anything but a regular file, since a pipe or a device may never end.
 
     Raises:
-        FileError: a folder, a pipe, a device, or nothing at all.
+        FileError: the path is a folder, a pipe or a device, or does not exist.
     """
     try:
         mode = path.stat().st_mode
@@ -35,10 +35,10 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """The text of a `kind` of file, of at most so many bytes.
+    """Return the text of a file of at most `most` bytes; `kind` describes it in errors.
 
     Raises:
-        FileError: no regular file, a larger one, or one that is no UTF-8.
+        FileError: the file is not regular, too large, or not UTF-8.
     """
     check_regular(path)
     try:
@@ -54,10 +54,10 @@ def read_text(path: Path, most: int, kind: str) -> str:
 
 
 def read_toml(path: Path, kind: str) -> dict[str, Any]:
-    """What a `kind` of TOML file says.
+    """Return the content of a TOML file; `kind` describes it in errors.
 
     Raises:
-        FileError: as for `read_text`, or no TOML.
+        FileError: as for `read_text`, or the file is not TOML.
     """
     text = read_text(path, MAX_TOML, kind)
     try:
@@ -67,13 +67,13 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def quoted(value: Any) -> str:
-    """Return a value as JSON, cut where it is long."""
+    """Return a value as JSON, shortened if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
 def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
-    """Return `path: value: problem` of a value at `path` that msgspec refuses."""
+    """Return `path: value: problem` for a value at `path` that msgspec rejects."""
     problem, _, place = str(error).rpartition(" - at `$")
     if not problem:
         return f"{path}: {quoted(value)}: {error}"
@@ -88,10 +88,10 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, as a hook of `json.loads`.
+    """Return a JSON object, as a hook of `json.loads`.
 
     Raises:
-        ValueError: a key is given twice.
+        ValueError: a key occurs twice.
     """
     read = dict(pairs)
     if len(read) < len(pairs):

@@ -1,4 +1,4 @@
-"""Scenario files: reading with one clear error, writing without leaving half a file."""
+"""Read scenario files with one clear error, and write them whole or not at all."""
 
 import hashlib
 import json
@@ -20,19 +20,21 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def read_scenario(path: Path) -> Scenario:
-    """The scenario in a file, its revision and configuration complete.
+    """Return the scenario in a file, with a revision and a complete configuration.
 
     Raises:
-        FileError: unreadable, not JSON, another format, or a value that means nothing.
+        FileError: the file is unreadable, not JSON, of another format, or has an invalid value.
     """
     return scenario_of(_load(path), str(path))
 
 
 def scenario_of(data: Any, path: str) -> Scenario:
-    """The scenario that JSON data is, its revision and configuration complete; `path` names it.
+    """Return the scenario in JSON data, with a revision and a complete configuration.
+
+    `path` names it in errors.
 
     Raises:
-        FileError: another format, or a value that means nothing.
+        FileError: another format, or an invalid value.
     """
     if not isinstance(data, dict):
         raise FileError(f"{path}: $: {quoted(data)}; valid: a scenario object")
@@ -55,7 +57,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
 
 
 def scenario_json(scenario: Scenario) -> str:
-    """The scenario as the format writes it, one request a line."""
+    """Return the scenario in the published format, with one request per line."""
     data = {k: v for k, v in msgspec.to_builtins(scenario).items() if v is not None}
     data["requests"] = [_plain_request(request) for request in data["requests"]]
     lines = []
@@ -134,7 +136,7 @@ def _finite(number: str) -> float:
 
 
 def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for encoder inputs where the configuration has no encoder."""
+    """Raise InputError for encoder inputs if the configuration has no encoder."""
     for index, request in enumerate(scenario.requests):
         if request.encoder_inputs and not config.get("max_num_encoder_input_tokens"):
             raise InputError(
@@ -159,7 +161,7 @@ def _check_expectation(scenario: Scenario) -> None:
 
 
 def _check_keys(data: dict[str, Any]) -> None:
-    """Unknown keys, named with those that are valid; other types are for msgspec to refuse."""
+    """Raise an error for unknown keys that lists the valid ones; msgspec rejects wrong types."""
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
     places.append(("$.expect", data.get("expect"), Expectation))
     requests = data.get("requests")

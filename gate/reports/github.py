@@ -27,9 +27,9 @@ PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 class GitHub:
     """Prints annotations on a console, and appends the verdict to the file `summary`.
 
-    Between annotations the runner takes no line for a command, whatever a target says. `summary`
-    is None where the runner offers no such file; `workspace` is the folder that paths are shown
-    from; `token` ends the silence, and must not be guessed.
+    Between annotations, the runner is told to ignore commands, so that output of a target cannot
+    contain any. `token` makes it listen again, so nobody must be able to guess it. `summary` is
+    None if the runner offers no such file; paths are shown relative to `workspace`.
 
     Raises:
         FileError: the summary cannot be written to.

@@ -57,8 +57,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files of the options of the same names, whether to write for GitHub, and whether a
-    passing gate lists every rule."""
+    """The files to write, by the options of the same names; whether to write for GitHub; and
+    whether a passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -129,8 +129,8 @@ def reporters(
     options: ReportOptions,
     printer: type[Terminal] = Terminal,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, then the one of the console. Files come first, since the
-    console may have no reader."""
+    """Open the requested reporters, then that of the console. Files come first, since the console
+    may have no reader."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

@@ -1,11 +1,11 @@
 """Trace files: the conversation with a target as JSON Lines, each request followed by its reply.
 
-A file may be compressed (gzip) and may be longer than memory: it is read line by line, and every
-problem is one clear error with file, line, JSON path and value. A recorder that was killed leaves
-a last line that is cut, or a request without a reply: what came before counts.
+A file may be compressed (gzip) and larger than memory, since it is read line by line. Every problem
+is one clear error with file, line, JSON path and value. A recorder that was killed may leave a
+truncated last line, or a request without a reply; everything before it counts.
 
-A reply to "step" may have the blocks of every request, or `block_changes`: how they differ from
-those of the step before.
+A reply to "step" has the blocks of every request, or `block_changes`: how they differ from those of
+the step before.
 """
 
 import gzip
@@ -44,7 +44,7 @@ GZIP = b"\x1f\x8b"
 
 
 class Source(NamedTuple):
-    """An open trace: its name for messages, its lines, how many bytes of how many are read."""
+    """An open trace: its name for messages, its lines, and how many of its bytes are read."""
 
     name: str
     lines: BinaryIO
@@ -54,10 +54,10 @@ class Source(NamedTuple):
 
 @contextmanager
 def opened_trace(file: str) -> Iterator[Source]:
-    """The trace in a file, or on stdin where it is called `-`.
+    """Open the trace in a file, or on stdin for `-`.
 
     Raises:
-        FileError: it cannot be read.
+        FileError: the file cannot be read.
     """
     name = "stdin" if file == "-" else file
     try:
@@ -74,8 +74,8 @@ def opened_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """What is in a compressed file, as far as it goes: GzipFile itself drops up to 64 KiB in front
-    of the place where one was cut off."""
+    """The content of a compressed file, up to where it is truncated; GzipFile itself would drop the
+    last 64 KiB before that place."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=raw)
@@ -132,16 +132,16 @@ UNFINISHED = "Input data was truncated"  # in the words of msgspec
 
 
 class _UnfinishedError(ValueError):
-    """The beginning of an object, which ends before its end."""
+    """A line holds only the beginning of an object."""
 
 
 def read_trace(
     source: Source, system: str | None = None, revision: str | None = None
 ) -> Iterator[Event]:
-    """What happened, in order; `system` and `revision` are meant instead of those recorded.
+    """Yield the events in order; `system` and `revision` replace the recorded ones.
 
     Raises:
-        FileError: a line that is not what the protocol has there.
+        FileError: a line does not follow the protocol.
     """
     reading = _Reading(source, system, revision)
     while (event := reading.next()) is not None:
@@ -162,7 +162,7 @@ class _Reading:
         self._began = 0
 
     def next(self) -> Event | None:
-        """The next thing that happened; None at the end."""
+        """Return the next event; None at the end."""
         line = self._line()
         if not isinstance(line, bytes):
             return line
@@ -380,10 +380,11 @@ class _Reading:
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
-    """Return the object that a line is: each key once, finite numbers, Unicode.
+    """Return the JSON object in a line; it must have unique keys, finite numbers and valid Unicode.
 
     Raises:
-        _UnfinishedError, ValueError: it is none; `str()` says why, without the line's number.
+        _UnfinishedError, ValueError: the line is not such an object; `str()` says why, without the
+            line's number.
     """
     try:
         value = DECODE(line)

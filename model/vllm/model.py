@@ -30,7 +30,7 @@ OBSERVES = (
 
 @dataclass(frozen=True)
 class VllmModel(ReferenceModel[State]):
-    """One configuration of one revision. Every method is pure: states go in and come out."""
+    """One configuration of one revision. Every method is pure: it takes and returns states."""
 
     config: VllmConfig
     revision: Revision = DOCUMENTED
@@ -48,8 +48,10 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None (V1-R17, ALL-R12). Source: target protocol,
-        "Refusals at add"."""
+        """Return why `request` can never run, or None (V1-R17, ALL-R12).
+
+        Source: target protocol, "Refusals at add".
+        """
         config = self.config
         longest = request.prompt_len + request.max_tokens
         if longest > config.max_model_len:

@@ -1,4 +1,4 @@
-"""A half-decided step, the order of the waiting queue, and the choice of the request to preempt.
+"""A partly decided step, the order of the waiting queue, and the choice of the request to preempt.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "Knobs".
 """
@@ -13,10 +13,10 @@ NO_ENCODER = EncoderPlan()
 
 
 class Plan(Record, frozen=True):
-    """A step half decided: what is left of the budget (tokens), and what runs so far.
+    """A partly decided step: the tokens left of the budget, and the queues so far.
 
-    `scheduled` are the tokens of each request, in the order of their scheduling; `in_flight` what
-    was decided before and is computed still; `parked` requests hold blocks and do not run.
+    `scheduled` holds the tokens of each request, in scheduling order; `in_flight` the earlier
+    decisions that are still being computed; `parked` requests hold blocks but do not run.
     """
 
     running: tuple[Sequence, ...]
@@ -52,8 +52,11 @@ def enqueued(
 def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
-    """Return the queue with a preempted request: in front (V1CP-R17), but behind those that were
-    set aside. A queue by priority has no front: it stands by priority and arrival."""
+    """Return the queue with a preempted request in front (V1CP-R17), but behind those that were set
+    aside.
+
+    A queue by priority has no front: the request goes to the place of its priority and arrival.
+    """
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
     front = sum(sequence.aside for sequence in waiting)

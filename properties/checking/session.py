@@ -1,4 +1,4 @@
-"""A target under a monitor: pass on every operation, judge every step."""
+"""A target under a monitor: every operation is passed on, and every step is judged."""
 
 import traceback
 from collections import Counter, deque
@@ -30,10 +30,10 @@ CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
 class Excerpt(NamedTuple):
-    """The end of a run, for someone who reads about its failure.
+    """The end of a run, for the report of its failure.
 
     Attributes:
-        version: what the target reports to be.
+        version: the version that the target reports.
         recent: the last few steps with their numbers.
         details: traceback or stderr of a crash.
     """
@@ -47,12 +47,12 @@ class Session:
     """One run of a target in one configuration.
 
     Attributes:
-        started: what the target says of itself.
-        checked: the rules that can be checked on it, in catalogue order.
-        recent: the last few steps with their numbers, for a reader of a failure.
-        rejected: requests that the target refused at the door, with its words.
-        cannot_abort: the target has answered an abort with "unsupported".
-        expected: what the model did in the last step, where it runs beside the target.
+        started: the target's reply to `start`.
+        checked: the rules that can be checked on this target, in catalogue order.
+        recent: the last few steps with their numbers, for the report of a failure.
+        rejected: requests that the target refused, with its messages.
+        cannot_abort: whether the target has answered an abort with "unsupported".
+        expected: the model's last step, if a model runs beside the target.
         details: traceback or stderr of a crash.
     """
 
@@ -69,8 +69,8 @@ class Session:
         """Start the target; `predicates` replace those of the system.
 
         Raises:
-            ConfigRefused: it cannot honour the configuration.
-            TargetFault: it does not start, or its reply is no reply.
+            ConfigRefused: the target cannot run with the configuration.
+            TargetFault: the target does not start, or its reply is invalid.
         """
         self._target = target
         self.started: Started = read_started(ask("start", target.start, system, revision, config))
@@ -94,7 +94,7 @@ class Session:
         self._lockstep = self._make_lockstep(system, revision, config)
 
     def add(self, request: Request) -> list[Broken]:
-        """Add a request; one that the target refuses does not become part of the run."""
+        """Add a request. If the target refuses it, it does not become part of the run."""
         history = self.monitor.history
         request = history.features.as_sent(history.config, request)
         try:
@@ -115,7 +115,7 @@ class Session:
         return []
 
     def abort(self, request_id: str, inside: bool) -> list[Broken]:
-        """Abort a request; a target that cannot abort continues without."""
+        """Abort a request. If the target cannot abort, the run continues without the abort."""
         try:
             args = (request_id, True) if inside else (request_id,)
             unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
@@ -167,8 +167,11 @@ class Session:
         return lockstep.shown(whole, self.started.observes)
 
     def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
-        """Compare the target's step with the model's. Steps are nearly always equal, so compare
-        first and translate only if they are not."""
+        """Return the differences between the target's step and the model's.
+
+        They are nearly always equal, so the replies are compared first and parsed only if they
+        differ.
+        """
         assert self._model_reply is not None
         if lockstep.equal_at_sight(seen, self._model_reply["step"]):
             return []
@@ -190,7 +193,7 @@ class Session:
         return target.at_rest
 
     def skip_to(self, number: int) -> int:
-        """Continue with the step of this number, after steps in which nothing happens."""
+        """Continue with the step of this number; nothing happens in the steps before it."""
         self.monitor.history.step = number
         return number
 
@@ -218,10 +221,10 @@ class Session:
 
 
 def ask(op: str, method: Any, *args: Any) -> Reply:
-    """Call a target. An exception of a target in this process is a crash of its scheduler.
+    """Call a target; an exception of a target in this process counts as a crash of its scheduler.
 
     Raises:
-        TargetFault: the target's own, or a crash.
+        TargetFault: a fault of the target, or a crash.
         AdapterFault: the method takes other arguments.
     """
     try:

@@ -1,6 +1,6 @@
-"""Where any scheduler is likely to be wrong: requests as for vLLM, in fewer keys.
+"""Generators for any scheduler: requests as for vLLM, with fewer keys.
 
-Source: `properties.vllm.strategies`, which aims at what is left of pool, budget and slots.
+Source: `properties.vllm.strategies`, which aims at the remaining pool, budget and slots.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,13 +76,13 @@ def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a late request for what the running ones leave of pool and budget, or one token more or
-    less."""
+    """Draw a late request that just fits into the remaining pool and budget, or is one token
+    off."""
     return vllm.beside_the_batch(in_its_terms(config), history).map(_of_no_priority)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a request that fills its blocks when the chunks of another have taken all others."""
+    """Draw a request that fills its blocks when the chunks of another one have taken all others."""
     return vllm.beside_a_prefill(in_its_terms(config), history).map(_of_no_priority)
 
 

@@ -1,10 +1,11 @@
-"""The full blocks of prompts that a prefix cache must still find, whatever its index and its order
-of eviction.
+"""The full blocks of prompts that a prefix cache must still find, whatever its index and eviction
+order.
 
-A block is handed out anew where it appears in a block table and is no hit; until then it holds what
-was computed into it. What a step hands out unseen, to requests that leave in it, may be any block
-that was free. An index may keep one block for each content, the first or the last: of copies all
-must be there. Generated tokens, and blocks of a decision in flight, may be left out.
+A block keeps its content until it is handed out again, which shows as an appearance in a block
+table that is not a hit. Blocks handed out unseen, to requests that leave in the same step, may be
+any that were free. An index may keep only one block for each content, the first or the last, so a
+content is certain only while all its copies exist. Generated tokens, and blocks of a decision in
+flight, may be missing from the cache.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ SURE, INTACT, MAYBE_GONE = 2, 1, 0
 
 
 class Observed(Protocol):
-    """The part of a `RunHistory` that is read, as it was before the step."""
+    """The part of a `RunHistory` that this module reads, from before the step."""
 
     config: Mapping[str, Any]
     features: Features
@@ -31,14 +32,16 @@ class Observed(Protocol):
     aborts_inside: set[str]
 
     def hit_now(self, step: Step, account: Any) -> int | None:
-        """Return the tokens that a request finds in the prefix cache; None: not known."""
+        """Return the tokens that a request finds in the prefix cache; None if unknown."""
 
 
 @dataclass
 class KeptPrefixes:
-    """By block number the content that it is found by, and the other way round, with the state of
-    each copy, as it was before the step that is judged. Blocks that were not shown have negative
-    numbers."""
+    """The blocks that must still be found, as they were before the judged step.
+
+    `holds` maps each block to its content; `places` maps each content to its blocks and their
+    states. Blocks that were not shown have negative numbers.
+    """
 
     block_size: int
     holds: dict[int, Content] = field(default_factory=dict)
@@ -96,7 +99,7 @@ class KeptPrefixes:
                     self._publish(table[place], filled, SURE if is_sure else INTACT)
 
     def _handed_out(self, history: Observed, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Yield, by request, the blocks that it got in this step and that are no hit."""
+        """Yield for each request the blocks that it received in this step and that are not hits."""
         before = _before(history)
         for name, table in (step.blocks or {}).items():
             known = before.get(name, ())
@@ -133,7 +136,8 @@ class KeptPrefixes:
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """Note that these blocks hold something else now, so no copy of what they held is sure."""
+        """Note that these blocks now have another content, so no copy of their old content is
+        certain."""
         for number in tuple(numbers):
             content = self.holds.pop(number, None)
             if content is None:
@@ -150,6 +154,7 @@ def _before(history: Observed) -> Mapping[str, Any]:
 
 
 def _held_before_and_after(history: Observed, step: Step) -> set[int]:
-    """Return the blocks that requests hold before and after the step; no other got them."""
+    """Return the blocks that requests hold before and after the step; no other request received
+    them."""
     after = {number for table in (step.blocks or {}).values() for number in table}
     return after & {number for table in _before(history).values() for number in table}

@@ -1,4 +1,4 @@
-"""The client's view of a run: the requests it sent, and what it has seen so far."""
+"""The client's view of a run: the requests that it sent, and its observations so far."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 
 @dataclass
 class Ended:
-    """Requests that have ended and are still remembered.
+    """Requests that have ended but must still be remembered.
 
     Attributes:
-        listed: the target may still list blocks of them.
-        cached: blocks may still hold tokens of them.
+        listed: requests whose blocks the target may still list.
+        cached: requests whose tokens blocks may still hold.
     """
 
     listed: list[str] = field(default_factory=list)
@@ -36,8 +36,10 @@ class Ended:
         self.listed.append(name)
 
     def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
-        """Return the requests to forget after a step in which `held` ones hold blocks. Without a
-        shadow cache, only requests with blocks are needed."""
+        """Return the requests to forget after a step in which those in `holding` hold blocks.
+
+        Without a shadow cache, only requests with blocks are needed.
+        """
         unlisted = [name for name in self.listed if name not in holding]
         if unlisted:
             self.listed = [name for name in self.listed if name in holding]
@@ -60,7 +62,7 @@ class Kin(Generic[R]):
             self.add(request)
 
     def add(self, request: R, instead_of: R | None = None) -> None:
-        """Add a request; `instead_of` had its id before."""
+        """Add a request, which replaces `instead_of` if given."""
         if instead_of is not None:
             self.remove(instead_of)
         self._families.setdefault(_beginning(request), {})[request.id] = request
@@ -87,23 +89,25 @@ class RunHistory(Generic[R]):
 
     Attributes:
         config: every key of the system's configuration.
-        revision, system: what the target is held to, and the system of the scheduler.
-        defaults: by configuration key, what the target says that its absence means.
-        paused: held back since the step before, where the system pauses requests.
-        requests: accepted requests by id, in order of arrival; where the history `forgets`, without
-            those that have ended and of which no block holds anything; `forgotten` counts them.
-        aborts_to_report: aborted since the last step, with the next step to report them.
-        aborts_inside: to be aborted inside the coming step.
-        last: the step before, None before the first.
+        revision, system: the revision that judges the target, and its system.
+        defaults: for each configuration key, the value that the target uses if the key is absent.
+        paused: requests held back since the previous step, if the system pauses requests.
+        requests: accepted requests by id, in order of arrival. If the history `forgets`, ended
+            requests are dropped once no block holds their tokens; `forgotten` counts them.
+        aborts_to_report: requests aborted since the last step, which the next step reports.
+        aborts_inside: requests to be aborted inside the coming step.
+        last: the previous step; None before the first.
         step: number of the coming step, from 0.
-        barren_steps: steps in a row in which an unfinished request waited and nothing was computed.
-        busy_steps: steps so far in which an accepted request was unfinished.
-        first_in_line: the request that has waited longest unstarted, since which step, and the
-            steps that the work in front of it can take at most.
-        system_state: what the features of the system follow, one immutable value.
-        shadow: what the blocks hold, where a rule asks for it.
-        kept: the prefixes that a cache must still find; None where a run is not followed by it.
-        answers: what was asked `once` since the last change, of which step and configuration.
+        barren_steps: number of steps in a row in which a request was unfinished but nothing was
+            computed.
+        busy_steps: number of steps so far in which an accepted request was unfinished.
+        first_in_line: the unstarted request that has waited longest, the step since which it is
+            first, and the most steps that the work before it can take.
+        system_state: the state of the system's features, one immutable value.
+        shadow: the content of the blocks, if a rule needs it.
+        kept: the prefixes that a cache must still find; None if no rule needs them.
+        answers: the cached results of `once` since the last change, with their step and
+            configuration.
     """
 
     config: Mapping[str, Any]
@@ -144,7 +148,7 @@ class RunHistory(Generic[R]):
         self._kin = Kin(self.requests.values())
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Book that the target took the request; `open_ended`: its output length is not
+        """Record a request that the target accepted; `open_ended`: its output length is not
         known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
@@ -157,7 +161,7 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Book that the target took an abort; unknown and finished ids change nothing."""
+        """Record an abort of the target; unknown and finished ids have no effect."""
         if request_id not in self.live:
             return
         if inside:
@@ -170,8 +174,10 @@ class RunHistory(Generic[R]):
 
     def give_up(self, step: Step) -> None:
         """Treat requests as aborted before the step if they can never run and the target ends them
-        in it, unscheduled and without a token. Otherwise other requests would have to wait for
-        them."""
+        in it, without scheduling them or emitting a token.
+
+        Otherwise other requests would seem to wait for them.
+        """
         for name in step.finished or ():
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
@@ -301,8 +307,8 @@ class RunHistory(Generic[R]):
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
-        """Return an upper bound of the hit: what others have computed of it by the end of
-        the step."""
+        """Return an upper bound of the hit: the tokens that others have computed of it by the end
+        of the step."""
         tokens = 0
         for other in self.kin(account):
             computed = other.max_computed

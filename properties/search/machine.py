@@ -51,8 +51,8 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
 def _check_smallest(options: SearchOptions, config: dict[str, Any]) -> None:
     """Raise InputError if the model refuses even the smallest request.
 
-    For example, a drawn pool may have no room for the fixed number of drafts, which a target need
-    not refuse.
+    For example, a drawn pool may have no room for a fixed number of drafts, which a target need not
+    refuse.
     """
     smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
     why = make_model(options.system, options.revision, config).refusal(smallest)
@@ -69,9 +69,9 @@ NAME = "large"
 
 @st.composite
 def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Request | None:
-    """Draw a request that alone exceeds one of its bounds; return None if nothing bounds a request.
+    """Draw a request that exceeds one of the limits by itself; return None if there are no limits.
 
-    It exceeds it by its prompt, by what it generates, or by both together.
+    Its prompt, its output, or both together exceed the limit.
     """
     limits = bounds_of(system).limits(config)
     if not limits:
@@ -100,7 +100,7 @@ class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
 class SchedulerMachine(RuleBasedStateMachine):
     """One run: requests arrive, steps pass, clients abort, the queue drains.
 
-    `machine_of` binds the class to one search. Every rule is enabled only while the run goes on.
+    `machine_of` binds the class to one search. Rules are enabled only while the run continues.
     """
 
     search: ClassVar[Search]
@@ -133,7 +133,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, config: dict[str, Any], data: st.DataObject, knocks: bool) -> None:
         """Start the target; a configuration that it refuses ends the run.
 
-        Sometimes a request that can never run arrives first.
+        Sometimes, a request that can never run arrives first.
         """
         self.search.begin_run()
         options = self.search.options
@@ -219,7 +219,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
     @rule()
     def drain(self) -> None:
-        """Take steps until no request is left, or until they take longer than they may."""
+        """Take steps until no request is left, or the bound on steps is exceeded."""
         bound = self.history.max_steps
         while not self.over and self.session.unfinished and self.history.busy_steps <= bound:
             self.one_step()
@@ -250,7 +250,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def one_arrival(
         self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()
     ) -> None:
-        """Add a request whose prompt is `content`, or else one that suits the run."""
+        """Add a request whose prompt is `content`, or by default one that suits the run."""
         if self.over:
             return
         name = f"r{len(self.requests)}"
@@ -285,7 +285,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def some_steps(self, steps: int, to_border: bool) -> None:
         """Take `steps` steps, or `steps` after the next block border; one if no request is left.
 
-        Before the first request no step can break a rule that a scenario could show.
+        Before the first request, no step can break a rule that a scenario could show.
         """
         if not self.requests:
             return
@@ -330,7 +330,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step; the run ends after the step that broke a rule before."""
+        """Take one step. While shrinking, the run ends after the step that broke a rule in the
+        smallest failure."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -338,7 +339,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.judged(self.session.step)
 
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
-        """Call the target and judge its answer. An interrupted run must not be drained."""
+        """Call the target and judge its answer; after an exception, end the run so that it is not
+        drained."""
         try:
             broken = operation(*args)
         except BaseException:
@@ -348,7 +350,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.judge(broken)
 
     def judge(self, broken: list[Broken]) -> None:
-        """End the run at a rule that is new to the search.
+        """End the run if it breaks a rule that is new to the search.
 
         Raises:
             RuleBroken: such a rule broke.

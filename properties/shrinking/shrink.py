@@ -1,4 +1,4 @@
-"""Shrink a scenario after Hypothesis has: fewer requests, smaller numbers, whole blocks.
+"""Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
 that a reader sees no request and no token that the failure does not need.
@@ -41,7 +41,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without what happens after a step."""
+    """Return the scenario without anything that happens after a step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -170,8 +170,8 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features without which a shrunk scenario no longer breaks its rule.
 
-    `shrink` has set to its default what is not needed. So only a feature that is on by default is
-    tried here, one replay each; `still_breaks` gives None where the target does not take it.
+    Each option is set to its default, or off if it is on by default, in one replay. A feature
+    that the target cannot do without (`still_breaks` returns None) is not among them.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
@@ -180,13 +180,18 @@ def needed_features(
         if not _is_option(key, defaults):
             continue
         if value != defaults.get(key):
-            needed.append(_feature(key, value))
+            plain, otherwise = defaults.get(key), True
         elif value is True:
-            off = replace(scenario, config=scenario.config | {key: False})
-            with suppress(InputError):  # another option needs this one
-                full_config(scenario.system, revision, off.config)
-                if still_breaks(off) is False:
-                    needed.append(_feature(key, value))
+            plain, otherwise = False, False
+        else:
+            continue
+        changed = replace(scenario, config=scenario.config | {key: plain})
+        is_needed = otherwise
+        with suppress(InputError):  # another option needs this one
+            full_config(scenario.system, revision, changed.config)
+            is_needed = still_breaks(changed) is False
+        if is_needed:
+            needed.append(_feature(key, value))
     occurs = features_of_requests(scenario.requests)
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
@@ -199,7 +204,8 @@ def _feature(key: str, value: Any) -> str:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return requests, then tokens and steps: the smaller of two scenarios has the smaller size."""
+    """Return a scenario's size, to compare scenarios: the number of requests, then tokens and
+    steps."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
     return len(requests), tokens + sum(

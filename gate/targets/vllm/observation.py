@@ -1,4 +1,4 @@
-"""Observe a step of vLLM's scheduler in the terms of the protocol."""
+"""Observe a step of vLLM's scheduler in the form of the protocol."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from .in_flight import Flight, Flights, depth
 
 
 class SchedulerView:
-    """What `observation` looks at; the `config` is in the terms of the scenario format."""
+    """The objects that `observation` reads; `config` has the keys of the scenario format."""
 
     def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
         self.scheduler = scheduler
@@ -24,12 +24,12 @@ class SchedulerView:
 
     @property
     def requests(self) -> Mapping[str, Any]:
-        """The unfinished requests, in the order of their arrival."""
+        """Return the unfinished requests in order of arrival."""
         requests: dict[str, Any] = self.scheduler.requests
         return requests
 
     def flight(self, decision: Any) -> Flight:
-        """Return the decision as a flight, with the place of the token that each request gives."""
+        """Return the decision as a flight, with the place of each request's next token."""
         drafts = decision.scheduled_spec_decode_tokens
         resumed = decision.scheduled_cached_reqs.resumed_req_ids
         joining = {*(new.req_id for new in decision.scheduled_new_reqs), *resumed}
@@ -51,8 +51,9 @@ class SchedulerView:
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.
 
-        For an ended request: those that vLLM has not freed yet, because a decision in flight may
-        still write to them. A list that is the same as at the last look is the same object.
+        For an ended request, these are the blocks that vLLM has not freed yet, because a decision
+        in flight may still write to them. A list that has not changed since the last look is the
+        same object.
         """
         [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
         tables, held = {}, {}
@@ -74,7 +75,8 @@ class SchedulerView:
         return held
 
     def free_blocks(self) -> int:
-        """Blocks that no request holds, those with cached contents included."""
+        """Return the number of blocks that no request holds, including those with cached
+        contents."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
@@ -86,7 +88,7 @@ QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
 def observed_fields(engine: SchedulerView) -> list[str]:
-    """The optional fields that every step of this engine carries."""
+    """Return the optional fields that every step of this engine shows."""
     fields = [*FIELDS]
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")
@@ -111,14 +113,15 @@ class Decided(NamedTuple):
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
-    """How often each running request has been preempted so far."""
+    """Return how often each running request has been preempted so far."""
     return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
 
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
-    """What a decision was, before it completes; tells the engine the hits of the admitted.
+    """Return the visible parts of a decision before it completes; record the hits of admitted
+    requests.
 
-    `before` is what `look_before` gave before the decision.
+    `before` is the result of `look_before` from before the decision.
     """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     # The scheduler counts the tokens of this step as computed as soon as it has decided.
@@ -137,14 +140,15 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
 
 
 def decodes_at(engine: SchedulerView, name: str, computed: int) -> bool:
-    """With so many tokens computed, hits included, just its last sampled token is left."""
+    """Return whether only the last sampled token is left after `computed` tokens, including
+    hits."""
     request, coming = engine.requests[name], engine.flights.tokens_in_flight(name)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Whether requests that compute decode, prefill, or or both."""
+    """Return whether the computing requests decode, prefill, or do both."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -159,7 +163,7 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """The step observation; `first` is the place of the first token that a request got."""
+    """Return the step observation; `first` has the place of each request's first token."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
     if engine.config["policy"] == "priority":  # of two queues the more important head comes first
@@ -199,5 +203,5 @@ def observe(
 
 
 def held(amounts: dict[str, Any]) -> dict[str, Any]:
-    """Without those that hold nothing."""
+    """Return the entries that are not empty."""
     return {name: amount for name, amount in amounts.items() if amount}

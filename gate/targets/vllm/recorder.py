@@ -1,12 +1,12 @@
-r"""A scheduler class that writes what it decides to a trace, inside a server of vLLM.
+r"""A scheduler class that records its decisions in a trace, inside a server of vLLM.
 
     SCHEDPROOF_TRACE=run.jsonl vllm serve … \
       --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
 
-It needs nothing but vLLM: where schedproof is not installed, put its folder `gate` on PYTHONPATH
-and name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` does it for another class. An
-error here never reaches the server: the record ends, with a line on stderr. `schedproof check-trace
-run.jsonl` judges it.
+It needs nothing but vLLM: without schedproof installed, put its folder `gate` on PYTHONPATH and
+name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` records another class. An error here
+never reaches the server: the record ends, with a line on stderr. `schedproof check-trace run.jsonl`
+judges the trace.
 """
 
 import functools
@@ -45,14 +45,14 @@ REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of schedproof's model: this file
 
 
 def revision_of(version: str) -> str:
-    """Return the newest revision of schedproof's model that is no newer than this vLLM."""
+    """Return the newest revision of schedproof's model that is not newer than this vLLM."""
     number = [int(part) for part in re.findall(r"\d+", version)[:2]]
     older = [name for name in REVISIONS if [int(part) for part in name.split(".")] <= number]
     return older[-1] if older else "documented"
 
 
 class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
-    """An event cannot be expressed in a trace; `str()` is the reason."""
+    """A trace cannot express an event; `str()` is the reason."""
 
 
 class Record:
@@ -85,7 +85,7 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Requests were given up: inside the step that is not written yet, if one completes."""
+        """Record aborts: inside the step that is not written yet, if one completes."""
         if self._decided is not None:
             self._late += names
         else:
@@ -96,7 +96,7 @@ class Record:
         self._before = look_before(self._view)
 
     def decided(self, decision: Any) -> None:
-        """A decision was taken. Whether one completes in this step is said by what comes next."""
+        """Record a decision. The next event shows whether one completes in this step."""
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
             self._contents.check_hit(self._view.requests[name], self._view.hits[name])
@@ -109,8 +109,8 @@ class Record:
             self._seen = observe(self._view, self._decided, {}, self._aborted, {})
 
     def completed(self, decision: Any, completion: Any) -> None:
-        """The oldest decision in flight has completed; if it is the second one in a row, in a step
-        that takes none."""
+        """Record that the oldest decision in flight has completed. If it is the second one in a
+        row, it completes in a step without a decision."""
         flight = self._view.flights.completed(decision)
         if flight is None:
             if decision.num_scheduled_tokens:
@@ -125,7 +125,7 @@ class Record:
         self._end_step(seen, completes=True)
 
     def ends(self, why: str) -> None:
-        """End the record before an event that no trace can express."""
+        """End the record before an event that a trace cannot express."""
         raise RecordEnds(why)
 
     def _no_completion(self) -> None:
@@ -181,7 +181,7 @@ def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> di
 
 @functools.cache
 def recording(scheduler: Any) -> Any:
-    """The scheduler class, with what it decides written to the file of SCHEDPROOF_TRACE."""
+    """Return the scheduler class, extended to record its decisions in the file SCHEDPROOF_TRACE."""
 
     class Recording(scheduler):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -252,8 +252,10 @@ def _open(scheduler: Any) -> Record:
 
 @functools.cache
 def _file(path: str) -> IO[str]:
-    """One file for all schedulers of the process, written line by line; where there is one already,
-    of another process too, one beside it."""
+    """Open a file for this scheduler, written line by line.
+
+    If the file exists, perhaps because another process has it, open one beside it.
+    """
     try:
         return open(path, "x", encoding="utf-8", buffering=1)
     except FileExistsError:
@@ -261,7 +263,7 @@ def _file(path: str) -> IO[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """`Recorder` and `AsyncRecorder`: vLLM's own two schedulers, imported when asked for."""
+    """Import `Recorder` and `AsyncRecorder`, for vLLM's own two schedulers, on first use."""
     if name == "Recorder":
         return recording(importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler)
     if name == "AsyncRecorder":
@@ -274,10 +276,10 @@ def __getattr__(name: str) -> Any:
 
 
 def request_of(request: Any) -> dict[str, Any]:
-    """A request without its prompt.
+    """Return a request without its prompt.
 
     Raises:
-        RecordEnds: it has what no scenario can say.
+        RecordEnds: it has a feature that a scenario cannot express.
     """
     for attribute, words in NOT_IN_SCENARIOS.items():
         if getattr(request, attribute, None):
@@ -290,10 +292,10 @@ def request_of(request: Any) -> dict[str, Any]:
 
 
 def config_of(scheduler: Any) -> dict[str, Any]:
-    """The configuration of a scheduler, in the terms of the scenario format.
+    """Return the configuration of a scheduler, with the keys of the scenario format.
 
     Raises:
-        RecordEnds: it has what no scenario can say.
+        RecordEnds: it has a feature that a scenario cannot express.
     """
     vllm_config, options = scheduler.vllm_config, scheduler.scheduler_config
     if vllm_config.kv_transfer_config is not None:
@@ -334,12 +336,13 @@ def config_of(scheduler: Any) -> dict[str, Any]:
 
 
 class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
-    """A prompt begins with tokens that two requests generated independently: the hashes do not show
-    which of the two it continues."""
+    """A prompt begins with tokens that two requests generated independently, and the hashes do not
+    show which of them it continues."""
 
 
 class Contents:
-    """Prompts as segments: a name for content that came first with a request, and its length."""
+    """Describes prompts as segments: the name of the request with which content first came, and its
+    length."""
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
@@ -352,10 +355,10 @@ class Contents:
         self._twice: set[Any] = set()  # hashes of tokens that a request generated, and others had
 
     def prompt_of(self, request: Any) -> Segments:
-        """The prompt of a request that arrives: as far as others had the same, in their words.
+        """Return the prompt of a new request; the parts that others had before get their names.
 
         Raises:
-            SameTokens: these had the same by chance.
+            SameTokens: two of them had the same tokens by chance.
         """
         name, tokens = request.request_id, request.num_prompt_tokens
         hashes = list(request.block_hashes)[: tokens // self._block_size]
@@ -376,17 +379,17 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """A request starts with so many tokens from the cache.
+        """Check that the cached tokens with which a request starts have a unique owner.
 
         Raises:
-            SameTokens: two requests had them by chance, and whose blocks they are is not known.
+            SameTokens: two requests had them by chance, so it is unknown whose blocks they are.
         """
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
             raise SameTokens(f"{request.request_id} found tokens that two others had by chance")
 
     def grown(self, requests: list[Any]) -> None:
-        """Requests have got tokens: their blocks may be full now."""
+        """Record the new tokens of requests, whose blocks may now be full."""
         for request in requests:
             if request is not None and request.request_id in self._live:
                 name, hashes = request.request_id, request.block_hashes
@@ -395,7 +398,8 @@ class Contents:
                 self._register(name, hashes)
 
     def ended(self, names: list[str]) -> None:
-        """Requests have left; what they had may be found as long as it is remembered."""
+        """Record that requests have left. Their content may still be found as long as it is
+        remembered."""
         for name in names:
             self._live.discard(name)
             self._forget(name)
@@ -423,7 +427,7 @@ class Contents:
 
 
 def cut(segments: Segments, tokens: int) -> Segments:
-    """The first so many tokens."""
+    """Return the first `tokens` tokens."""
     found: Segments = []
     for name, length in segments:
         if tokens <= 0:
