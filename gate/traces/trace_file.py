@@ -23,14 +23,15 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Count, Step
-from ...model.replies import DEFAULTS, read_started
-from ...model.scenario import TO_CONNECTOR, Request, check_requests
+from ...model.replies import DECLARED, DEFAULTS, read_started
+from ...model.scenario import CONTROLS, TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.reading import FileError, located, quoted, unique_keys
 from .run_events import (
     Aborted,
     Added,
     Begun,
+    Controlled,
     Crashed,
     Cut,
     Event,
@@ -104,22 +105,25 @@ REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
     "add": {"op", "request"},
     "abort": {"op", "id", "inside"},
+    "control": {"op", "kind"},
     "step": {"op"},
     "stop": {"op"},
 }
 REPLY_KEYS = {
-    "start": {"ok", "name", "version", "observes", DEFAULTS},
+    "start": {"ok", "name", "version", "observes", DEFAULTS, DECLARED},
     "add": {"ok"},
     "abort": {"ok"},
+    "control": {"ok", "done"},
     "step": {"ok", "step", CHANGES},
     "stop": {"ok"},
 }
-MAY_MISS = {DEFAULTS, CHANGES}
+MAY_MISS = {DEFAULTS, DECLARED, CHANGES}
 REFUSAL_KEYS = {"ok", "error", "message", "traceback"}
 ERRORS = {
     "start": ("config", "crashed"),
     "add": ("rejected", "crashed"),
     "abort": ("unsupported", "crashed"),
+    "control": ("crashed",),
     "step": ("crashed",),
     "stop": ("crashed",),
 }
@@ -264,6 +268,14 @@ class _Reading:
             if reply["ok"]:
                 return Aborted(number, request["id"], request.get("inside", False))
             return Rejected(number, operation)
+        if operation == "control":
+            kind, done = request["kind"], reply["done"]
+            if kind not in CONTROLS:
+                self._number = number
+                raise self._error(f"$.kind: {quoted(kind)}; valid: {', '.join(CONTROLS)}")
+            if not isinstance(done, bool):
+                raise self._error(f"$.done: {quoted(done)}; valid: true or false")
+            return Controlled(number, kind, done)
         self._promised = None
         return Stopped(number)
 
