@@ -20,8 +20,8 @@ from ...model.scenario import (
     check_requests,
 )
 from ...model.systems import full_config, make_model, resolve_revision
+from .reading import TOO_DEEP, is_deep, located, quoted, read_text, unique_keys
 from .reading import FileError as FileError  # also for modules that read scenarios
-from .reading import located, quoted, read_text, unique_keys
 from .writing import naming_file, write
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -111,7 +111,7 @@ def file_name(scenario: Scenario, rule: str) -> str:
 def _load(path: Path) -> Any:
     text = read_text(path, MAX_BYTES, "scenario")
     try:
-        return json.loads(
+        value = json.loads(
             text,
             object_pairs_hook=_plain_keys,
             parse_constant=_finite,
@@ -120,8 +120,13 @@ def _load(path: Path) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise FileError(f"{path}: not JSON: {error.msg} ({place})") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FileError(f"{path}: not JSON: {error}") from None
+    except RecursionError:
+        raise FileError(f"{path}: {TOO_DEEP}") from None
+    if is_deep(text.encode()):
+        raise FileError(f"{path}: {TOO_DEEP}")
+    return value
 
 
 def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The client's view of a run: the requests that it sent, and its observations so far."""
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple
 
@@ -17,6 +17,7 @@ from .per_step_cache import once
 from .prefix_hits import caches
 from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
+from .shared_prefixes import SharedPrefixes
 
 PAUSES = ("pause_new", "pause_all", "resume")
 # Fields of a step that list, by request, what it has computed and holds.
@@ -65,36 +66,6 @@ class Ended:
         shadow.lost.clear()
         self.cached.difference_update(gone)
         return gone
-
-
-class Kin(Generic[R]):
-    """Requests grouped by the stream of their first token."""
-
-    def __init__(self, requests: Iterable[R]) -> None:
-        self._families: dict[str, dict[str, R]] = {}
-        for request in requests:
-            self.add(request)
-
-    def add(self, request: R, instead_of: R | None = None) -> None:
-        """Add a request, which replaces `instead_of` if given."""
-        if instead_of is not None:
-            self.remove(instead_of)
-        self._families.setdefault(_beginning(request), {})[request.id] = request
-
-    def remove(self, request: R) -> None:
-        family = self._families[_beginning(request)]
-        if family.get(request.id) is request:
-            del family[request.id]
-        if not family:
-            del self._families[_beginning(request)]
-
-    def of(self, request: R) -> Collection[R]:
-        """Return the requests that begin like this one, itself included, in order of arrival."""
-        return self._families.get(_beginning(request), {}).values()
-
-
-def _beginning(request: RequestHistory) -> str:
-    return request.content[0][0] if request.content else f"out:{request.id}"
 
 
 @dataclass
@@ -156,7 +127,7 @@ class RunHistory(Generic[R]):
     )
     features: Features = field(init=False, repr=False, compare=False)
     _ended: Ended = field(default_factory=Ended)
-    _kin: Kin[R] = field(init=False, repr=False, compare=False)
+    _kin: SharedPrefixes[R] = field(init=False, repr=False, compare=False)
     _members_of: Step | None = None
     _sorted_members: tuple[list[R], list[R]] = field(default=([], []))
     _sorted_phases: tuple[list[R], list[R], list[R]] | None = None
@@ -165,7 +136,8 @@ class RunHistory(Generic[R]):
         self.features = features_of(self.system)
         if self.system_state is None:
             self.system_state = self.features.initial()
-        self._kin = Kin(self.requests.values())
+        block = int(self.config.get("block_size", 1))
+        self._kin = SharedPrefixes(self.requests.values(), block)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         """Record a request that the target accepted; `open_ended`: its output length is not
@@ -308,6 +280,8 @@ class RunHistory(Generic[R]):
             account = self.requests.get(name)
             if account is None:
                 continue
+            if account.ended is not None:  # a fault; what it computes still counts
+                self._kin.add(account)
             hit = self._hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
@@ -363,7 +337,8 @@ class RunHistory(Generic[R]):
         return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
-        """Return the requests that can share tokens with this one, itself included."""
+        """Return the requests that can share tokens with this one, itself included; of those that
+        have ended, the ones that decide how much."""
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
@@ -427,6 +402,8 @@ class RunHistory(Generic[R]):
             self.features.ended(account)
             if self.forgets:
                 self._ended.add(name)
+            else:
+                self._kin.end(account)
 
     def _forget(self, step: Step) -> None:
         cached = caches(self.config)

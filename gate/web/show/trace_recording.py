@@ -9,7 +9,7 @@ from ....model.errors import InputError
 from ....model.observation import Step
 from ....model.scenario import Event as ControlEvent
 from ....model.scenario import Request, Scenario
-from ....properties.explanations.cause import Evidence
+from ....properties.explanations.evidence import Evidence
 from ....properties.rules.registry import LOCKSTEP
 from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
