@@ -23,6 +23,7 @@ SAYING_NOTHING = {
     "kv_load_failure_policy": "recompute",
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
+    "cache_partitions": False,
 }
 
 
@@ -46,6 +47,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
+
+    Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
+    blocks of their own.
     """
 
     block_size: Positive = 16
@@ -72,6 +76,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Inputs that an encoder computes (`encoder`).
     max_num_encoder_input_tokens: Count | UnsetType = UNSET
     encoder_cache_size: Count | UnsetType = UNSET
+    # Salts and adapters of requests (`partition`).
+    cache_partitions: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
