@@ -20,12 +20,10 @@ STATUSES = {"modelled", "derived", "no effect", "refused"}
 def keys_of(folder: Path, name: str) -> set[str]:
     """The fields of a configuration class, read without importing it."""
     tree = ast.parse((folder / "vllm" / "config" / FILES[name]).read_text(encoding="utf-8"))
-    [body] = [
-        node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name
-    ]
+    classes = {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
     return {
         line.target.id
-        for line in body
+        for line in classes[name]
         if isinstance(line, ast.AnnAssign)
         and isinstance(line.target, ast.Name)
         and "ClassVar" not in ast.unparse(line.annotation)
@@ -38,8 +36,9 @@ def test_every_key_has_a_status_and_a_reason():
         for key, entry in entries.items():
             assert entry.keys() == {"releases", "status", "why"}, key
             assert entry["status"] in STATUSES, key
-            assert set(entry["releases"]) <= set(RELEASES) and entry["releases"], key
             assert entry["why"], key
+            assert entry["releases"], key
+            assert set(entry["releases"]) <= set(RELEASES), key
 
 
 def test_modelled_keys_name_a_key_of_the_scenario_format_or_an_option():
