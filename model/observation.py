@@ -20,6 +20,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `parked`: of those that wait, the ones that hold blocks which are loaded, or were.
     `encoder_inputs`: segments of its prompt that an encoder computes in this step, by their numbers
     from 0; `encoder_dropped`: segments whose outputs are kept no longer, by their names.
+    `group_blocks`: where the KV cache has several groups, `blocks` are those of the first, and this
+    is a table for each of the others, in which 0 stands for a block that was given back.
     `completes`: a decision completes in this step, which a record says of a server with several on
     their way; where schedproof drives the scheduler, the protocol says it.
     Token counts and throughputs are in tokens, `left_pad_blocks`, `free_blocks` and
@@ -50,6 +52,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parked: Ids | None = None
     encoder_inputs: dict[str, tuple[Count, ...]] | None = None
     encoder_dropped: Ids | None = None
+    group_blocks: dict[str, tuple[tuple[Count, ...], ...]] | None = None
     completes: bool | None = None
 
 

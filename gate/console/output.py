@@ -154,6 +154,8 @@ def _in_words(key: str, value: Any) -> list[str]:
     """A key that is not at its default; a mapping (a target's own keys) is listed key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
+    if isinstance(value, list):  # of mappings, whose values say enough
+        return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 
 

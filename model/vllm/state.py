@@ -1,7 +1,7 @@
 """The state of vLLM's scheduler between two steps."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from .. import sequence
 from ..members import Record
@@ -45,7 +45,8 @@ class Sequence(sequence.Sequence, frozen=True):
     it `arrives` with so many computed. The connector has no answer yet for so many `deferrals`.
     It has left, and `written_by` so many decisions in flight it keeps its blocks; where
     they are sent, for `send_steps` beyond the next step. An encoder computes its `inputs`; what it
-    gave for those in `needs` is kept for this request.
+    gave for those in `needs` is kept for this request. Each further group of the KV cache has one
+    of its `tables`, as long as `blocks`, with the null block where it has given a block back.
     """
 
     priority: int = 0
@@ -67,6 +68,10 @@ class Sequence(sequence.Sequence, frozen=True):
     written_by: int = 0
     inputs: tuple[Input, ...] = ()
     needs: tuple[int, ...] = ()
+    tables: tuple[tuple[int, ...], ...] = ()
+
+    def rewound(self) -> Self:
+        return super().rewound()._replace(tables=())
 
     @property
     def num_uncomputed_tokens(self) -> int:

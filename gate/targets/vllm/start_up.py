@@ -7,6 +7,7 @@ runs as it is, around an executor whose workers have plenty of memory and nothin
 import functools
 import importlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 CHECK = "get_kv_cache_configs"
@@ -44,13 +45,16 @@ class _EngineCore:
         """Tell no worker."""
 
 
-def refusal(vllm_config: Any, spec: Any) -> str | None:
+def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     """Return why the release does not start with this configuration, in its own words, or None.
 
-    `spec` is the KV cache of a layer; each stage of a pipeline has one such layer.
+    `layers` are the KV caches of the layers of a stage; each stage of a pipeline has such layers.
     """
     stages = vllm_config.parallel_config.pipeline_parallel_size
-    specs = [{f"layer {stage}": spec} for stage in range(stages)]
+    specs = [
+        {f"layer {stage}.{number}": spec for number, spec in enumerate(layers)}
+        for stage in range(stages)
+    ]
     core = importlib.import_module("vllm.v1.engine.core").EngineCore
     try:
         core._initialize_kv_caches(_EngineCore(specs), vllm_config)

@@ -8,7 +8,8 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder
+from . import encoder, groups
+from .groups import Groups
 from .request_history import VllmRequestHistory
 
 VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
@@ -38,11 +39,13 @@ class VllmState(NamedTuple):
         flights: decisions in flight, the oldest first.
         early: steps in a row in which a decision has just completed early.
         outputs: encoder outputs that the worker has, with their tokens.
+        groups: what blocks of further groups of the KV cache hold.
     """
 
     flights: tuple[Flight, ...] = ()
     early: int = 0
     outputs: Mapping[str, int] = MappingProxyType({})
+    groups: Groups = Groups()
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -75,3 +78,25 @@ def outputs_after(history: RunHistory[Any], step: Step) -> Mapping[str, int]:
     """Return the encoder outputs that the worker has while it computes the step."""
     new = [item for _, item in encoded(history, step)]
     return encoder.after(state_of(history).outputs, step, new)
+
+
+@once
+def groups_after(history: RunHistory[Any], step: Step) -> Groups:
+    """Return what the blocks of further groups hold when the step is computed. A block can be found
+    as soon as a step that fills it is decided."""
+    known, config = state_of(history).groups, history.config
+    holds, unseen = dict(known.holds), set(known.unseen)
+    for name in step.scheduled:
+        if (account := history.live.get(name)) is None:
+            continue
+        request, shown = of(account), (step.group_blocks or {}).get(name)
+        computed = min(history.reached(step, account), request.num_tokens)
+        for number, window in enumerate(groups.further(config)):
+            first = groups.first_block_read(config, window, request.computed)
+            for place in range(first, computed // int(config["block_size"])):
+                content = number, groups.content_until(config, request, place)
+                if shown is None:
+                    unseen.add(content)
+                elif number < len(shown) and place < len(shown[number]):
+                    holds[shown[number][place]] = content
+    return Groups(holds, frozenset(unseen))

@@ -9,7 +9,7 @@ from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, given, kept
@@ -129,8 +129,9 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Prompt tokens in full blocks at the start, the last one apart, that a running request holds;
-    0 of a request that was loaded. A block may be published when its decision completes."""
-    if not caches(history.config) or request.tokens_loading:
+    0 of a request that was loaded, and where another group of the KV cache may lack some. A block
+    may be published when its decision completes."""
+    if not caches(history.config) or request.tokens_loading or groups.further(history.config):
         return 0
     there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
     block = history.config["block_size"]
@@ -138,9 +139,11 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that start, where each decision completes before the next, without drafts, and
-    without what a connector or an encoder brings."""
+    """Requests that start, where each decision completes before the next, without drafts, without
+    what a connector or an encoder brings, and without further groups."""
     config = history.config
+    if groups.further(config):
+        return []
     if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
         return []
     return [request for request in admitted(history, step) if not request.inputs]

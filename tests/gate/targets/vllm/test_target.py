@@ -26,7 +26,7 @@ RELEASES = (SUPPORTED[0], "0.28.0", SUPPORTED[-1])
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
-    *("encoder_inputs", "encoder_dropped", "completes"),
+    *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
 }
 CONFIG: Config = {
     "block_size": 4,
