@@ -1,4 +1,4 @@
-"""Report what a ledger holds: what ran, what was exercised, and what was found."""
+"""Report the contents of a ledger: what ran, what was exercised, and which rules broke."""
 
 import shlex
 from collections import Counter
@@ -68,8 +68,8 @@ def _exercised(console: Console, ledger: Ledger) -> int:
 
 
 def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
-    """Print the findings, each with its file and the command that replays it; return how many
-    count, and how many do not."""
+    """Print the findings, each with its file and the command that replays it. Return the number of
+    broken rules and the number of doubtful findings."""
     broken = doubtful = 0
     for name, question in ledger.questions().items():
         failure = question.failure

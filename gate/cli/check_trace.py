@@ -106,7 +106,7 @@ def command(
 
 
 def count_matches(judge: TraceJudge, run: TraceRun) -> None:
-    """Note which models take the whole run."""
+    """Count the models that match the whole run."""
     if run.explainer is None:
         return
     judged = judge.judged[run.begun.system, run.begun.revision]
@@ -116,7 +116,10 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError unless there is such a system, and such a revision of it or of any."""
+    """Raise InputError if the system is unknown, or has no such revision.
+
+    Without a system, the revision may be of any.
+    """
     if system is not None:
         with option("--system"):
             check_system(system)
@@ -133,11 +136,12 @@ def check_options(system: str | None, revision: str | None) -> None:
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """The ids that --rule names (`A,B` means A and B), of any system that may be recorded.
+    """Return the ids that --rule names, `A,B` meaning A and B, from any system that a trace may be
+    of.
 
     Raises:
-        InputError: none is named, one that no such system has, or lockstep without its model.
-        CatalogueError: one that is not there.
+        InputError: the option names no rule, or lockstep is named without --explain.
+        CatalogueError: a rule is unknown.
     """
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}

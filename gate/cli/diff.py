@@ -156,16 +156,15 @@ class Begun(NamedTuple):
     jobs: int
 
     def notice(self, text: str) -> None:
-        """Say a line in passing."""
         output.notice(self.console)(text)
 
     def opened(self, spec: TargetSpec) -> AbstractContextManager[Opened]:
-        """The target that a word names."""
         return opened(spec, step_limit=self.step_limit, offline=self.offline, report=self.notice)
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Two targets, given the same scenarios: a gate of the first beside the second, by no rule."""
+    """Run the same scenarios on both targets: a gate of the first, with the second beside it and no
+    rules."""
     options = _options(begun, specs[0], specs[1], setting)
     found: list[DiffFinding] = []
     reported = SideNames(
@@ -268,7 +267,7 @@ def _conclude(
     found: Sequence[DiffFinding],
     baseline: str | None,
 ) -> None:
-    """Print the result, and write it down."""
+    """Print the result and write it to the JSON file."""
     verdict = _verdict(gate, found, baseline)
     if begun.json_file is not None:
         write(begun.json_file, output.as_json(verdict))
@@ -319,7 +318,7 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
 
 
 def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
-    """What was not asked of them, or looked for no further."""
+    """Return a line for each thing that the comparison left out."""
     unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
     lines = [f"aborts left out: {words}" for words in sorted(unable)]
     assert gate.options.base is not None
@@ -336,7 +335,7 @@ def _check_one_question(
     json_file: Path | None,
     options: Mapping[str, object],
 ) -> None:
-    """Raise InputError unless there are two to compare, or one to record."""
+    """Raise InputError unless the options name two targets to compare, or one to record."""
     if save is not None and since is not None:
         raise InputError("--save", f"{save}: not together with --since; valid: one of them")
     name, file = ("--save", save) if save is not None else ("--since", since)

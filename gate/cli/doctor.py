@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.systems import check_system, resolve_revision
@@ -43,8 +44,7 @@ def command(
 
     def say(says: str, what: str, why: str) -> None:
         line = output.one_line(f"{what}: {why}" if why else what)
-        console.print(f"[{STYLES[says]}]{says:<6}[/]", end="")
-        console.print(line, markup=False)
+        console.print(f"[{STYLES[says]}]{says:<6}[/]{escape(line)}")
 
     with opened(
         spec, step_limit=step_limit, offline=offline, report=output.notice(console)

@@ -1,4 +1,4 @@
-"""`schedproof step`: a scheduler stepped by hand, in a browser on this machine."""
+"""`schedproof step`: step a scheduler by hand, in a browser on this machine."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -109,7 +109,7 @@ def command(
 
 
 def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -> dict[str, Any]:
-    """Every key of the configuration that the options mean.
+    """Return the whole configuration that the options specify.
 
     Raises:
         InputError: an unknown scale or key, or an impossible value.
@@ -131,7 +131,7 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
 
 
 def _value(text: str) -> Any:
-    """A number, true, false or null; other words stand for themselves."""
+    """Return the text as JSON (a number, true, false, null); other text stands for itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

@@ -1,4 +1,4 @@
-"""Find the setting of `schedproof diff`: the scenarios, the terms, and the fixed values."""
+"""Work out the setting of `schedproof diff`: scenarios, systems, and fixed values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ PATHS = ("--path-a", "--path-b")
 
 
 class Setting(NamedTuple):
-    """The system and revision of the scenarios, those of each target, and the values that every
-    configuration has."""
+    """The system and revision of the scenarios and of each target, and the values fixed in every
+    configuration."""
 
     system: str
     revision: str
@@ -28,10 +28,11 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """Return the setting that the options mean for these targets.
+    """Return the setting that the options specify for these targets.
 
     Raises:
-        InputError: an unknown system, revision, key or value, or targets with nothing in common.
+        InputError: an unknown system, revision, key or value; or the targets have no scenarios in
+            common.
         ReleaseError: an unknown release.
     """
     own = [spec.own_system for spec in specs]
@@ -77,7 +78,7 @@ def read_setting(
 
 
 def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:
-    """The setting of a baseline, and that of the target that is compared with it.
+    """Return the setting of a baseline, with that of the target to compare with it.
 
     Raises:
         InputError, ReleaseError: as for `read_setting`.
@@ -92,7 +93,7 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
 
 
 def in_other_terms(name: str, setting: Setting, system: str, revision: str) -> str:
-    """What a target of another system is given beside what both have, in a line."""
+    """Describe in a line how the configuration is translated for a target of another system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()

@@ -1,12 +1,17 @@
-"""Ctrl-C that is not lost, and the end of a time limit, which is the same.
+"""Ctrl-C and time limits, both of which end a run early and keep its results.
 
 Python raises KeyboardInterrupt wherever the program is: also in a destructor or in a callback that
-swallows it. So the handler notes it as well, and long work asks `check` between two runs.
+swallows it. So the handler notes it as well, long work asks `check` between two runs, and what was
+swallowed is raised again.
 """
 
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SOON = 0.01  # seconds
 
 _pressed = False
 _ever_pressed = False
@@ -15,13 +20,27 @@ _over = False
 
 
 def install() -> None:
-    """SIGTERM (a CI that stops a job) and SIGHUP (a terminal that closes) end a run as Ctrl-C does:
-    with what it has. Signals that this process was started to ignore stay ignored."""
+    """Let SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
+    keeping its results. Signals that this process inherited as ignored stay ignored."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) in ours:
+    for number in SIGNALS:
+        if signal.getsignal(number) in ours:
             signal.signal(number, press)
+    raise_again(KeyboardInterrupt, _time_is_over)
+
+
+def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> None:
+    """Where a destructor or a callback of the garbage collector swallows an exception of this kind,
+    and Python would print it, run the handler of SIGALRM, which raises it, a moment later."""
+
+    def unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
+        if swallowed.exc_type is kind:
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, SOON)
+        else:
+            sys.__unraisablehook__(swallowed)
+
+    sys.unraisablehook = unraisable
 
 
 def press(*_: object) -> None:
@@ -36,15 +55,17 @@ def was_pressed() -> bool:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt once more where one was lost."""
+    """Raise KeyboardInterrupt again if an earlier one was swallowed."""
     if _pressed:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def instead() -> Iterator[None]:
-    """KeyboardInterrupt in the place of an error that it led to: Hypothesis, interrupted between
-    two of its own steps, raises an AssertionError."""
+    """Raise KeyboardInterrupt in place of an error that it caused.
+
+    Hypothesis, interrupted between two of its own steps, raises an AssertionError.
+    """
     try:
         yield
     except Exception:
@@ -53,7 +74,7 @@ def instead() -> Iterator[None]:
 
 
 def limit(seconds: float) -> None:
-    """When so many seconds are over, the run ends as Ctrl-C ends it: with what it has."""
+    """End the run after this many seconds, as Ctrl-C would, keeping its results."""
     global _limit
     _limit = seconds
     signal.signal(signal.SIGALRM, _time_is_over)
@@ -61,20 +82,20 @@ def limit(seconds: float) -> None:
 
 
 def no_limit() -> None:
-    """The run has ended: no time limit is asked for any more."""
+    """Cancel the time limit, since the run has ended."""
     global _limit, _over, _pressed
+    signal.setitimer(signal.ITIMER_REAL, 0)
     if _limit is not None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         _pressed = _pressed and not _over
     _limit, _over = None, False
 
 
 def why() -> str:
-    """Why the run was broken off, as its last line begins."""
+    """Return why the run ended early, to begin its last line."""
     return f"the time limit of {_limit:g} s is over" if _over else "interrupted"
 
 
 def _time_is_over(*_: object) -> None:
     global _over
-    _over = True
+    _over |= not _pressed  # else it was swallowed
     press()

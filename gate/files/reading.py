@@ -1,26 +1,34 @@
-"""Reading a file of the user's: a regular one, and no more of it than it can mean."""
+"""Read a user's file: only regular files, and only up to a sensible size."""
 
 import json
+import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+Read = TypeVar("Read")
+
 
 class FileError(ValueError):
-    """A file that cannot be used; `str()` is one line with the file, the JSON path, the value."""
+    """Invalid file; `str()` is one line with the file, the JSON path and the value."""
 
 
 MAX_TOML = 1024 * 1024  # bytes of a configuration
+DEEPEST = 40  # brackets within brackets; deeper values break what prints or compares them later
+TOO_DEEP = f"nested deeper than {DEEPEST} levels"
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+INNERMOST = re.compile(rb"\[\]|\{\}")
+NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is no regular file: a pipe or a device may never end.
+    """Refuse anything but a regular file, since a pipe or a device may never end.
 
     Raises:
-        FileError: a folder, a pipe, a device, or nothing at all.
+        FileError: the path is a folder, a pipe or a device, or does not exist.
     """
     try:
         mode = path.stat().st_mode
@@ -35,10 +43,10 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """The text of a `kind` of file, of at most so many bytes.
+    """Return the text of a file of at most `most` bytes; `kind` describes it in errors.
 
     Raises:
-        FileError: no regular file, a larger one, or one that is no UTF-8.
+        FileError: the file is not regular, too large, or not UTF-8.
     """
     check_regular(path)
     try:
@@ -54,10 +62,10 @@ def read_text(path: Path, most: int, kind: str) -> str:
 
 
 def read_toml(path: Path, kind: str) -> dict[str, Any]:
-    """What a `kind` of TOML file says.
+    """Return the content of a TOML file; `kind` describes it in errors.
 
     Raises:
-        FileError: as for `read_text`, or no TOML.
+        FileError: as for `read_text`, or the file is not TOML.
     """
     text = read_text(path, MAX_TOML, kind)
     try:
@@ -66,14 +74,42 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
         raise FileError(f"{path}: not TOML: {error}") from None
 
 
+def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
+    """Return what JSON that schedproof wrote says; `place` is the file, and the line if it has
+    many.
+
+    Raises:
+        FileError: no JSON, nested too deeply, or of another kind.
+    """
+    try:
+        value = msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise FileError(f"{place}: {TOO_DEEP}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{place}: {error}") from None
+    if is_deep(data):
+        raise FileError(f"{place}: {TOO_DEEP}")
+    return value
+
+
+def is_deep(data: bytes) -> bool:
+    """Return whether JSON is nested deeper than any file of schedproof is."""
+    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return False
+    brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
+    for _ in range(DEEPEST):  # each time the innermost ones go
+        brackets = INNERMOST.sub(b"", brackets)
+    return bool(brackets)
+
+
 def quoted(value: Any) -> str:
-    """Return a value as JSON, cut where it is long."""
+    """Return a value as JSON, shortened if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
 def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
-    """Return `path: value: problem` of a value at `path` that msgspec refuses."""
+    """Return `path: value: problem` for a value at `path` that msgspec rejects."""
     problem, _, place = str(error).rpartition(" - at `$")
     if not problem:
         return f"{path}: {quoted(value)}: {error}"
@@ -88,10 +124,10 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, as a hook of `json.loads`.
+    """Return a JSON object, as a hook of `json.loads`.
 
     Raises:
-        ValueError: a key is given twice.
+        ValueError: a key occurs twice.
     """
     read = dict(pairs)
     if len(read) < len(pairs):

@@ -1,6 +1,7 @@
 """Group findings by cause: findings that one change would repair are one fault.
 
-A run does not show its cause. These count as one, each of which one change usually repairs:
+A run does not show its cause, so findings count as one fault if a single change usually repairs
+them:
 
 - the same scenario breaks several rules, or a step does;
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
@@ -96,19 +97,35 @@ def _one_cause(finding: Finding, other: Finding) -> bool:
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
-    """Return whether both findings are the same failure of a rule. Two crashes are if their
-    messages are equal; two differences from the model are if they are in the same fields."""
+    """Return whether both findings are the same failure of a rule.
+
+    Crashes must have equal messages; differences from the model must be in the same fields.
+    """
     if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
     if finding.divergence and finding.divergence == other.divergence:
         return True
     if finding.differs and finding.differs == other.differs:
         return True
-    return _needs_no_more(finding, other) or _needs_no_more(other, finding)
+    if finding.needs is None or other.needs is None:
+        return True
+    mine, theirs = _but_contrary(finding, other), _but_contrary(other, finding)
+    return mine <= theirs or theirs <= mine
+
+
+def _but_contrary(finding: Finding, other: Finding) -> set[str]:
+    """Return what a finding needs, but no switch that the other needs the other way round: the rule
+    breaks either way."""
+    turned = {
+        f"{name} {'off' if state == 'on' else 'on'}"
+        for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
+        if state in ("on", "off")
+    }
+    return {*(finding.needs or ())} - turned
 
 
 def _with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without lockstep: any failure differs from the
+    """Return the rules broken in the last step, without lockstep: every failure differs from the
     model, so lockstep says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
@@ -143,7 +160,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Sort key: what broke first, then what was shrunk, then what needs the fewest features."""
+    """Sort key: first what broke first, then what was shrunk, then what needs the fewest
+    features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

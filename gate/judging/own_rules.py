@@ -14,8 +14,8 @@
         )
     ]
 
-The file is code, and is run. A rule must be a function of what it is given: the same run, the same
-answer.
+The file is Python code and is executed. A rule must depend on its arguments alone, so that the same
+run gives the same answer.
 """
 
 import re
@@ -41,13 +41,13 @@ class OwnRule:
     """A rule of the user.
 
     Attributes:
-        id: such as OUR-R01, which no rule of schedproof has.
-        title, statement: in a few words, and in a sentence.
+        id: such as OUR-R01; no rule of schedproof may have the same.
+        title, statement: the rule in a few words, and in a sentence.
         needs: fields of the step without which the rule cannot be judged.
-        broken: what the step breaks, in a sentence with its numbers, or None. It reads the history
-            as it was before the step.
-        witness: in a sentence, when the rule is exercised.
-        exercised: whether it is in this step.
+        broken: returns how the step breaks the rule, as a sentence with its numbers, or None. It
+            reads the history from before the step.
+        witness: a sentence that says when the rule is exercised.
+        exercised: returns whether the step exercises the rule.
         source: where the rule comes from.
     """
 
@@ -123,8 +123,8 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
 
 
 def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bool]) -> Asked:
-    """Wrap the function: an exception or an invalid answer is a fault of the rule, not of the
-    target."""
+    """Wrap a function of the user's rule, so that an exception or an invalid answer is reported as
+    a fault of the rule, not of the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Write JUnit XML: a test case for each rule; the ones that fail have the whole explanation."""
+"""Write JUnit XML: a test case per rule; those that fail contain the whole explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence

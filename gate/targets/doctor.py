@@ -12,8 +12,8 @@ import msgspec
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import FIELDS, REQUIRED, Step
-from ...model.replies import read_ok, read_started, read_step
-from ...model.scenario import Request, Scenario
+from ...model.replies import read_control, read_ok, read_started, read_step
+from ...model.scenario import CONTROLS, Request, Scenario
 from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
@@ -41,7 +41,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """A line of the examination. Only "wrong" is a fault of the adapter."""
+    """A line of the examination; only "wrong" is a fault of the adapter."""
 
     says: Says
     what: str
@@ -52,18 +52,18 @@ Remarks = Iterator[Remark]
 
 
 def examine(query: ProbeRequest, module: str | None) -> Remarks:
-    """Every check in turn; `module` holds the adapter where it is one of the user's.
+    """Yield the results of all checks; `module` contains the adapter if it is the user's.
 
     Raises:
-        ConfigRefused, TargetFault: the target does not start at all, or falls out of step.
+        ConfigRefused, TargetFault: the target does not start at all, or breaks the protocol.
     """
     if module is not None:
         yield from signatures(module)
     capabilities = probe(query)
     started, scales = capabilities.started, ", ".join(capabilities.scales)
+    yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
     for line in capabilities.left_out:
         yield Remark("note", line)
-    yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
     scenario = sample(query, capabilities)
     yield from fields(query.target, scenario)
     yield from answers(query.target, scenario)
@@ -75,7 +75,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """A few requests of every kind: a prompt of one token, one of several blocks, an early end."""
+    """Return a scenario with a few requests of every kind: a prompt of one token, one of several
+    blocks, an early end."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)
@@ -95,7 +96,7 @@ def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
 
 
 def fields(target: Target, scenario: Scenario) -> Remarks:
-    """What `start` declares and what steps show are the same."""
+    """Check that steps show exactly the fields that `start` declares."""
     declared = target_declares(target, scenario)
     for name in sorted(declared - FIELDS):
         yield Remark("wrong", "observes", f"{name!r}; valid: {', '.join(sorted(FIELDS))}")
@@ -113,14 +114,15 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
 
 
 def target_declares(target: Target, scenario: Scenario) -> set[str]:
-    """The names in `observes`, those that mean nothing among them."""
+    """Return the names in `observes`, including unknown ones."""
     reply = target.start(scenario.system, scenario.revision or "", scenario.config)
     read_started(reply)
     return set(reply["observes"]) | REQUIRED
 
 
 def answers(target: Target, scenario: Scenario) -> Remarks:
-    """Refusals are answers: of what it does not know, of what can never run, of aborts."""
+    """Check that the target answers with refusals: of unknown keys, of requests that can never run,
+    of aborts."""
     odd = {**scenario.config, "no_such_key": 1}
     try:
         read_started(target.start(scenario.system, scenario.revision or "", odd))
@@ -134,7 +136,9 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     endless = Request(id="endless", arrival=0, prompt=(("endless", most),), max_tokens=most)
     if read_ok("add", target.add(endless.for_target())) is None:
         yield Remark(
-            "note", "add", f"takes a prompt of {most} tokens; it is judged by what it does"
+            "note",
+            "add",
+            f"accepts a prompt of {most:,} tokens; the gate judges what follows",
         )
     else:
         yield Remark("ok", "add", "refuses at the door what can never run")
@@ -144,11 +148,24 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     elif read_ok("abort", target.abort("no such request", True)) is not None:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
-        yield Remark("ok", "abort", "supported, inside a step, too; of an unknown id it is ok")
+        yield Remark("ok", "abort", "supported, also inside a step; an unknown id is ignored")
+    yield from _controls(target, scenario)
+
+
+def _controls(target: Target, scenario: Scenario) -> Remarks:
+    """Check that every control event that `start` declares is answered."""
+    started = read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
+    for kind in CONTROLS:
+        if kind in started.controls:
+            read_control(target.control(kind))
+    if started.controls:
+        kinds = ", ".join(kind for kind in CONTROLS if kind in started.controls)
+        yield Remark("ok", "control", f"answers {kinds}")
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
-    """The same requests give the same steps, after a whole run, half a run, and a stop."""
+    """Check that the same requests give the same steps after a whole run, half a run, and a
+    stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)
@@ -170,7 +187,8 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 def keeps_the_common_rules(
     query: ProbeRequest, scenario: Scenario, what: str, requests: str
 ) -> Remarks:
-    """A target that breaks a common rule in a few plain requests probably has a faulty adapter."""
+    """Check the common rules in a few plain requests; a break of one probably means a faulty
+    adapter."""
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
@@ -183,7 +201,7 @@ def keeps_the_common_rules(
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
-    """A client gives up while its request runs, another one while it waits."""
+    """Check an abort of a running request and one of a waiting request."""
     target = query.target
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
@@ -200,7 +218,7 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
 
 
 def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capabilities) -> Remarks:
-    """Three requests grow in a pool that holds all of one, and not all of two."""
+    """Check three growing requests in a pool that has room for one of them, but not for two."""
     scale = capabilities.scales[0]
     if (
         capabilities.fixed[scale].get("num_blocks", ...) is None
@@ -225,7 +243,7 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
 
 
 def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
-    """How many rules can be judged, and which field would make how many more."""
+    """Yield how many rules can be judged, and which hidden fields would allow how many more."""
     checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
     seen = [rule for rule in checked if observes.issuperset(rule.needs)]
     yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")
@@ -238,7 +256,7 @@ def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
 
 
 def signatures(module: str) -> Remarks:
-    """The methods that the adapter relies on are as it knows them."""
+    """Check that the methods on which the adapter relies still have the signatures it expects."""
     command = [sys.executable, "-m", SIGNATURES, module]
     try:
         ran = subprocess.run(

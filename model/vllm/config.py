@@ -35,27 +35,28 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths in tokens, `num_blocks` in blocks (null block not counted, null: unbounded).
+    """Lengths are in tokens, `num_blocks` in blocks (without the null block; null: unbounded).
 
-    `watermark` is a share of the pool, null block included; `long_prefill_token_threshold` 0 for
-    none.
+    `watermark` is a share of the pool including the null block; `long_prefill_token_threshold` 0
+    means none.
 
-    Drafts: after each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is
-    as many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram).
+    Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
+    the same number if the drafter has its own keys and values (EAGLE), and 0 if not (n-gram).
 
-    Several decisions at once: with `async_scheduling` a step is decided while the one before it is
-    computed; each stage of a pipeline computes a decision. In `early_completions` steps in a row
-    the oldest decision completes early, before one more stays in flight: the worker is fast.
+    Several decisions at once: with `async_scheduling`, a step is decided while the one before it is
+    computed; each stage of a pipeline computes a decision. `early_completions` models a fast
+    worker: in that many steps in a row the oldest decision completes early, and then one more stays
+    in flight.
 
-    Loads: with a `kv_connector` requests may be parked while what it has of their keys and values
-    is loaded; where that fails, `kv_load_failure_policy` says whether they compute it themselves or
-    end (V1-R28).
+    Loads: with a `kv_connector`, requests may be parked while it loads the keys and values that it
+    has of them; if that fails, `kv_load_failure_policy` says whether they compute them or end
+    (V1-R28).
 
-    Encoder: it computes `max_num_encoder_input_tokens` in a step, and of its outputs at most
-    `encoder_cache_size` tokens are kept.
+    Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
+    of at most `encoder_cache_size` tokens.
 
-    Groups: each of `kv_groups` holds blocks of its own for every request, all from one pool. The
-    first is full attention.
+    Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
+    is full attention.
     """
 
     block_size: Positive = 16
@@ -99,7 +100,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def lookahead(self) -> int:
-        """Return the tokens beyond the computed ones for which a request holds blocks."""
+        """Return the number of decisions that can be in flight at once: 1 if each completes before
+        the next."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -118,15 +120,15 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def early(self) -> int:
-        """Return the steps in a row in which a decision completes early, before one more stays in
-        flight."""
+        """Return the number of steps in a row in which a decision completes early, before one more
+        stays in flight."""
         return self.early_completions or 0
 
     # Loads.
 
     @property
     def loads(self) -> bool:
-        """Return whether requests may be parked while a connector loads what it has of them."""
+        """Return whether requests may be parked while a connector loads their keys and values."""
         return self.kv_connector is True
 
     @property

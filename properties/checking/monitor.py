@@ -19,9 +19,9 @@ ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill"
 
 
 class Monitor:
-    """Follow a run and name the rules that a step breaks, in catalogue order.
+    """Follows a run and names the rules that each step breaks, in catalogue order.
 
-    `exercised` counts, per rule, the steps in which the rule's witness occurred.
+    `exercised` counts for each rule the steps in which its witness occurred.
     """
 
     def __init__(
@@ -79,9 +79,12 @@ class Monitor:
     def abort(self, request_id: str, inside: bool) -> None:
         self.history.abort(request_id, inside)
 
+    def control(self, kind: str, done: bool) -> None:
+        self.history.control(kind, done)
+
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
-        """Return the rules that this step breaks. `differences` are those from the model's step,
-        empty without a model beside the target."""
+        """Return the rules that this step breaks. `differences` are those from the model's step;
+        they are empty if no model runs beside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
         broken = []
@@ -101,11 +104,11 @@ class Monitor:
         return broken
 
     def crashed(self, message: str) -> list[Broken]:
-        """Return what the scheduler broke by raising instead of stepping."""
+        """Return the rules that the scheduler broke by raising instead of stepping."""
         return self._fault(NEVER_CRASHES, message)
 
     def hung(self, message: str) -> list[Broken]:
-        """Return what the scheduler broke by not answering in time."""
+        """Return the rules that the scheduler broke by not answering in time."""
         return self._fault(NEVER_HANGS, message)
 
     def _absent_members(self, step: Step) -> tuple[str, ...]:

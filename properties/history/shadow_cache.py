@@ -1,9 +1,9 @@
 """The content of each block of the cache, as far as a client can see the writes.
 
-A target shows the blocks of a request after each step, and how many tokens it computed. So the
-tokens of that step stand in the last of these blocks. A request reads all its blocks in every step
-in which it computes: each must hold its own tokens, from the first on, since keys and values depend
-on everything before them. Which block is free, shared or published is the target's own affair.
+A target shows the blocks of a request after each step, and how many tokens it computed, so the
+tokens of that step are in the last of these blocks. In every step in which it computes, a request
+reads all its blocks. Each must hold its own tokens, from the first on, since keys and values depend
+on everything before them. Which block is free, shared or published is up to the target.
 """
 
 from collections import Counter, deque
@@ -23,7 +23,7 @@ FEW = 64
 
 
 class Observed(Protocol):
-    """The part of a `RunHistory` that the cache reads, as it was before the step."""
+    """The part of a `RunHistory` that the cache reads, from before the step."""
 
     config: Mapping[str, Any]
     features: Features
@@ -38,7 +38,7 @@ class Observed(Protocol):
 
 
 class Entry(NamedTuple):
-    """Tokens `start` to `end` (exclusive) of a request, counted from its first token."""
+    """The tokens of a request from `start` to `end` (exclusive), counted from its first token."""
 
     owner: str
     content: tuple[Segment, ...]
@@ -47,9 +47,11 @@ class Entry(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The tokens that a request computes in a step, without wrong drafts, and its blocks: those
-    shown after the step, or before it if the request leaves in the step. `content` has all its
-    tokens."""
+    """The tokens that a request computes in a step, without wrong drafts, and its blocks.
+
+    The blocks are those shown after the step, or before it if the request leaves in the step.
+    `content` has all tokens of the request.
+    """
 
     request: RequestHistory
     content: tuple[Segment, ...]
@@ -62,11 +64,11 @@ class Changes(NamedTuple):
     """The effects of a step on the cache.
 
     Attributes:
-        accesses: of the requests that compute.
-        written: the blocks that the step writes, with what they hold after it.
+        accesses: the accesses of the requests that compute.
+        written: the blocks that the step writes, with their content after it.
         unseen: tokens that were written to blocks that the target did not show.
-        meets: a request reads what another one wrote, or a block gets a new owner.
-        conflict: the first block that does not hold what its reader needs, in a sentence.
+        meets: whether a request reads what another one wrote, or a block gets a new owner.
+        conflict: a sentence about the first block that does not hold what its reader needs.
     """
 
     accesses: list[Access]
@@ -81,13 +83,15 @@ class ShadowCache:
     """The content of every block whose writes were seen.
 
     Attributes:
-        holds: by block number; first the block that was written, or found whole, longest ago.
+        holds: the content by block number, in the order in which blocks were last written or found
+            intact.
         unseen: tokens in blocks whose numbers were never shown, with the step that wrote them.
-        caches: a freed block can be found by its content; else what it held is forgotten.
-        read: the blocks of each request that were found to hold its tokens.
-        readers: the other way round, by block number.
-        pool: blocks that can hold tokens; None where there is no bound, or it is not known.
-        lost: requests whose last known token was written over, until the reader clears them.
+        caches: whether a freed block can be found by its content; otherwise its content is
+            forgotten.
+        read: the blocks of each request in which it found its tokens.
+        readers: the inverse of `read`, by block number.
+        pool: number of blocks that can hold tokens; None if unbounded or unknown.
+        lost: requests whose last known token was overwritten, until the reader clears them.
     """
 
     block_size: int
@@ -102,12 +106,18 @@ class ShadowCache:
     _seen_at: dict[int, int] = field(default_factory=dict)
     _places: Counter[str] = field(default_factory=Counter)
 
+    def nothing_is_held(self) -> None:
+        """Book that no request holds a block any more. What the blocks hold stays."""
+        self.read.clear()
+        self.readers.clear()
+
     def knows(self, request: str) -> bool:
         """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places
 
     def changes(self, history: Observed, step: Step) -> Changes:
-        """Return what the step writes, and whether every reader finds its tokens. Book nothing."""
+        """Return what the step writes, and whether every reader finds its tokens; record
+        nothing."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
@@ -126,7 +136,7 @@ class ShadowCache:
                 meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
-                    conflict = self._mismatch(
+                    conflict = self.mismatch(
                         access.request, access.end, number, place, present, hidden
                     )
         conflict = conflict or self._overwritten(history, step, written)
@@ -173,8 +183,8 @@ class ShadowCache:
             self._forget_unseen()
 
     def _confirm(self, number: int, content: tuple[Segment, ...], start: int) -> None:
-        """Note that the block still holds what was written to it, since a request has found its
-        tokens there."""
+        """Note that the block still has its content, because a request has found its tokens
+        there."""
         entry = self.holds.get(number)
         if entry is not None and _goes_on(entry, content, start, start + self.block_size):
             self.holds[number] = self.holds.pop(number)
@@ -202,7 +212,7 @@ class ShadowCache:
                 del self.readers[number]
 
     def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
-        """Return the accesses of all requests that compute, and the entries that went to unknown
+        """Return the accesses of all requests that compute, and the entries written to unknown
         blocks."""
         before = (history.last.blocks or {}) if history.last is not None else {}
         accesses: list[Access] = []
@@ -223,10 +233,8 @@ class ShadowCache:
                 )
                 continue
             start = request.computed + max(hit, 0)
-            end, right = (
-                start + tokens,
-                history.features.right_drafts(history, step, request, tokens),
-            )
+            end = start + tokens
+            right = history.features.right_drafts(history, step, request, end - request.computed)
             if right is not None:
                 end = min(end, request.num_tokens + right)
             shown = (step.blocks or {}).get(name)
@@ -235,7 +243,7 @@ class ShadowCache:
         return accesses + self._loaded(history, step), unseen
 
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
-        """Return the accesses of requests whose load begins; a load writes their blocks."""
+        """Return the accesses of requests whose load begins, since a load writes their blocks."""
         return [
             Access(
                 request, request.content, 0, tokens, list((step.blocks or {}).get(request.id, ()))
@@ -264,7 +272,7 @@ class ShadowCache:
         return entries
 
     def _beyond(self, access: Access) -> list[Entry]:
-        """Return what is written to blocks that the target does not show."""
+        """Return the entries written to blocks that the target does not show."""
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
@@ -285,12 +293,12 @@ class ShadowCache:
                 if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                conflict = self._mismatch(request, request.computed, number, place, entry, [])
+                conflict = self.mismatch(request, request.computed, number, place, entry, [])
                 if conflict is not None:
                     return conflict
         return None
 
-    def _mismatch(
+    def mismatch(
         self,
         request: RequestHistory,
         reads: int,
@@ -299,8 +307,10 @@ class ShadowCache:
         present: Entry | None,
         hidden: Iterable[Entry],
     ) -> str | None:
-        """Explain why block `number` cannot be block `place` of this request. Entries in `hidden`
-        may stand in any block."""
+        """Explain why block `number` cannot be block `place` of this request; None if it can.
+
+        Entries in `hidden` may be in any block.
+        """
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
         if present is not None and present.owner == request.id and _covers(present, start, end):
             return None
@@ -322,7 +332,7 @@ class ShadowCache:
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """Return whether the entry has these tokens after the same beginning."""
+    """Return whether the entry has these tokens, after the same beginning."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 

@@ -16,8 +16,11 @@ from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
-    """A request shows tokens and blocks exactly if some of it is computed, and what it writes; the
-    step is of the kind of what its requests do, and those that prefill are named so."""
+    """A request shows tokens and blocks exactly if some of its tokens are computed, and shows the
+    blocks that it writes.
+
+    The kind of the step fits what its requests do, and prefilling requests are listed as such.
+    """
     stay = list(_after(history, step))
     if wrong := _other_kind(history, step) or _other_phase(history, stay, step):
         return wrong
@@ -74,8 +77,11 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
 
 
 def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
-    """Return whether a preempted request recomputes more than its last token. If only that one is
-    left, both kinds are right; with several steps in flight the rule does not judge."""
+    """Return whether a preempted request recomputes more than its last token.
+
+    If only that one is left, both kinds are right; with several steps in flight, the rule does not
+    judge.
+    """
     if (
         not request.regenerated
         or request.emitted > request.regenerated
@@ -107,7 +113,7 @@ def _other_phase(
 
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """Return the requests that stay, with a lower bound of their computed tokens after the step.
+    """Yield the requests that stay, with a lower bound of their computed tokens after the step.
     Requests preempted in this step are left out."""
     leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
     for request in history.live.values():
@@ -117,7 +123,8 @@ def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistor
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Every unfinished request is in exactly one queue, and nothing else is (ALL-R03)."""
+    """Every unfinished request is in exactly one queue, and no other request is in any
+    (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
         return f"{_names(strangers)} scheduled, but finished, aborted or never accepted"
@@ -148,7 +155,8 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
 
 
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
-    """Exactly min(output_len, max_tokens) tokens, then the right reason at once (ALL-R04)."""
+    """A request emits exactly min(output_len, max_tokens) tokens, then ends at once with the right
+    reason (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
     over = history.features.completing(history, step)
@@ -207,7 +215,7 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """First in line, a request is scheduled before the work in front of it is over (ALL-R05)."""
+    """The first in line is scheduled before the work in front of it can have ended (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
@@ -243,7 +251,7 @@ def everything_ends(history: RunHistory[Any], step: Step) -> bool:
 
 
 def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
-    """A prefix hit covers only what some request has computed (ALL-R08)."""
+    """A prefix hit covers only tokens that some request has computed (ALL-R08)."""
     for name, hit in first_hits(history, step).items():
         if hit <= 0:
             continue
@@ -266,7 +274,7 @@ def something_cached(history: RunHistory[Any], step: Step) -> bool:
 
 
 def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
-    """Hits of the requests that start in this step, in tokens; without those that were loaded."""
+    """Return the hits, in tokens, of the requests that start in this step, except loaded ones."""
     return {
         name: hit
         for name in step.scheduled
@@ -278,7 +286,7 @@ def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Held and free blocks are together the pool (ALL-R09)."""
+    """Held and free blocks add up to the pool (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
@@ -296,7 +304,7 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """Of three steps in a row, one computes a token while a request is unfinished; of more where
+    """While a request is unfinished, one of three steps in a row computes a token; one of more if
     several decisions are in flight (ALL-R10)."""
     allowed = 1 + history.features.idle_steps(history)
     if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
@@ -316,7 +324,7 @@ def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def blocks_change_hands(history: RunHistory[Any], step: Step) -> bool:
-    """A request reads what another one wrote, or writes a block that another one had written."""
+    """A request reads what another one wrote, or overwrites a block that another one wrote."""
     changes = history.cache_changes(step)
     return changes is not None and changes.meets
 

@@ -14,7 +14,7 @@ from .predicate import Predicate
 def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
-    """One of the requests that start finds fewer tokens than one that runs holds of it."""
+    """Return a message if a starting request finds fewer tokens than `must_find` says."""
     for request in starting:
         hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
@@ -26,8 +26,8 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate of the rule that a starting request finds what was computed before, even
-    if no request holds it any more, unless its blocks were handed out since.
+    """Return the predicate that a starting request finds everything computed before whose blocks
+    have not been handed out since, even if no request holds them any more.
 
     `starting`: the requests that start in a step.
     """
@@ -57,7 +57,8 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
 
 
 def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str) -> int:
-    """Return the leading tokens that two requests share, including what they emit in this step."""
+    """Return the number of leading tokens that two requests share, including those they emit in
+    this step."""
     if not history.requests.keys() >= {name, other}:
         return 0  # of a request that was never made nothing is known
     contents = []
@@ -70,7 +71,7 @@ def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str)
 
 
 def blocks_for(history: RunHistory[Any], tokens: int) -> int:
-    """Return how many blocks hold this many tokens in the run's configuration."""
+    """Return the number of blocks that hold this many tokens in the run's configuration."""
     return -(-tokens // int(history.config["block_size"]))
 
 
@@ -93,7 +94,7 @@ def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
 
 
 def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
-    """Return how many blocks an unfinished request held before the step."""
+    """Return the number of blocks that an unfinished request held before the step."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
     return len(shown.get(request.id, ()))
 
@@ -116,7 +117,7 @@ def free_when_decided(history: RunHistory[Any]) -> int | None:
 
 
 def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int:
-    """Return how many blocks only these requests held before the step."""
+    """Return the number of blocks that only these requests held before the step."""
     leaving = {request.id for request in gone}
     before = tables_before(history)
     kept = {block for name, table in before.items() if name not in leaving for block in table}

@@ -1,4 +1,5 @@
-"""The form of a check: does this step break the rule, and did the rule apply to it?"""
+"""The form of a check: a function that finds a broken rule, and one that tells whether it
+applied."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -8,10 +9,11 @@ from ..history.run_history import RunHistory
 
 
 class Predicate(NamedTuple):
-    """`broken` gives the numbers that break the rule, or None; `exercised` is the rule's witness.
+    """`broken` returns a message with the numbers that break the rule, or None; `exercised` is the
+    witness.
 
-    Both read the history as it was before the step. `members` says which steps they speak of:
-    those that schedule a request in its prefill, in its decode, or any. `reads_kept`: they read
+    Both read the history from before the step. `members` says which steps they apply to: those that
+    schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
     `RunHistory.kept`.
     """
 
@@ -24,16 +26,17 @@ class Predicate(NamedTuple):
 class RuleFault(BaseException):
     """A user's own rule cannot be evaluated: it raises, or returns a wrong type.
 
-    The message is one line. Not an Exception, so that Hypothesis does not take it for a finding.
+    The message is one line. It is not an Exception, so that Hypothesis does not take it for a
+    finding.
     """
 
 
 class AdapterMessage(str):
-    """A message about what a step reports of itself, which only the adapter can have got wrong."""
+    """A message about a step's description of itself, for which only the adapter can be wrong."""
 
 
 class Broken(NamedTuple):
-    """A rule, the step that broke it, and the numbers in one sentence."""
+    """A broken rule: the step that broke it, and a sentence with the numbers."""
 
     rule: str
     step: int
@@ -46,10 +49,10 @@ class Broken(NamedTuple):
 
 
 def default_is(key: str, value: Any) -> Predicate:
-    """Return the predicate that a configuration without `key` means `value`.
+    """Return the predicate that the target's default for `key` is `value`.
 
     Source: the documents, where they name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21,
-    V1CP-R23). A target says its own in the reply to `start`.
+    V1CP-R23). A target reports its defaults in the reply to `start`.
     """
 
     def another(history: RunHistory[Any], step: Step) -> str | None:

@@ -1,6 +1,6 @@
 """The features of a vLLM request beyond its prompt: drafts, loads, and encoder inputs.
 
-Pictures have a few sizes, and some of them come again.
+Images have a few sizes, and some of them are repeated.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ TITLES = "abcdef"
 
 @st.composite
 def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """An encoder whose budget and room are those of one picture, or of what a step computes.
+    """Draw an encoder whose budget and room are those of one image, or of what a step computes.
 
-    vLLM derives both from the largest picture of a model and max_num_batched_tokens.
+    vLLM derives both from the largest image of a model and max_num_batched_tokens.
     """
     budget, block = config["max_num_batched_tokens"], config["block_size"]
     picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
@@ -32,7 +32,7 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """The request with pictures in its own part of the prompt. A picture that it repeats from an
+    """Return the request with images in its own part of the prompt. An image repeated from an
     earlier request stays one, unless it was cut."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
@@ -69,7 +69,7 @@ def _whole(name: str, length: int) -> bool:
 
 @st.composite
 def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Draw what the configuration has room for: drafts, a load, pictures."""
+    """Draw the features for which the configuration has room: drafts, a load, images."""
     if drafts := speculation.drafts(config):
         request = msgspec.structs.replace(request, accepted=draw(accepted(drafts)))
     if loads.are_made(config):
@@ -85,7 +85,7 @@ def has_features(config: Mapping[str, Any]) -> bool:
 
 @st.composite
 def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request | None:
-    """Draw, now and then, a request that an encoder can never compute."""
+    """Draw, occasionally, a request that an encoder can never compute."""
     if not encoder.encodes(config) or not draw(st.booleans()):
         return None
     tokens = draw(st.sampled_from((1, 9))) + encoder.longest(config)
@@ -94,13 +94,13 @@ def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request 
 
 
 def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Draw how many of `drafts` drafts of a request are right, each time."""
+    """Draw the numbers of correct drafts, out of `drafts`, in a request's verifications."""
     return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
 def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
-    """Return the request, of whose prompt a connector may have some blocks, or all tokens."""
+    """Return the request with some blocks, or all tokens, of its prompt in a connector."""
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
     steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0

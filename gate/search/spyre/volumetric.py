@@ -1,4 +1,4 @@
-"""`schedproof search`: what the solver finds or proves of one rule, printed as it comes."""
+"""`schedproof search`: search or prove one rule with the solver, and print results as they come."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -54,8 +54,8 @@ TERMS = (
 class Asking:
     """One question about a rule, and where its answer goes.
 
-    `block`: tokens of a block, None for any, which only a proof can be about. `also`: a target,
-    besides the model, that a counterexample is replayed on, with its name.
+    `block`: the size of a block in tokens; None for any size, which only a proof can cover. `also`:
+    another target to replay a counterexample on, with its name.
     """
 
     console: Console
@@ -75,7 +75,7 @@ def answer(console: Console, question: Question) -> int:
     """Search, prove or maximize; return the exit code.
 
     Raises:
-        InputError: options that mean nothing, or not together.
+        InputError: an option is invalid, or contradicts another one.
     """
     changes = list(question.changes)
     any_block = question.prove and "block_size=any" in changes
@@ -105,10 +105,10 @@ def answer(console: Console, question: Question) -> int:
 
 
 def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
-    """Cast nets of random loads; return the exit code.
+    """Run nets of random loads; return the exit code.
 
     Raises:
-        InputError: a revision, formula or key that lanes do not know, or NumPy is missing.
+        InputError: a revision, formula or key that lanes do not support, or NumPy is missing.
     """
     vectorized.check_installed()
     with counterexample.opened_beside(console, question.target, "spyre") as also:
@@ -132,7 +132,7 @@ def _check(question: Question, setting: Setting) -> None:
 
 
 def run_search(asking: Asking) -> int:
-    """A proof, or else the fewest requests that break the rule; the exit code."""
+    """Print a proof, or the fewest requests that break the rule; return the exit code."""
     setting = asking.setting
     asking.say(f"search {asking.rule}, {_described(setting)}")
     if setting.pauses and asking.rule == LIMIT:
@@ -143,9 +143,11 @@ def run_search(asking: Asking) -> int:
 
 
 def run_own(asking: Asking) -> int:
-    """A formula of the user's: is it sound, and if not, by which run and how much; the exit code.
+    """Decide whether a user's formula is sound; if not, show a run and how far it exceeds the
+    limit.
 
-    The smallest run is looked for where lengths are a few tokens, so that it can be read.
+    The smallest run is searched with lengths of a few tokens, so that it is easy to read. Return
+    the exit code.
     """
     setting = asking.setting
     asking.say(f"search {asking.rule}, {_described(setting)}")
@@ -164,7 +166,7 @@ def run_own(asking: Asking) -> int:
 
 
 def _smallest(asking: Asking) -> int:
-    """Blocks of 2 tokens: a run of a few steps, which can be worked out on paper."""
+    """Search with blocks of 2 tokens for a run of a few steps, short enough to check on paper."""
     asking.say("with blocks of 2 tokens and max_model_len 6:")
     try:
         for small, arrivals in bounded(asking.time_limit, _small, asking.setting):
@@ -185,7 +187,7 @@ def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
 
 
 def _say_slack(asking: Asking) -> None:
-    """The least slack that makes the formula sound, by the lemmas."""
+    """Print the least slack that makes the formula sound, found by the lemmas."""
     formula, most = asking.setting.formula, 4 * asking.setting.block
     try:
         [tokens] = bounded(asking.time_limit, _slack, formula, most)
@@ -262,7 +264,8 @@ def _proven_first(asking: Asking) -> bool:
 
 
 def run_worst(asking: Asking, objective: Objective) -> int:
-    """How far the formula goes with so many requests, and the run that does; the exit code."""
+    """Print how far the formula goes with this many requests, and the run that shows it; return the
+    exit code."""
     asking.setting = setting = replace(asking.setting, requests=asking.setting.requests or 5)
     asking.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
@@ -338,7 +341,8 @@ def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
 
 
 def run_proof(asking: Asking) -> int:
-    """Prove the rule lemma by lemma, for as many requests as `proven_for` says; the exit code."""
+    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names; return
+    the exit code."""
     setting = asking.setting
     asking.say(
         f"prove {asking.rule} for {proven_for(*_asked(asking))}, {_configuration(setting)}, "
@@ -406,8 +410,11 @@ def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
 def _replayed(
     asking: Asking, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Shown at its first step beyond the limit and as small as it gets, or as it is where `most`
-    asks for its worst."""
+    """Replay the solver's run and return the exit code.
+
+    It is shrunk and shown up to its first step beyond the limit, or with `most` shown unshrunk up
+    to its worst step.
+    """
     scenario = _scenario(asking, arrivals)
     [rule] = select(load("spyre"), [asking.rule])
     return counterexample.show(

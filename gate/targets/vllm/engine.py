@@ -1,8 +1,8 @@
-"""vLLM's own scheduler and its own block pool, around a model that is not there.
+"""vLLM's own scheduler and block pool, without a model.
 
-What refuses, decides, allocates, caches and counts is the release's code. The model runner is ours:
-it "samples" the tokens that the scenario prescribes, for every request whose computed tokens have
-caught up with its known ones: one, and the drafts before it that are right.
+Everything that refuses, decides, allocates, caches and counts is the release's code. Only the model
+runner is replaced. For every request whose computed tokens have caught up with its known ones, it
+"samples" the token that the scenario prescribes, after the correct drafts.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import encoder, groups, in_flight
+from . import control, encoder, groups, in_flight
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
@@ -51,7 +51,7 @@ class VllmEngine(SchedulerView):
         self._requested_blocks = 0  # by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
-        """Take a request through vLLM's front door into the queue; raises RefusedError."""
+        """Queue a request through vLLM's front door; raises RefusedError."""
         name = request.output.id
         if name in self.requests:
             raise RefusedError(f"a live request has the id {name!r} already")
@@ -90,14 +90,18 @@ class VllmEngine(SchedulerView):
         self._requested_blocks = blocks
 
     def abort(self, name: str) -> bool:
-        """End a request at once; false if the scheduler does not know it."""
+        """End a request at once; return False if the scheduler does not know it."""
         if name not in self.requests or self.requests[name].is_finished():
             return False
         self.scheduler.finish_requests(name, self._aborted)
         return True
 
+    def control(self, kind: str) -> bool:
+        """Reset or pause the scheduler; false if nothing was reset."""
+        return control.carry_out(self, kind)
+
     def execute(self, decision: Any) -> Flight:
-        """A scheduling decision with what a model runner returns for it."""
+        """Return a scheduling decision with the output that a model runner gives for it."""
         names = list(decision.num_scheduled_tokens)
         flight = self.flight(decision)
         tokens: list[list[int]] = []
@@ -116,7 +120,7 @@ class VllmEngine(SchedulerView):
         return flight._replace(output=output)
 
     def loads_step(self, output: Any) -> None:
-        """Advance all loads by a step, and add what the worker reports of them to its output."""
+        """Advance all loads by a step, and add the worker's report on them to the output."""
         if self._loads is not None:
             connector_output = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
             report = self._loads.step()
@@ -138,18 +142,19 @@ class VllmEngine(SchedulerView):
             )
 
     def _sampled(self, name: str, first: int, drafts: int) -> list[int]:
-        """The drafts that are right and the next token, from the output's token `first` on."""
+        """Return the correct drafts and the next token, from token `first` of the output on."""
         output = self._outputs[name]
         last = first + self.drafts.right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
 
 
 def class_for(release: Release, config: Mapping[str, Any]) -> Any:
-    """The scheduler class of the configuration, as vLLM chooses it.
+    """Return the scheduler class that vLLM chooses for the configuration.
 
     Raises:
-        RefusedError: the user's class cannot decide ahead; or it always does, and a pipeline is not
-            told so: vLLM's workers then wait for tokens that never come.
+        RefusedError: the user's class cannot decide ahead; or it always does, but the configuration
+            of the pipeline does not say so, and vLLM's workers would wait for tokens that never
+            come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -167,15 +172,16 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
+    """Return the number of blocks that hold this many tokens."""
     return -(-tokens // block_size)
 
 
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
-    """The size of a pool that stands for an unbounded one; raises RefusedError if it is too big.
+    """Return the size of a pool that stands for an unbounded one; raises RefusedError if it is too
+    large.
 
-    A full batch of the longest requests and the cached contents of some more, beside what the
-    watermark keeps free: that share is of the pool that there is.
+    It holds a full batch of the longest requests and the cached contents of some more, beside the
+    watermark, which is a share of this pool.
     """
     longest = blocks_for(config["max_model_len"], config["block_size"])
     longest *= 1 + len(groups.further(config))
@@ -191,8 +197,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 
 
 def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int) -> Any:
-    """A scheduler with a pool of its own, and a group of the KV cache for each of `specs`; takes 1
-    ms, and 1 ms more for each 1,000 blocks."""
+    """Return a scheduler with its own pool, and a group of the KV cache for each of `specs`; takes
+    1 ms, and 1 ms more for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
@@ -220,12 +226,12 @@ def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: i
 
 
 def taken_in(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
-    """The request as vLLM hands it to its engine core.
+    """Return the request as vLLM hands it to its engine core.
 
     `longest`: max_model_len, in tokens; `arrival`: its place in the order of arrival.
 
     Raises:
-        RefusedError: vLLM refuses it, in its own words.
+        RefusedError: vLLM refuses it; the message is vLLM's.
     """
     params = importlib.import_module("vllm.sampling_params").SamplingParams(
         max_tokens=request.max_tokens, temperature=0.0, detokenize=False

@@ -1,4 +1,4 @@
-"""Observe a step of vLLM's scheduler in the terms of the protocol."""
+"""Observe a step of vLLM's scheduler in the form of the protocol."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from .in_flight import Flight, Flights, depth
 
 
 class SchedulerView:
-    """What `observation` looks at; the `config` is in the terms of the scenario format."""
+    """The objects that `observation` reads; `config` has the keys of the scenario format."""
 
     def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
         self.scheduler = scheduler
@@ -18,16 +18,18 @@ class SchedulerView:
         self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
         self.encoded: dict[str, tuple[int, ...]] = {}  # segments of a prompt for an encoder
-        self._held: dict[str, list[int]] = {}  # blocks by request, when last looked at
+        # By request, when last looked at: vLLM's blocks, and their numbers.
+        self._tables: dict[str, list[Any]] = {}
+        self._held: dict[str, list[int]] = {}
 
     @property
     def requests(self) -> Mapping[str, Any]:
-        """The unfinished requests, in the order of their arrival."""
+        """Return the unfinished requests in order of arrival."""
         requests: dict[str, Any] = self.scheduler.requests
         return requests
 
     def flight(self, decision: Any) -> Flight:
-        """Return the decision as a flight, with the place of the token that each request gives."""
+        """Return the decision as a flight, with the place of each request's next token."""
         drafts = decision.scheduled_spec_decode_tokens
         resumed = decision.scheduled_cached_reqs.resumed_req_ids
         joining = {*(new.req_id for new in decision.scheduled_new_reqs), *resumed}
@@ -49,15 +51,26 @@ class SchedulerView:
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.
 
-        For an ended request: those that vLLM has not freed yet, because a decision in flight may
-        still write to them.
+        For an ended request, these are the blocks that vLLM has not freed yet, because a decision
+        in flight may still write to them. A list that has not changed since the last look is the
+        same object.
         """
-        holders = self._managers[0].req_to_blocks.items()
-        held = {name: [block.block_id for block in blocks] for name, blocks in holders if blocks}
+        tables, held = {}, {}
+        for name, blocks in self._managers[0].req_to_blocks.items():
+            if not blocks:
+                continue
+            table = self._tables.get(name)
+            if table == blocks:  # the same objects, and so the same numbers
+                held[name] = self._held[name]
+            else:
+                table, held[name] = [*blocks], [block.block_id for block in blocks]
+            tables[name] = table
         for _, blocks in getattr(self.scheduler, "deferred_frees", ()):
             kept = {block.block_id for block in blocks}
-            held |= {name: its for name, its in self._held.items() if kept == set(its)}
-        self._held = held
+            for name, numbers in self._held.items():
+                if numbers[0] in kept and kept == set(numbers):
+                    held[name] = numbers
+        self._tables, self._held = tables, held
         return held
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
@@ -76,7 +89,8 @@ class SchedulerView:
         return managers
 
     def free_blocks(self) -> int:
-        """Blocks that no request holds, those with cached contents included."""
+        """Return the number of blocks that no request holds, including those with cached
+        contents."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
@@ -88,7 +102,7 @@ QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
 def observed_fields(engine: SchedulerView) -> list[str]:
-    """The optional fields that every step of this engine carries."""
+    """Return the optional fields that every step of this engine shows."""
     fields = [*FIELDS]
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")
@@ -115,14 +129,15 @@ class Decided(NamedTuple):
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
-    """How often each running request has been preempted so far."""
+    """Return how often each running request has been preempted so far."""
     return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
 
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
-    """What a decision was, before it completes; tells the engine the hits of the admitted.
+    """Return the visible parts of a decision before it completes; record the hits of admitted
+    requests.
 
-    `before` is what `look_before` gave before the decision.
+    `before` is the result of `look_before` from before the decision.
     """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     # The scheduler counts the tokens of this step as computed as soon as it has decided.
@@ -141,14 +156,15 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
 
 
 def decodes_at(engine: SchedulerView, name: str, computed: int) -> bool:
-    """With so many tokens computed, hits included, just its last sampled token is left."""
+    """Return whether only the last sampled token is left after `computed` tokens, including
+    hits."""
     request, coming = engine.requests[name], engine.flights.tokens_in_flight(name)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Whether requests that compute decode, prefill, or or both."""
+    """Return whether the computing requests decode, prefill, or do both."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -163,7 +179,7 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """The step observation; `first` is the place of the first token that a request got."""
+    """Return the step observation; `first` has the place of each request's first token."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
     if engine.config["policy"] == "priority":  # of two queues the more important head comes first
@@ -205,5 +221,5 @@ def observe(
 
 
 def held(amounts: dict[str, Any]) -> dict[str, Any]:
-    """Without those that hold nothing."""
+    """Return the entries that are not empty."""
     return {name: amount for name, amount in amounts.items() if amount}

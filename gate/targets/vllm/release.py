@@ -1,4 +1,4 @@
-"""The vLLM release that is on the path: found, imported and configured."""
+"""The vLLM release on the path: find, import and configure it."""
 
 import functools
 import gc
@@ -45,7 +45,7 @@ WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
 
 @dataclass(frozen=True)
 class Release:
-    """An imported release: its identity, the options that it has, and what is driven."""
+    """An imported release: its identity, its options, and the class that the target drives."""
 
     version: str
     options: frozenset[str]
@@ -57,7 +57,7 @@ class Release:
 
 @functools.cache
 def load_release() -> Release:
-    """Import the vLLM that is on the path; takes about 10 s, once per process."""
+    """Import the vLLM on the path; takes about 10 s, once per process."""
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
     prepare_environment(plugins="")
@@ -79,7 +79,7 @@ def load_release() -> Release:
 
 
 def _plain_cpu() -> Any:
-    """A platform that is a CPU and changes nothing in a configuration.
+    """Return a CPU platform that changes nothing in a configuration.
 
     vLLM's own CPU platform sizes its cache by the memory of the machine and needs kernels.
     """
@@ -102,10 +102,10 @@ KERNEL_BLOCK = 16
 
 
 def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp]:
-    """vLLM's form of a configuration, and whether a server starts so.
+    """Return vLLM's form of a configuration, and whether a server starts with it.
 
     Raises:
-        RefusedError: this release cannot honour it, or does not start with it.
+        RefusedError: this release does not support it, or does not start with it.
     """
     options: dict[str, Any] = {}
     if config["num_blocks"] is not None:
@@ -153,7 +153,7 @@ def _planning(
     windows: tuple[int | None, ...],
     **options: Any,
 ) -> str | None:
-    """Why vLLM does not start with these options, and layers with these windows; None if it
+    """Return why vLLM does not start with these options, and layers with these windows; None if it
     does."""
     vllm_config = cached_config(drafts, policy, **options)
     specs = groups.specs(windows, vllm_config.cache_config.block_size)
@@ -164,8 +164,10 @@ def _planning(
 def cached_config(
     drafts: tuple[str, int] | None = None, policy: str | None = None, **options: Any
 ) -> Any:
-    """vLLM's configuration with these options, the others as vLLM has them by default; with a
-    connector where there is a `policy` for loads that fail."""
+    """Return vLLM's configuration with these options and vLLM's defaults for the others.
+
+    With a `policy` for failed loads, it has a connector.
+    """
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
     if policy is not None:
@@ -199,7 +201,7 @@ def _sentence(error: Exception) -> str:
 
 
 def defaults(release: Release) -> dict[str, Any]:
-    """What vLLM makes of a configuration that gives none of the options of its scheduler."""
+    """Return the values that vLLM uses for the options of its scheduler if none is given."""
     options = [key for key in OPTIONS if VLLM_NAMES.get(key, key) in release.options]
     return {key: _value_of(cached_config(), key) for key in options}
 

@@ -1,4 +1,4 @@
-"""Releases and checkouts of vLLM: their process, and the configurations they are judged in."""
+"""Releases and checkouts of vLLM, with their processes and configurations."""
 
 from packaging.version import Version
 
@@ -73,7 +73,7 @@ EXAMINED = ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")
 
 
 def revision_of(version: str) -> str:
-    """Return the revision that a release is compared with: the newest that is no newer."""
+    """Return the revision to compare a release with: the newest that is not newer."""
     _, *named = SYSTEMS["vllm"].revisions
     older = [name for name in named if Version(name) <= Version(version)]
     return max(older, key=Version, default="documented")

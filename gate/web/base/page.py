@@ -1,4 +1,4 @@
-"""A page of one file: its HTML with the styles, the scripts and the data in it."""
+"""A page in one file: its HTML with the styles, scripts and data."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,32 +19,38 @@ POLICY = (
 
 def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
     """Return the page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the
-    data. `connect` is the only origin that the page may fetch from."""
+    data. The page may fetch only from the origin `connect`."""
     allowed = content_security_policy(connect=connect)
     return render_template(name, {"data": Markup(_harmless(data))}, [name], allowed)
 
 
 def render_template(
-    name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed: str
+    name: str,
+    values: Mapping[str, Any],
+    scripts: Sequence[str],
+    allowed: str,
+    styles: Sequence[str] = (),
 ) -> str:
     """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
 
     Args:
-        name: of the template and its style.
-        values: what fills the template; escaped unless it is `Markup`.
-        scripts: names without their suffix.
+        name: the name of the template and its style.
+        values: the values for the template; they are escaped unless they are `Markup`.
+        scripts: the names of the scripts, without suffix.
         allowed: the page's Content-Security-Policy.
+        styles: further style sheets, before the template's own.
     """
     own = {
         "policy": Markup(allowed),  # it stands in double quotes and has none
-        "style": Markup(_text("base.css") + _text(f"{name}.css")),
+        "style": Markup("".join(_text(f"{sheet}.css") for sheet in ("base", *styles, name))),
         "script": Markup("\n".join(_text(f"{script}.js") for script in scripts)),
     }
     return _templates().get_template(f"{name}.html").render({**own, **values})
 
 
 def content_security_policy(*, connect: str = "'none'") -> str:
-    """Return the page's Content-Security-Policy; `connect` is the only origin it may fetch from."""
+    """Return the page's Content-Security-Policy; the page may fetch only from the origin
+    `connect`."""
     return POLICY.format(connect=connect)
 
 

@@ -1,4 +1,5 @@
-"""The page of a run by hand, served on this machine only: the run is here, the page shows it."""
+"""Serve the page of a run by hand, on this machine only; the server holds the run, the page
+shows it."""
 
 import sys
 from collections.abc import Callable
@@ -27,7 +28,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 
 
 class Arrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to arrive; lengths in tokens."""
+    """A request to arrive; lengths are in tokens."""
 
     prompt: Tokens
     max_tokens: Tokens
@@ -46,26 +47,26 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Abort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request that its client gives up."""
+    """A request to abort."""
 
     id: str
     inside: bool = False
 
 
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps in a row, up to the first that breaks a rule."""
+    """A number of steps in a row, up to the first that breaks a rule."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
 
 
 class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a scenario file holds."""
+    """The content of a scenario file."""
 
     scenario: dict[str, Any]
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A move that needs no words."""
+    """A move without arguments."""
 
 
 def _scenario(data: dict[str, Any]) -> Scenario:
@@ -91,17 +92,17 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one run, changed by one request at a time."""
+    """Serves one run, which one request at a time may change."""
 
     request_queue_size = 64  # connections that a browser opens at once
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, run: ByHand, options: str, port: int) -> None:
-        """Take the port, 0 for any free one; `options` as for `view`.
+        """Bind the port, 0 for any free one; `options` are as for `view`.
 
         Raises:
-            InputError: it cannot be had.
+            InputError: the port is not available.
         """
         self.run = run
         self.options = options
@@ -119,11 +120,12 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}"
 
     def names(self) -> frozenset[str]:
-        """What a client of this machine calls us; other names come from pages of other sites."""
+        """Return the host names by which clients on this machine reach the server; other names come
+        from pages of other sites."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no error; anything else is a line."""
+        """Ignore a client that has gone; print any other error in one line."""
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
             fail(f"{type(error).__name__}: {error}")
@@ -137,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def do_GET(self) -> None:
-        """The page, the run as data, or as a scenario."""
+        """Send the page, or the run as data or as a scenario."""
         if not self._is_meant():
             return
         with self.server.lock:
@@ -157,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, f"{self.path!r:.60}; valid: /, /state, /scenario")
 
     def do_POST(self) -> None:
-        """A move: its words come in as JSON, the run goes out as data."""
+        """Perform a move: read its arguments as JSON, and send the run as data."""
         if not self._is_meant():
             return
         if self.path not in MOVES:
@@ -186,15 +188,15 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing: requests of the browser do not belong in the terminal."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server refuses by itself, in a line like everything else."""
+        """Send the errors of http.server in one line, like all others."""
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _is_meant(self) -> bool:
-        """The request is for us and from our page.
+        """Return whether the request is for this server and from its own page; refuse it otherwise.
 
-        A foreign page can send requests here, by a form or under a name of its own that leads to
-        this machine: the first shows in Origin, the second in Host.
+        A foreign page can send requests here, by a form, or under a host name of its own that leads
+        to this machine. The first shows in the Origin header, the second in Host.
         """
         names = self.server.names()
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
@@ -208,7 +210,7 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _body(self) -> bytes | None:
-        """What was sent, or None where it was refused."""
+        """Return the body of the request, or None if it was refused."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")

@@ -1,4 +1,4 @@
-"""A run of vLLM: its state beyond the kernel's, and what an encoder does in a step."""
+"""A run of vLLM: its state beyond the kernel's, and the encoder's work in a step."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,10 +16,10 @@ VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
 
 
 class Coming(NamedTuple):
-    """A token that comes of a decision.
+    """A token that a decision will emit.
 
     Attributes:
-        drafts: tokens computed beyond those known; some releases pad a request that joins.
+        drafts: tokens computed beyond the known ones; some releases pad a joining request.
         proposed: how many of them the drafter had proposed.
     """
 
@@ -37,15 +37,17 @@ class VllmState(NamedTuple):
 
     Attributes:
         flights: decisions in flight, the oldest first.
-        early: steps in a row in which a decision has just completed early.
+        early: number of steps in a row in which a decision completed early.
         outputs: encoder outputs that the worker has, with their tokens.
         groups: what blocks of further groups of the KV cache hold.
+        was_reset: the prefix cache was reset in this run.
     """
 
     flights: tuple[Flight, ...] = ()
     early: int = 0
     outputs: Mapping[str, int] = MappingProxyType({})
     groups: Groups = Groups()
+    was_reset: bool = False
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -57,7 +59,7 @@ def requests_of(accounts: Mapping[str, RequestHistory]) -> Mapping[str, VllmRequ
 
 
 def state_of(history: RunHistory[Any]) -> VllmState:
-    """Return what a run of vLLM follows beyond its requests."""
+    """Return the state of a vLLM run beyond its requests."""
     return cast(VllmState, history.system_state)
 
 

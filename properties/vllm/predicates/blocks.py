@@ -1,4 +1,4 @@
-"""The blocks that requests hold and share, and those they find in the prefix cache.
+"""The blocks that requests hold, share, and find in the prefix cache.
 
 Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
 not the budget, runs out"; release 0.28.0 for the last token and the null block.
@@ -12,7 +12,7 @@ from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, given, kept
+from .decision import admitted, computes, given, kept
 
 NULL_BLOCK = 0
 
@@ -31,13 +31,18 @@ def pool_used_up(history: VllmRun, step: Step) -> bool:
 
 
 def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
-    """A request that runs holds the blocks of what is computed: no fewer, no more (V1-R14). Blocks
-    that drafts took stay with it; with its first chunk it may get its lookahead."""
+    """A running request holds exactly the blocks of its computed tokens (V1-R14). It keeps blocks
+    that drafts took, and with its first chunk it may get its lookahead."""
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         covered = max(computed, given(history, step, name))
         most = max(covered, speculation.slots(history.config, computed))
         request = history.live.get(name)
+        if request is not None:
+            most = max(most, request.most_slots)
+        if request is not None and name in step.scheduled:
+            reached = computes(history, step, request)
+            most = max(most, speculation.slots(history.config, reached))
         if request is not None and loads.may_fail(request):
             covered, most = computed, max(most, loads.offered(history.config, request))
         if not blocks_for(history, covered) <= held <= blocks_for(history, most):
@@ -58,8 +63,8 @@ def block_border_crossed(history: VllmRun, step: Step) -> bool:
 
 
 def shared_wrongly(history: VllmRun, step: Step) -> str | None:
-    """Two requests share a block only if it is full and their tokens up to its end are the same;
-    it is never written again (V1-R12)."""
+    """Two requests share a block only if it is full and their tokens up to its end are the same; it
+    is never written again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
     seen: dict[int, tuple[str, int]] = {}
     common: dict[tuple[str, str], int] = {}
@@ -88,7 +93,8 @@ def something_shared(history: VllmRun, step: Step) -> bool:
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
-    """A hit has whole blocks and never the last known token: it must be computed (V1CP-R28)."""
+    """A hit consists of whole blocks, and never includes the last known token, which must be
+    computed (V1CP-R28)."""
     block = history.config["block_size"]
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
@@ -128,9 +134,12 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Prompt tokens in full blocks at the start, the last one apart, that a running request holds;
-    0 of a request that was loaded, and where another group of the KV cache may lack some. A block
-    may be published when its decision completes."""
+    """Return the prompt tokens in full blocks, without the last token, that a running request
+    holds.
+
+    It is 0 for a loaded request, and if another group of the KV cache may lack some. A block may be
+    published only when its decision completes.
+    """
     if not caches(history.config) or request.tokens_loading or groups.further(history.config):
         return 0
     there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
@@ -139,8 +148,8 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that start, where each decision completes before the next, without drafts, without
-    what a connector or an encoder brings, and without further groups."""
+    """Return the starting requests, if none of the features applies: several decisions in flight,
+    drafts, a connector, an encoder, or further groups of the KV cache."""
     config = history.config
     if groups.further(config):
         return []

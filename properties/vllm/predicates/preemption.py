@@ -1,4 +1,4 @@
-"""A request that gives its blocks up, when, and what becomes of it.
+"""Preemption: which request gives up its blocks, when, and what happens to it.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "The
 four/five invariants".
@@ -14,7 +14,7 @@ from .decision import kept, key, names, preempted, ran_before, wants
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
-    """First come, first served: those admitted last are preempted (V1CP-R13)."""
+    """First come, first served, those admitted last are preempted (V1CP-R13)."""
     gone = preempted(history, step)
     before = ran_before(history)
     if history.config["policy"] == "priority" or not gone:
@@ -28,7 +28,10 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
 def _admitted_before(
     history: VllmRun, gone: list[VllmRequestHistory], stay: list[VllmRequestHistory]
 ) -> str | None:
-    """The order of the list is the target's own; when requests were admitted was seen."""
+    """Return a message if a request admitted before one that stays was preempted.
+
+    The order of the target's list is its own, but the admissions were observed.
+    """
     if loads.are_made(history.config):
         return None
     first = min(gone, key=lambda request: request.began)
@@ -48,8 +51,8 @@ def tail_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
-    """By priority: no request is preempted that is more important than one that stays; of equals,
-    the latest arrival goes first (V1CP-R14)."""
+    """By priority, no preempted request is more important than one that stays; of equals, the
+    latest arrival is preempted first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
         return None
@@ -70,7 +73,19 @@ def preempts_by_priority(history: VllmRun, step: Step) -> bool:
 
 def needless_preemption(history: VllmRun, step: Step) -> str | None:
     """Blocks are taken from a request only if requests that run need more than are free, and what
-    those preempted before it held (V1-R05)."""
+    those preempted before it held (V1-R05). Where blocks may stay taken is V1-R24."""
+    return None if keeps_blocks(history, step) else taken_without_need(history, step)
+
+
+def keeps_blocks(history: VllmRun, step: Step) -> bool:
+    """With a connector, a step in flight still computes a request that is preempted, so that its
+    blocks do not become free."""
+    return loads.meet_decisions(history.config) and any(
+        in_flight.computed_still(history, request) for request in preempted(history, step)
+    )
+
+
+def taken_without_need(history: VllmRun, step: Step) -> str | None:
     gone, free = preempted(history, step), free_when_decided(history)
     if not gone or free is None:
         return None
@@ -94,8 +109,8 @@ def needless_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
-    """Of the requests that were preempted in a step the one that was last: the least important go
-    first, or those that were admitted last."""
+    """Return the last of the requests preempted in a step: the least important go first, or those
+    admitted last."""
     if history.config.get("policy") == "priority":
         return min(gone, key=lambda request: key(history, request))
     ran = [request.id for request in ran_before(history)]
@@ -129,8 +144,8 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """First come, first served: a preempted request waits in front of all requests that never
-    started (V1CP-R17)."""
+    """First come, first served, a preempted request waits in front of all that never started
+    (V1CP-R17)."""
     if history.config["policy"] == "priority":
         return None
     gone = set(step.preempted or ())
@@ -156,7 +171,7 @@ def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
 
 
 def stops_running(history: VllmRun, step: Step) -> str | None:
-    """A request that runs goes on running until it ends or is preempted (V1CP-R03)."""
+    """A running request keeps running until it ends or is preempted (V1CP-R03)."""
     running = step.running or ()
     for request in kept(history, step):
         ended = request.id in (step.finished or {}) or request.id in history.aborts_inside
@@ -173,7 +188,7 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
-    """Exactly requests that were running and wait again are counted as preempted (V1CP-R29)."""
+    """Exactly those requests count as preempted that were running and wait again (V1CP-R29)."""
     before = {request.id for request in ran_before(history)}
     gone = set(step.preempted or ())
     for name in step.waiting or ():
@@ -186,8 +201,8 @@ def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
 
 
 def counter_wrong(history: VllmRun, step: Step) -> str | None:
-    """num_computed_tokens is what was cached and what was computed since, but for drafts that are
-    wrong (V1CP-R05)."""
+    """num_computed_tokens counts the cached tokens and those computed since, except wrong drafts
+    (V1CP-R05)."""
     gone = set(step.preempted or ())
     due = in_flight.due(history, step)
     for name, computed in (step.computed or {}).items():

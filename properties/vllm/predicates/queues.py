@@ -1,4 +1,4 @@
-"""Which request is in which queue, in which order, and which goes first.
+"""The queue of each request, the order in the queues, and which request goes first.
 
 Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas".
 """
@@ -66,7 +66,7 @@ def every_slot_taken(history: VllmRun, step: Step) -> bool:
 
 
 def out_of_order(history: VllmRun, step: Step) -> str | None:
-    """Running requests come first, in their order; then those admitted, in theirs (V1-R01)."""
+    """Running requests come first, in their order; then admitted ones, in theirs (V1-R01)."""
     old = [request.id for request in ran_before(history) if request.id in step.scheduled]
     joins = [request for request in waited_before(history) if request.id in step.scheduled]
     new = [request.id for request in joins if place_is_known(history, request)]
@@ -85,7 +85,7 @@ def old_and_new_run(history: VllmRun, step: Step) -> bool:
 
 
 def overtaken(history: VllmRun, step: Step) -> str | None:
-    """No request is admitted past one that waits in front of it (V1-R09)."""
+    """No request is admitted before one that waits in front of it (V1-R09)."""
     if not order_is_known(history):
         return None
     still = (
@@ -122,16 +122,18 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
-    """A step preempts while there is budget and a slot for one that waits."""
+    """A step preempts although budget and a slot are left for a waiting request."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     slots = history.config["max_num_seqs"] - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and slots > 0
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
-    """A request that is first in line is admitted if there is a slot, budget, and blocks for all
-    that it knows above the reserve (V1-R07). Of what it may find in the cache only what requests
-    that run share with it is counted on."""
+    """The first in line is admitted if there are a slot, budget, and blocks for all its known
+    tokens above the reserve (V1-R07).
+
+    Of its possible cache hits, only those shared with running requests count.
+    """
     request = _could_go(history, step)
     if request is None:
         return None
@@ -177,14 +179,17 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """With a connector, return whether no request can stand before this one: none other is parked
-    or may have been deferred, and what the connector has of this one was loaded."""
+    """Return whether no other request can be in front of this one, with a connector.
+
+    No other request may be parked or deferred, and the connector must have nothing more of this
+    one.
+    """
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
 
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
-    """Return an upper bound of the free blocks that these tokens of the request take."""
+    """Return an upper bound of the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if further := groups.further(history.config):
         return (1 + len(further)) * blocks_for(history, tokens)
@@ -216,10 +221,11 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request has its turn while the budget lasts (V1-P01).
 
-    By priority, one that is its own victim may end the round: those behind it then go without,
-    unless the revision goes on.
+    By priority, a request that is its own victim may end the round. The requests behind it then get
+    nothing, unless the revision continues.
     """
-    if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+    budget = history.config["max_num_batched_tokens"]
+    if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
         return None
     before = ran_before(history)
     without = [

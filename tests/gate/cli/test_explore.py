@@ -1,6 +1,7 @@
 """`schedproof explore`: what it prints, writes and exits with, and what it does not take."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,24 @@ pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def test_what_is_explored_to_the_end_without_a_finding_exits_0(run):
-    result = run("explore", *ONE)
+    result = run("explore", *ONE, "--verbose")
     assert (result.code, result.err) == (0, ""), result
     lines = result.out.splitlines()
     assert lines[0] == "explore spyre sound, by configuration and limit"
     assert lines[1].startswith("sound lengths, 1 requests, limit 12: prompts to 9, outputs to 6")
     assert "; everything, depth " in lines[1]
-    assert "held          ALL-R01  never crashes (exercised in 1 configurations)" in lines
+    assert "held          ALL-R01  never crashes (exercised in 1 configuration)" in lines
     assert any(line.startswith("not exercised SPY-R22 ") for line in lines)
     assert " held, " in lines[-1]
     assert " not exercised; " in lines[-1]
     assert not Path("schedproof-out").exists()
+
+
+def test_rules_that_hold_and_rules_without_a_case_have_a_line_each(run):
+    lines = run("explore", *ONE).out.splitlines()
+    assert "held          12 rules (--verbose lists them)" in lines
+    assert any(re.match(r"not exercised \w+-\w+, ", line) for line in lines)
+    assert len(lines) == 5, lines
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
 
 @pytest.mark.parametrize(
     ("target", "what", "why"),
-    [(NoAborts, "abort", "not supported"), (TakesAll, "add", "it is judged by what it")],
+    [(NoAborts, "abort", "not supported"), (TakesAll, "add", "the gate judges what")],
 )
 def test_what_may_be_left_out_is_a_note(examined, target, what, why):
     remarks = examined(target())
