@@ -267,6 +267,9 @@ def _check_groups(config: VllmConfig) -> None:
     if not config.kv_groups or config.kv_groups[0].kind != "full":
         first = f"begins with {config.kv_groups[0].kind}" if config.kv_groups else "is empty"
         raise InputError(path, f"{first}; valid: a list that begins with a full group")
+    if config.more_groups and all(group.kind == "full" for group in config.kv_groups):
+        problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
+        raise InputError(path, f"{problem}; valid: another kind behind the first")
     for number, group in enumerate(config.kv_groups):
         slides = group.kind == "sliding_window"
         if slides and (group.window is UNSET or group.window < 2):

@@ -61,7 +61,8 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
-    further = draw(st.lists(st.one_of(slides, slides, st.just(FULL)), min_size=1, max_size=2))
+    more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
+    further = [draw(slides), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
     if config["num_blocks"] is None:
         return drawn

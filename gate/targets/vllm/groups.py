@@ -1,6 +1,7 @@
 """Groups of the KV cache, as vLLM has them: layers of full attention, and layers with a window."""
 
 import importlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -33,6 +34,8 @@ def check(config: Mapping[str, Any]) -> None:
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')
+    if len(groups) > 1 and all(group.get("kind") == FULL for group in groups):
+        raise refuse(KEY, groups, "one full group, or another kind behind it")
     for number, group in enumerate(groups):
         keys = {"kind", "window"} if group.get("kind") == WINDOW else {"kind"}
         window = group.get("window", 2)
@@ -43,7 +46,7 @@ def check(config: Mapping[str, Any]) -> None:
             raise refuse(f"{KEY}[{number}].window", window, "an integer of at least 2")
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
-            raise refuse(KEY, groups, f"one group with {key} {config[key]}")
+            raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")
 
 
 def windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:

@@ -8,7 +8,7 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder, groups
+from . import encoder, groups, speculation
 from .groups import Groups
 from .request_history import VllmRequestHistory
 
@@ -86,16 +86,18 @@ def outputs_after(history: RunHistory[Any], step: Step) -> Mapping[str, int]:
 def groups_after(history: RunHistory[Any], step: Step) -> Groups:
     """Return what the blocks of further groups hold when the step is computed. A block can be found
     as soon as a step that fills it is decided."""
-    known, config = state_of(history).groups, history.config
+    known, config, size = state_of(history).groups, history.config, history.config["block_size"]
     holds, unseen = dict(known.holds), set(known.unseen)
     for name in step.scheduled:
         if (account := history.live.get(name)) is None:
             continue
         request, shown = of(account), (step.group_blocks or {}).get(name)
+        hit = 0 if request.started else history.hit_now(step, account) or 0
+        # The last drafts are known by now if they were right.
+        first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
         computed = min(history.reached(step, account), request.num_tokens)
-        for number, window in enumerate(groups.further(config)):
-            first = groups.first_block_read(config, window, request.computed)
-            for place in range(first, computed // int(config["block_size"])):
+        for number in range(len(groups.further(config))):
+            for place in range(first // size, computed // size):
                 content = number, groups.content_until(config, request, place)
                 if shown is None:
                     unseen.add(content)

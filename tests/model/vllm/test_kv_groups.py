@@ -117,9 +117,10 @@ def test_one_full_group_is_no_group_at_all():
             "$.config.kv_groups[1].window: sliding_window with 1 as window; valid: at least 2",
         ),
         (
-            {"kv_groups": [FULL, {"kind": "full", "window": 4}]},
-            "$.config.kv_groups[1].window: 4 with kind full; valid: absent",
+            {"kv_groups": [FULL, window(4), {"kind": "full", "window": 4}]},
+            "$.config.kv_groups[2].window: 4 with kind full; valid: absent",
         ),
+        ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM makes one group of"),
         (
             {"kv_groups": [FULL, {"kind": "linear"}]},
             "$.config.kv_groups[1].kind: ",
