@@ -11,6 +11,7 @@ from ...model.observation import Step
 from ..history.content import in_common
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
+from .pool import held_after
 from .predicate import AdapterMessage, Predicate
 
 
@@ -289,7 +290,7 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
-    held = {block for blocks in (step.blocks or {}).values() for block in blocks}
+    held = {block for blocks in held_after(step).values() for block in blocks}
     if len(held) + step.free_blocks == size:
         return None
     return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"

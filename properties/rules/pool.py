@@ -75,13 +75,22 @@ def blocks_for(history: RunHistory[Any], tokens: int) -> int:
     return -(-tokens // int(history.config["block_size"]))
 
 
+def held_after(step: Step) -> dict[str, tuple[int, ...]]:
+    """Return the blocks of each request after a step, those of further groups included."""
+    shown, further = step.blocks or {}, step.group_blocks or {}
+    return {
+        name: (*table, *(block for more in further.get(name, ()) for block in more if block))
+        for name, table in shown.items()
+    }
+
+
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     """Return the blocks of unfinished requests before the step, and of ended ones that keep theirs
     until a load has landed or they are sent."""
-    shown = (history.last.blocks or {}) if history.last is not None else {}
+    shown = held_after(history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
-    return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
+    return {name: table for name, table in shown.items() if keeps or name in history.live}
 
 
 def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:

@@ -7,7 +7,7 @@ four/five invariants".
 from ....model.observation import Step
 from ...rules.pool import free_when_decided, released_by, taken_by
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import kept, key, names, preempted, ran_before, wants
@@ -97,6 +97,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
+    needed *= 1 + len(groups.further(history.config))  # blocks that slide out come on top
     if needed > free:
         return None
     others = len(gone) - 1

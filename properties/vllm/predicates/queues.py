@@ -8,7 +8,7 @@ from ...history.content import surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -191,6 +191,8 @@ def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound of the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
+    if further := groups.further(history.config):
+        return (1 + len(further)) * blocks_for(history, tokens)
     if caches(history.config):
         there = [
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
