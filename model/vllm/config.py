@@ -24,6 +24,7 @@ SAYING_NOTHING = {
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
+    "cache_partitions": False,
 }
 
 
@@ -57,6 +58,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
     is full attention.
+
+    Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
+    blocks of their own.
     """
 
     block_size: Positive = 16
@@ -85,6 +89,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     encoder_cache_size: Count | UnsetType = UNSET
     # Layers that do not all keep the same tokens (`kv_groups`).
     kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
+    # Salts and adapters of requests (`partition`).
+    cache_partitions: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:

@@ -48,6 +48,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= {"kv_load_failure_policy": "fail"}
     if "num_lookahead_tokens" not in drawn and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
+    if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
+        drawn |= {"cache_partitions": True}
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}

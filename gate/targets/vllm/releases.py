@@ -43,6 +43,7 @@ SCALES = GateScales(
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
         GROUPS,
+        {"cache_partitions": True},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},

@@ -41,11 +41,19 @@ KEYS = {
     "max_num_encoder_input_tokens": protocol_checks.COUNT,
     "encoder_cache_size": protocol_checks.COUNT,
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
+    "cache_partitions": protocol_checks.FLAG,
 }
 
 
 LOAD_KEYS = ("kv_connector", "kv_load_failure_policy")
-MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS, groups.KEY)
+MAY_MISS = (
+    *DRAFT_KEYS,
+    *IN_FLIGHT_KEYS,
+    *LOAD_KEYS,
+    *ENCODER_KEYS,
+    groups.KEY,
+    "cache_partitions",
+)
 
 
 class VllmTarget(HostedTarget):
