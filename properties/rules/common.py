@@ -289,6 +289,10 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
+    if not history.features.held_after_end(history.config):
+        for name, blocks in (step.blocks or {}).items():
+            if blocks and name not in history.live:
+                return f"{name} has ended, and still holds {len(blocks)} blocks"
     held = {block for blocks in (step.blocks or {}).values() for block in blocks}
     if len(held) + step.free_blocks == size:
         return None
