@@ -285,7 +285,7 @@ def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Held and free blocks add up to the pool, and a request that has ended holds none (ALL-R09)."""
+    """Held and free blocks add up to the pool; a request that has ended holds none (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
