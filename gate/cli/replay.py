@@ -15,7 +15,7 @@ from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import replay
-from ...properties.explanations.cause import Evidence
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
@@ -167,7 +167,7 @@ def command(
         excerpt, cause = outcome.session.excerpt, evidence.cause(read, outcome.broken)
         output.print_failure(
             *(console, by_id[first.rule], read, first, scenario, options, excerpt),
-            why=cause and cause.why,
+            why=None if cause is None else cause.why,
         )
         if outcome.session.started.start_up is not None:
             output.say(console, f"  {start_line(outcome.session.started.start_up)}")

@@ -17,7 +17,8 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget, model_name
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
-from ...properties.explanations.cause import Cause, Evidence
+from ...properties.explanations.cause import Cause
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
 from ...properties.shrinking.shrink import needed_features, shrink, until

@@ -11,7 +11,8 @@ from ....model.systems import full_config, resolve_revision
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
-from ....properties.explanations.cause import Cause, Evidence
+from ....properties.explanations.cause import Cause
+from ....properties.explanations.evidence import Evidence
 from ....properties.explanations.explain import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
@@ -91,6 +92,7 @@ def recorded(
         revision=revision,
         config=config,
         requests=scenario.requests,
+        events=scenario.events,
     )
     sessions: list[Session] = []
     followers: list[Follower] = []
