@@ -286,11 +286,16 @@ def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Held and free blocks add up to the pool (ALL-R09)."""
+    """Held and free blocks add up to the pool; a request that has ended holds none (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
-    held = {block for blocks in held_after(step).values() for block in blocks}
+    held_by = held_after(step)
+    if not history.features.held_after_end(history.config):
+        for name, blocks in held_by.items():
+            if blocks and name not in history.live:
+                return f"{name} has ended, and still holds {len(blocks)} blocks"
+    held = {block for blocks in held_by.values() for block in blocks}
     if len(held) + step.free_blocks == size:
         return None
     return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
