@@ -77,6 +77,8 @@ class RunHistory(Generic[R]):
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
+        events: number of arrivals, aborts and ends so far.
+        moves: number of times that requests may have passed from one phase to another.
         answers: the cached results of `once` since the last change, with their step and
             configuration.
     """
@@ -102,6 +104,8 @@ class RunHistory(Generic[R]):
     system_state: Any = None
     shadow: ShadowCache | None = None
     kept: KeptPrefixes | None = None
+    events: int = field(default=0, repr=False, compare=False)
+    moves: int = field(default=0, repr=False, compare=False)
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -213,9 +217,11 @@ class RunHistory(Generic[R]):
             self.busy_steps += 1
             self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
+        paused, moved = self.paused, False
         for name in step.preempted or ():
             if name in self.live:
                 self.live[name].rewind()
+                moved = True
         for name, tokens in step.scheduled.items():
             account = self.requests.get(name)
             if account is None:
@@ -225,8 +231,10 @@ class RunHistory(Generic[R]):
             hit = self._hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
+                moved = True
             if not account.started:
                 account.began = self.step
+                moved = True
             account.prefix_hit += hit
             account.computed += hit + tokens
             features.computed(self, step, account)
@@ -238,17 +246,24 @@ class RunHistory(Generic[R]):
             account = self.requests.get(name)
             if account is not None:
                 account.emitted += tokens
+                prefilled = account.prefilled
                 features.emitted(account, tokens, completes, self.config)
+                moved |= account.prefilled != prefilled
         features.end(self, step)
+        if moved or self.paused != paused:
+            self._moved()
         finished = self._endings() if step.finished is None else step.finished
         for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
+        if self.aborts_inside or self.aborts_to_report:
+            self.events += 1
         self.aborts_inside, self.aborts_to_report = set(), set()
         self.last = step
         self.step += 1
-        self._changed()
+        self._members_of = None
+        self.answers.clear()
         self._note_first_in_line()
         if self.forgets:
             self._forget(step)
@@ -329,8 +344,15 @@ class RunHistory(Generic[R]):
             if request.output_len is not None and request.tokens_left <= 0
         }
 
-    def _changed(self) -> None:
+    def _moved(self) -> None:
+        """Note that a request may have passed from one phase to another."""
         self._sorted_phases = None
+        self.moves += 1
+
+    def _changed(self) -> None:
+        """Note an arrival, an abort or an end."""
+        self._moved()
+        self.events += 1
         self._members_of = None
         self.answers.clear()
 

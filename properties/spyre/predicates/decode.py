@@ -149,7 +149,9 @@ def _numbers(values: dict[str, int]) -> str:
 
 PREDICATES = {
     "SPY-R02": Predicate(wrong_blocks, block_filled),
-    "SPY-R22": Predicate(not_everyone_decodes, several_decode, "decode"),
+    "SPY-R22": Predicate(
+        not_everyone_decodes, several_decode, "decode", reads=("emitted", "paused")
+    ),
     "SPY-R09": Predicate(not_rectangular, lengths_differ, "decode"),
     "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),
     "SPY-R10": Predicate(padding_negative, lengths_differ),
