@@ -228,7 +228,7 @@ class RunHistory(Generic[R]):
                 continue
             if account.ended is not None:  # a fault; what it computes still counts
                 self._kin.add(account)
-            hit = self._hit(step, account)
+            hit = 0 if account.started else self._hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
                 moved = True

@@ -6,6 +6,7 @@ Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 from math import ceil
 
 from ....model.observation import Step
+from ...history.per_step_cache import once
 from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
 from ..history import REVISIONS_THAT_PAUSE
@@ -57,6 +58,7 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
     return None
 
 
+@once
 def lengths_differ(history: RunHistory, step: Step) -> bool:
     """Decoded requests need different numbers of blocks by themselves."""
     block = history.config["block_size"]
