@@ -83,7 +83,7 @@ class KeptPrefixes:
             request = history.live.get(name)
             if request is None:
                 continue
-            hit = history.hit_now(step, request)
+            hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
             # What a request fills is unknown if it is aborted or preempted in this very step.

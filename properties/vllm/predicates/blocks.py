@@ -170,7 +170,7 @@ def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 PREDICATES = {
-    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),
