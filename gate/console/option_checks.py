@@ -40,12 +40,7 @@ def check_file(name: str, file: Path) -> None:
         raise InputError(name, f"{file} is a folder; valid: a file")
     if not file.parent.is_dir():
         raise InputError(name, f"{file}: the folder {file.parent} does not exist")
-    try:
-        file.stat()
-    except FileNotFoundError:
-        pass  # it will be made
-    except OSError as error:  # a link to itself, a name that is too long
-        raise InputError(name, f"{file} cannot be written to ({error.strerror})") from None
+    _check_reachable(name, file)
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise InputError(name, f"{file} cannot be written to")
 
@@ -72,11 +67,21 @@ def check_places(json_file: Path | None, out: Path) -> None:
     """Notice before the work, not after it, that the results have nowhere to go."""
     if json_file is not None:
         check_file("--json", json_file)
+    _check_reachable("--out", out)
     existing = next(place for place in (out, *out.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError("--out", f"{out}: {existing} is not a folder")
     if not os.access(existing, os.W_OK):
         raise InputError("--out", f"{out}: {existing} cannot be written to")
+
+
+def _check_reachable(name: str, path: Path) -> None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made, or its parent is refused
+    except OSError as error:  # a link to itself, a name that is too long
+        raise InputError(name, f"{path} cannot be written to ({error.strerror})") from None
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
