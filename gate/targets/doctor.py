@@ -239,7 +239,7 @@ def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
 
 def signatures(module: str) -> Remarks:
     """The methods that the adapter relies on are as it knows them."""
-    command = [sys.executable, "-m", SIGNATURES, module]
+    command = [sys.executable, "-P", "-m", SIGNATURES, module]
     try:
         ran = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False

@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from ...model.faults import TargetBroken, TargetDied, TargetNotStarted, ending, excerpt
+from ..files.reading import check_unique
 from .child import Child, Tail
 from .target_spec import MEMORY_LIMIT
 
@@ -163,5 +164,9 @@ def _reply(op: str, line: bytes) -> Reply:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise TargetBroken(op, "the reply is not JSON", excerpt(line)) from None
     if isinstance(reply, dict) and isinstance(reply.get("ok"), bool):
+        try:
+            check_unique(line, reply)
+        except (ValueError, RecursionError) as error:
+            raise TargetBroken(op, f"the reply is not JSON: {error}", excerpt(line)) from None
         return reply
     raise TargetBroken(op, 'the reply is not an object with "ok" true or false', excerpt(line))
