@@ -135,7 +135,7 @@ class PipeTarget:
         if child is None:
             raise TargetNotStarted(self.command, f"{op!r} came before 'start'", self.stderr_tail)
         try:
-            reply = _reply(op, child.exchange(op, line, limit))
+            reply = read_reply(op, child.exchange(op, line, limit))
         except EOFError:
             returncode = child.returncode_soon()
             self._end()
@@ -158,7 +158,12 @@ class PipeTarget:
             self._child = None
 
 
-def _reply(op: str, line: bytes) -> Reply:
+def read_reply(op: str, line: bytes) -> Reply:
+    """Return the reply that a line is.
+
+    Raises:
+        TargetBroken: it is none.
+    """
     try:
         reply = _decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
