@@ -210,7 +210,8 @@ def request_lines(scenario: Scenario) -> list[str]:
         words = encoder_words(request) + load_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
-    return lines + ([f"and {more} more requests"] if more > 0 else [])
+    events = [f"{event.kind} before step {event.step}" for event in scenario.events]
+    return lines + ([f"and {more} more requests"] if more > 0 else []) + events
 
 
 def encoder_words(request: Request) -> str:

@@ -125,6 +125,14 @@ class Features:
         """Return the tokens for which a request holds blocks once `covered` are computed."""
         return covered
 
+    # Control events
+
+    def reset(self, history: Run) -> None:
+        """Book that nothing can be found in the prefix cache any more."""
+
+    def dropped(self, history: Run) -> None:
+        """Book that what is in flight of the running requests will not come."""
+
     # Booking a step, in this order
 
     def begin(self, history: Run, step: Step) -> None:

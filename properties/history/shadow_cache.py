@@ -106,6 +106,11 @@ class ShadowCache:
     _seen_at: dict[int, int] = field(default_factory=dict)
     _places: Counter[str] = field(default_factory=Counter)
 
+    def nothing_is_held(self) -> None:
+        """Book that no request holds a block any more. What the blocks hold stays."""
+        self.read.clear()
+        self.readers.clear()
+
     def knows(self, request: str) -> bool:
         """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places

@@ -92,6 +92,7 @@ def recorded(
         revision=revision,
         config=config,
         requests=scenario.requests,
+        events=scenario.events,
     )
     sessions: list[Session] = []
     followers: list[Follower] = []

@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from ....model.errors import InputError
 from ....model.observation import Step
+from ....model.scenario import Event as ControlEvent
 from ....model.scenario import Request, Scenario
 from ....properties.explanations.evidence import Evidence
 from ....properties.rules.registry import LOCKSTEP
 from ...traces.judge import TraceJudge, TraceRun
-from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
+from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
 from .following import Follower
 from .recording import RecordedRun, ended, reported
@@ -27,6 +28,7 @@ class _Asked:
     requests: dict[str, Request] = field(default_factory=dict)
     open_ended: set[str] = field(default_factory=set)
     emitted: dict[str, int] = field(default_factory=dict)
+    events: list[ControlEvent] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         if isinstance(event, Added):
@@ -41,6 +43,8 @@ class _Asked:
                 self.requests[event.id] = replace(
                     sent, abort_at=self.step, abort_inside=event.inside
                 )
+        elif isinstance(event, Controlled):
+            self.events.append(ControlEvent(self.step, event.kind))  # type: ignore[arg-type]
         elif isinstance(event, Stepped):
             self.step += 1
             for name, tokens in (event.step.emitted or {}).items():
@@ -58,6 +62,7 @@ class _Asked:
             revision=self.begun.revision,
             config=self.begun.config,
             requests=tuple(self.requests.values()),
+            events=tuple(self.events),
         )
 
 

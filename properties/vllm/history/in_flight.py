@@ -62,6 +62,17 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     return _with_a_token(complete)
 
 
+def drop_running(history: VllmRun) -> None:
+    """Book that the tokens in flight of all running requests will not come."""
+    names = (history.last.running or ()) if history.last is not None else ()
+    state = state_of(history)
+    flights = tuple(
+        {name: coming for name, coming in flight.items() if name not in names}
+        for flight in state.flights
+    )
+    history.system_state = state._replace(flights=flights)
+
+
 def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
     """Return the token that a request emits once all its known tokens are computed; None before
     that."""

@@ -29,6 +29,7 @@ class VllmRequestHistory(RequestHistory):
         send_steps: reports that sending its blocks takes after its end; `load_left` counts them.
         blocks: the blocks that it last showed, if loads and decisions may be in flight together.
         inputs: the segments of its prompt that an encoder computes.
+        since_reset: how many of its tokens were computed since the prefix cache was last reset.
     """
 
     accepted: tuple[int, ...] = ()
@@ -48,6 +49,7 @@ class VllmRequestHistory(RequestHistory):
     external: int = 0
     tokens_loading: int = 0
     inputs: tuple[Input, ...] = ()
+    since_reset: int = 0
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
