@@ -47,7 +47,7 @@ function drawn(name, attributes, text) {
 const firstBroken = rules.find((candidate) => candidate.verdict === "broken");
 
 function straighten() {
-  for (const number of firstBroken ? firstBroken.path || [] : []) {
+  for (const number of [...((firstBroken && firstBroken.path) || [])].reverse()) { // the first ones win
     const state = states[moves[number].to ?? moves[number].from];
     const level = states.filter((other) => other.depth === state.depth);
     const middle = Math.floor(Math.min(level.length, ROWS) / 2);
