@@ -92,7 +92,7 @@ def show(console: Console, workload: str, requests: int, measured: Sequence[Meas
         if result.refused or result.unfinished:
             output.say(
                 console,
-                f"{result.server.name}: {result.refused} requests refused at the door, "
+                f"{result.server.name}: {result.refused} requests refused, "
                 f"{result.unfinished} never end",
             )
 

@@ -57,7 +57,7 @@ def command(
     revision: Annotated[
         str | None,
         typer.Option(
-            help="the published behaviour whose configuration is meant (default: by the target)",
+            help="published behaviour whose configurations are used (default: by the target)",
             callback=with_its_target,
         ),
     ] = None,
@@ -273,7 +273,7 @@ def _conclude(
         write(begun.json_file, output.as_json(verdict))
     print_summary(begun.console, verdict, _left_out(gate, found))
     if gate.results.interrupted:
-        output.fail(f"{why()}: the result is about what ran until then")
+        output.fail(f"{why()}: the result covers only what ran until then")
     if gate.results.fault is not None:
         output.fail(gate.results.fault.text)
         output.print_details(gate.results.fault.details)

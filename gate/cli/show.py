@@ -129,7 +129,7 @@ def size_told(size: int) -> str:
     """Return a remark about the size of a page in bytes; empty if it opens quickly."""
     if size <= LARGE:
         return ""
-    return f" (a page of {size / 1e6:.1f} MB: it may take its time to open)"
+    return f" (a page of {size / 1e6:.1f} MB: it may open slowly)"
 
 
 def page_name(file: str) -> str:

@@ -47,7 +47,7 @@ def read_setting(
         check_system(meant_system)
     if system is not None and None not in own and system not in own:
         valid = ", ".join(dict.fromkeys(own_system for own_system in own if own_system is not None))
-        raise InputError("--system", f"{system}: neither target is of it; valid: {valid}")
+        raise InputError("--system", f"{system}: neither target belongs to it; valid: {valid}")
     if revision is None:
         of_targets = zip(own, defaults, strict=True)
         revision = next(

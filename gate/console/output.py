@@ -216,11 +216,11 @@ def load_words(request: Request) -> str:
     words = ""
     if request.external_tokens:
         tokens = min(request.external_tokens, request.prompt_len)
-        words = f", a load has {tokens} tokens, after {request.load_steps} steps"
+        words = f", {tokens} tokens are loaded after {request.load_steps} steps"
     if request.load_fails_at is not None:
         words += f", fails from token {request.load_fails_at} on"
     if request.load_deferrals:
-        words += f", {request.load_deferrals} times no answer whether it can be loaded"
+        words += f", the connector defers its answer {request.load_deferrals} times"
     if request.send_steps is not None:
         words += f", its blocks are sent in {request.send_steps + 1} steps"
     return words

@@ -112,7 +112,7 @@ def read_entry(path: Path) -> Entry:
             folder.
     """
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
-        raise FileError(f"{path}: a link out of the corpus; valid: a file")
+        raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
     scenario = read_scenario(path)
     return Entry(path, scenario, origin_of(scenario, str(path)))
 

@@ -76,7 +76,7 @@ def judge(
     if outcome.unmet:
         return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
     if len(outcome.session.rejected) == len(scenario.requests):
-        why = "the target refuses every request at the door"
+        why = "the target refuses every request"
         return EntryVerdict("not exercised", why, outcome, refused=True)
     violates = (scenario.expect and scenario.expect.violates) or ()
     if violates and not outcome.broken:

@@ -73,7 +73,7 @@ def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Explor
         )
     kept = data[start + DIGEST :]
     if data[start : start + DIGEST] != _digest(kept):
-        raise FileError(f"{path}: damaged (its digest is another); valid: the file deleted")
+        raise FileError(f"{path}: damaged (its digest does not match); valid: the file deleted")
     try:
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:

@@ -58,7 +58,7 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
         if name not in by_name:
             words = ", ".join(by_name)
             raise InputError(
-                "--scope", f"{name!r} is no scope of revision {revision}; valid: {words}"
+                "--scope", f"{name!r} is not a scope of revision {revision}; valid: {words}"
             )
     return [by_name[name] for name in names or by_name]
 
@@ -120,7 +120,7 @@ def chosen_rules(
                 "--rule", f"{chosen.id} compares a target with the model; valid: any other rule"
             )
         if not explored(chosen):
-            raise InputError("--rule", f"{chosen.id} is no rule about states; valid: in `gate`")
+            raise InputError("--rule", f"{chosen.id} is not about states; valid: in `gate`")
         check_applies(chosen, revision)
     return [rule for rule in rules if explored(rule) and applies(rule, revision)]
 

@@ -31,7 +31,7 @@ def check_regular(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise FileError(f"{path}: cannot be read (Is a directory)")
     if not stat.S_ISREG(mode):
-        raise FileError(f"{path}: no regular file; valid: a file")
+        raise FileError(f"{path}: not a regular file; valid: a file")
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
@@ -45,7 +45,7 @@ def read_text(path: Path, most: int, kind: str) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, which no {kind} is")
+            raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
         return data.decode("utf-8")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None

@@ -26,17 +26,17 @@ from .verdict import Fault, Finding
 
 # What a user of the engine sees, the worst first.
 MEANS = {
-    "crash": "the engine stops: the scheduler raises, and every request that it holds is lost",
-    "hang": "the engine stands still: the scheduler does not answer, and no request goes on",
-    "request": "a request is lost, doubled, or goes on after its end: its client waits for ever, "
-    "or gets what is not its own",
+    "crash": "the engine stops: the scheduler raises, and all of its requests are lost",
+    "hang": "the engine stands still: the scheduler does not answer, and no request continues",
+    "request": "a request is lost, doubled, or goes on after its end: its client waits forever, "
+    "or gets tokens of another request",
     "blocks": "blocks of the cache are lost or read by the wrong request: the engine runs out of "
     "memory, or answers with another request's tokens",
     "tokens": "a client gets too many or too few tokens, or the wrong reason why they end",
-    "wait": "requests wait longer than they need to, or for ever",
+    "wait": "requests wait longer than they need to, or forever",
     "door": "a request is refused that could run",
-    "limit": "the scheduler goes beyond a bound, or does otherwise than its documents say",
-    "decision": "the scheduler decides otherwise than its documents say",
+    "limit": "the scheduler goes beyond a bound, or departs from its documents",
+    "decision": "the scheduler decides differently from its documents",
     "adapter": "nothing: the adapter describes a step wrongly; repair it first, and judge again",
 }
 KINDS = {

@@ -102,7 +102,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
     if not isinstance(own.id, str) or not ID.fullmatch(own.id):
         raise FileError(f"{place}.id; valid: letters, a dash, a letter and a number, as OUR-R01")
     if own.id in known:
-        raise FileError(f"{place}.id: there is such a rule; valid: an id of its own")
+        raise FileError(f"{place}.id: this id is taken; valid: a new id")
     for name in ("title", "statement", "witness", "source"):
         if not isinstance(getattr(own, name), str) or not getattr(own, name).strip():
             raise FileError(f"{place}.{name}: {getattr(own, name)!r:.60}; valid: words")

@@ -78,7 +78,7 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
         statuses += _ask_all(console, chosen, by_hypothesis, time_limit, "held")
     for status, hint, code in (
         ("refuted", "", BROKEN),
-        ("inconclusive", ", none refuted; a longer --time-limit may tell", INCONCLUSIVE),
+        ("inconclusive", ", none refuted; a longer --time-limit may decide", INCONCLUSIVE),
     ):
         if status in statuses:
             output.say(

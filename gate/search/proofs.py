@@ -174,9 +174,9 @@ def certified(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
     ]
     proofs = [second.holes for _, second in found if second.holes is not None]
     say(
-        f"certificate: {folder}: of {len(found)} lemmas and their guards cvc5 decides {len(agree)} "
-        f"alike; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} with holes, "
-        "which no other program has checked"
+        f"certificate: {folder}: cvc5 agrees on {len(agree)} of {len(found)} lemmas and "
+        f"their guards; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} "
+        "with holes, which no other program has checked"
     )
     left = [lemma.name for lemma, second in found if "unknown" in (second.claim, second.guard)]
     if left:

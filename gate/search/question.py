@@ -180,7 +180,7 @@ def _solved(console: Console, question: Question, system: str, own: OwnQuestions
         assert own is not None, question.rule
         return own.answer(console, question)
     if proof.block is not None and question.changes not in ([], [f"block_size={proof.block}"]):
-        valid = f"block_size={proof.block}, the lemmas of {question.rule} are about that alone"
+        valid = f"block_size={proof.block}, the lemmas of {question.rule} cover only that"
         raise InputError("--param", f"{question.changes[-1]!r}; valid: {valid}")
     sizes = [change for change in question.changes if change != "block_size=any"]
     any_block = len(sizes) < len(question.changes) or not sizes

@@ -28,12 +28,12 @@ MAX_STEPS = 200
 FEW_BLOCKS = 4
 # By rule, how an adapter that breaks it in plain requests is mended.
 MENDS = {
-    "ALL-R03": "lists are after the step: each unfinished request is in one of them",
-    "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; one "
-    "that was given up in the next step, as aborted",
-    "ALL-R09": "free are all blocks of the pool that no request holds, cached ones, too",
-    "ALL-R13": "`kind` is prefill where no scheduled request goes on to generate, decode where all "
-    "do, else mixed; of a request that was preempted nothing is computed",
+    "ALL-R03": "lists show the state after the step: each unfinished request is in one of them",
+    "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; an "
+    "aborted one in the next step, as aborted",
+    "ALL-R09": "free blocks are all those of the pool that no request holds, including cached ones",
+    "ALL-R13": "`kind` is prefill if no scheduled request is generating, decode if all are, else "
+    "mixed; a preempted request has no computed tokens",
 }
 
 
@@ -108,7 +108,9 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
     for name in sorted(unknown):
         yield Remark("wrong", "step", f"{name!r} is no field; valid: {', '.join(sorted(FIELDS))}")
     for name in sorted(silent):
-        yield Remark("wrong", "step", f"{name} is sent but not declared in observes: not looked at")
+        yield Remark(
+            "wrong", "step", f"{name} is sent but not declared in observes, so it is ignored"
+        )
     if declared <= FIELDS and not unknown and not silent:
         yield Remark("ok", "fields", f"declared and sent: {', '.join(sorted(declared))}")
 
@@ -141,10 +143,10 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
             f"accepts a prompt of {most:,} tokens; the gate judges what follows",
         )
     else:
-        yield Remark("ok", "add", "refuses at the door what can never run")
+        yield Remark("ok", "add", "refuses requests that can never run")
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
-        yield Remark("note", "abort", "not supported: no client will give up")
+        yield Remark("note", "abort", "not supported, so no request will be aborted")
     elif read_ok("abort", target.abort("no such request", True)) is not None:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
@@ -201,7 +203,7 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
     )
     aborting = msgspec.structs.replace(scenario, requests=requests)
     yield from keeps_the_common_rules(
-        query, aborting, "aborts", "four requests, two of which are given up,"
+        query, aborting, "aborts", "four requests, two of which are aborted,"
     )
 
 

@@ -47,7 +47,7 @@ def releases_of(name: str) -> list[str]:
     """
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
-        raise ReleaseError(f"{name!r} is no name of a release; valid: {valid}")
+        raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
     versions = [*package.versions] if package.since is None else _on_index(name)
     return [f"{name}=={version}" for version in sorted(versions, key=Version)]
 
@@ -318,7 +318,7 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            self.report(f"{package} {version}: its wheel is on no list, and is taken as it is")
+            self.report(f"{package} {version}: its wheel is on no list, so it is used unchecked")
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:

@@ -171,7 +171,7 @@ class Exploration:
             members = search.known[state]
             if members.bit_count() == 1 and not members & reported:
                 reported |= members
-                message = "a state comes again, and no request has got a token since"
+                message = "a state recurs, and no request has gained a token since"
                 yield Violation(COMPLETION, message, members, search.way_to(state))
 
 

@@ -130,7 +130,7 @@ class Problem(NamedTuple):
     facts: list[Any]
     arrivals: list[Joined]
     overrun: tuple[Any, ...]
-    """Size of the batch and its tkv at the time that is asked about, if one is."""
+    """Size of the batch and its tkv at the time in question, if there is one."""
 
 
 def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = None) -> Problem:

@@ -41,12 +41,12 @@ FOUND, PROVEN = BROKEN, CONFORMS
 # What the lemmas about one request speak of.
 TERMS = (
     "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
-    "  base: the larger of the tkv that admission goes by and the newcomer's prompt",
-    "  term: what the formula says that the tkv of one request can reach",
+    "  base: the larger of the tkv that admission uses and the newcomer's prompt",
+    "  term: the largest tkv that one request can reach, by the formula",
     "  walk: by ascending terms, the formula compares the requests still to come x term with the "
     "limit, until it can answer",
-    "  a lemma of any number speaks of one request or of two, whatever the batch is; the code is "
-    "run with as many as a lemma's name says",
+    "  a lemma for any number is about one request or two, whatever the batch; the code runs with "
+    "as many as the lemma's name says",
 )
 
 
@@ -120,7 +120,7 @@ def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
 
 def _check(question: Question, setting: Setting) -> None:
     if setting.pausing and question.rule == JOIN:
-        valid = "pausing=false, where the formula is asked"
+        valid = "pausing=false, which uses the formula"
         raise InputError("--param", f"pausing=true with {JOIN}; valid: {valid}")
     if question.maximize and (setting.pauses or question.rule == JOIN):
         valid = f"{LIMIT}, and a revision that does not pause"

@@ -130,7 +130,7 @@ class Record:
         if self._decided is None:
             return
         if self._seen is None:
-            raise RecordEnds("a step was decided before one completed that had to")
+            raise RecordEnds("a step was decided before an earlier one completed")
         self._end_step(self._seen, completes=False)
         late, self._late = self._late, []
         self._write_aborts(late, {})
@@ -341,7 +341,7 @@ class Contents:
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
         segments: Segments = []
         if not self._twice.isdisjoint(hashes[:known]):
-            raise SameTokens(f"{name} goes on from tokens that two others had by chance")
+            raise SameTokens(f"{name} continues tokens that two others share by chance")
         if known:
             owner = self._owner[hashes[known - 1]]
             theirs = [*self._segments[owner], [f"out:{owner}", tokens]]
@@ -362,7 +362,7 @@ class Contents:
         """
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
-            raise SameTokens(f"{request.request_id} found tokens that two others had by chance")
+            raise SameTokens(f"{request.request_id} found tokens that two others share by chance")
 
     def grown(self, requests: list[Any]) -> None:
         """Record the new tokens of requests, whose blocks may now be full."""

@@ -26,10 +26,10 @@ KINDS = ("prefill", "decode", "mixed", "idle")
 WORDS = {
     "broken": "{3}",
     "arrived": "{0} arrives: prompt {1}, max_tokens {2}",
-    "refused": "{0} is refused at the door: {3}",
+    "refused": "{0} is refused: {3}",
     "aborted": "the client gives {0} up",
     "joins": "{0} is projected to fit: at most {1} of {2}",
-    "preempted": "{0} is preempted, and loses what was computed",
+    "preempted": "{0} is preempted, and loses its computed tokens",
     "paused": "{0} is paused",
     "resumed": "{0} decodes again",
     "parked": "{0} is parked while a connector loads its blocks",

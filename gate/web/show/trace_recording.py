@@ -123,7 +123,7 @@ def _run(name: str, run: TraceRun, sent: _Asked, followed: Follower | None) -> R
     where = f"run {run.number} of the trace, from line {begun.line}"
     notes = [f"{where} to line {run.line}" if run.broken else where]
     if sent.rejected:
-        notes.append(f"{sent.rejected} requests were refused at the door")
+        notes.append(f"{sent.rejected} requests were refused")
     shown = RecordedRun(
         name,
         sent.scenario(name),

@@ -147,7 +147,7 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
     reported: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
     reported["plans"] = _plans(run, request)
     if refused is not None:
-        reported["where"] = one_line(f"refused at the door: {refused}")
+        reported["where"] = one_line(f"refused: {refused}")
     elif account is None:
         later = request.arrival > run.clients.steps
         late = f"arrives before step {request.arrival}" if later else "was never taken"
