@@ -5,7 +5,7 @@ files.
 """
 
 from itertools import accumulate
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -27,6 +27,11 @@ TO_CONNECTOR = {
     "load_deferrals": 0,
     "send_steps": None,
 }
+# What an operator does to a whole scheduler, in the words of vLLM's engine.
+Control = Literal[
+    "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
+]
+CONTROLS: tuple[str, ...] = get_args(Control)
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -97,6 +102,13 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return msgspec.structs.replace(self, **TO_CONNECTOR)
 
 
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an operator does before a step, after its arrivals and aborts."""
+
+    step: StepNumber
+    kind: Control
+
+
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The expected outcome of a replay: every rule holds, these rules break first, or these steps
     occur."""
@@ -116,6 +128,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     revision: Name | None = None
     config: dict[str, Any] = {}
     requests: Annotated[tuple[Request, ...], msgspec.Meta(min_length=1)]
+    events: tuple[Event, ...] = ()
     expect: Expectation | None = None
     origin: dict[str, Any] | None = None
 

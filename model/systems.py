@@ -38,6 +38,15 @@ class ReferenceModel(Generic[State]):
         """Return the fields of the step observation that this model shows."""
         return self.fields + tuple(field for field, shown in self.options().items() if shown)
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return the control events that this configuration has."""
+        return ()
+
+    def control(self, state: State, kind: str) -> tuple[State, bool]:
+        """Do what an operator does before the next decision; return whether it was done."""
+        raise NotImplementedError(kind)
+
     def initial(self) -> State:
         """Return the state before any request arrives."""
         made: State = self.state(pool=Pool(self.config.num_blocks))
@@ -52,6 +61,10 @@ class Model(Protocol):
     def observes(self) -> tuple[str, ...]:
         """Return the fields of the step observation that the model shows."""
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return the control events that this configuration has."""
+
     def initial(self) -> Any:
         """Return the state before any request arrives."""
 
@@ -63,6 +76,9 @@ class Model(Protocol):
 
     def abort(self, state: Any, request_id: str) -> Any:
         """Abort the request before the next decision."""
+
+    def control(self, state: Any, kind: str) -> tuple[Any, bool]:
+        """Do what an operator does before the next decision; return whether it was done."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation

@@ -155,18 +155,14 @@ class Rule:
         later = self.changes[len(made) :]
         return replace(self, statement=made[-1].statement, source=made[-1].source, changes=later)
 
-    def divergence_of(self, version: str) -> Divergence | None:
-        """Return the known divergence of this release, or None.
-
-        A release that is judged by an older statement diverges by the newer one.
-        """
+    def divergences_of(self, version: str) -> tuple[Divergence, ...]:
+        """Return the known divergences of this release. A release that is judged by an older
+        statement diverges by the newer one."""
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
             last = made[-1]
-            return Divergence(f"{last.since} and later", last.statement, last.change)
-        return next(
-            (divergence for divergence in self.divergences if divergence.covers(version)), None
-        )
+            return (Divergence(f"{last.since} and later", last.statement, last.change),)
+        return tuple(row for row in self.divergences if row.covers(version))
 
 
 def names_of_revisions() -> tuple[str, ...]:

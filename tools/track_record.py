@@ -2,7 +2,8 @@
 
 Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
 the faults in `track-record/faults.toml` and from what their scenarios did on each release, which
-`track-record/releases.json` has.
+`track-record/releases.json` has. `track-record/red-lines.md` lists every rule that gates of some
+releases call broken, from `track-record/red-lines.toml`, each with its fault or decision.
 
     make tool NAME=track_record
     make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"
@@ -41,9 +42,12 @@ DATA, RECORDED = (
     FINDINGS / "track-record" / "faults.toml",
     FINDINGS / "track-record" / "releases.json",
 )
+LINES, RED_LINES = DETAILS.with_name("red-lines.toml"), DETAILS.with_name("red-lines.md")
 MARK = "tools/track_record.py: faults"
+CHECKS = {"vllm": "`get_kv_cache_configs`", "sendnn-inference": "`check_and_update_config`"}
 BROKEN, HOLDS = "broken", "holds"
 IDLE, UNKNOWN = "not exercised", "not replayed"
+CRASHES = "crashes"  # another fault ends the run
 NO_START, NO_OPTION = REFUSED = "does not start", "has no such option"
 STEP_LIMIT = 90.0  # seconds: a release imports much in its first step
 
@@ -85,6 +89,18 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return f"../{self.page}.md#{slug}"
 
 
+class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Rules that a gate of the release `target` calls broken, and the line of its code that decides
+    so: a fault of the track record, or a decision of upstream."""
+
+    target: str
+    rules: tuple[str, ...]
+    code: str
+    fault: str = ""
+    why: str = ""
+    change: str = ""
+
+
 class Span(NamedTuple):
     """The releases from the first that has a fault to the last; `before` and `after` are the states
     of the neighbours, None where there is none."""
@@ -98,6 +114,11 @@ class Span(NamedTuple):
 def faults() -> tuple[Fault, ...]:
     data = tomllib.loads(DATA.read_text(encoding="utf-8"))
     return msgspec.convert(data["fault"], tuple[Fault, ...])
+
+
+def red_lines() -> tuple[RedLine, ...]:
+    data = tomllib.loads(LINES.read_text(encoding="utf-8"))
+    return msgspec.convert(data["line"], tuple[RedLine, ...])
 
 
 def recorded() -> Record:
@@ -180,6 +201,31 @@ def details(record: Record) -> Iterator[str]:
             yield f"- `{command}`"
 
 
+def red_lines_page(record: Record) -> Iterator[str]:
+    """Yield the lines of the page with every red line of some releases."""
+    yield "# Every red line"
+    yield ""
+    yield "For readers who ask whether a rule that a gate calls broken is a fault. The table has"
+    yield "every rule that gates of these releases call broken, in several profiles and seeds,"
+    yield "and the line of the release that decides so. Each configuration passes the start-up"
+    yield "checks of the release, the last of which is named. A *decision* is meant so by"
+    yield "upstream, which documents it in the release; the gate says *diverges*."
+    yield ""
+    yield "| release | rules | starts, by | fault or decision | decided in | releases | upstream |"
+    yield "|---|---|---|---|---|---|---|"
+    by_id = {fault.id: fault for fault in faults()}
+    for line in red_lines():
+        name = line.target.partition("==")[0]
+        if fault := by_id.get(line.fault):
+            span = span_of(_states(record, name, fault))
+            what = f"[{fault.id}](details.md#{fault.id.lower()}): {fault.what}"
+            lasts, upstream = _lasts(name, span) if span else "", _upstream(fault)
+        else:
+            what, lasts, upstream = f"decision: {line.why}", f"{name} {line.change}", ""
+        cells = (line.target, ", ".join(line.rules), CHECKS[name], what)
+        yield f"| {' | '.join(cells)} | `{line.code}` | {lasts} | {upstream} |"
+
+
 def _ranges(states: States) -> Iterator[str]:
     versions = sorted(states, key=Version)
     for words, group in groupby(versions, key=lambda version: _words(states[version])):
@@ -212,7 +258,7 @@ def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
     except (ConfigRefused, InputError) as refusal:
         return next((state for state in REFUSED if state in str(refusal)), "refused")
     if outcome.broken:
-        return BROKEN
+        return BROKEN if fault.rule in {broken.rule for broken in outcome.broken} else CRASHES
     if not outcome.exercised[fault.rule]:
         return IDLE
     return HOLDS if outcome.finished else "not finished"
@@ -270,6 +316,7 @@ def main() -> int:
     replay_all(parser.parse_args().replay, record)
     put(PAGE, MARK, table(record))
     DETAILS.write_text("\n".join(details(record)) + "\n", encoding="utf-8")
+    RED_LINES.write_text("\n".join(red_lines_page(record)) + "\n", encoding="utf-8")
     return 0
 
 

@@ -22,6 +22,7 @@ GROUPS = {
         "gate": "judge a scheduler: a verdict per rule",
         "replay": "run one scenario, and show every step",
         "corpus": "manage regression scenarios: add, run, list, export",
+        "import": "make a scenario of a recorded load",
         "diff": "find where two schedulers decide differently",
         "check-trace": "judge a recorded run",
         "matrix": "judge many releases, each in every configuration",
@@ -47,6 +48,7 @@ EXAMPLES = {
     "doctor": "schedproof doctor my_pkg.sched:make_target --system vllm",
     "gate": "schedproof gate vllm==0.33.0 --rule V1-R05 --profile quick",
     "replay": "schedproof replay late-arrivals-before-961 --rule SPY-R07 --fold",
+    "import": "schedproof import mooncake trace.jsonl --config max_model_len=131072",
     "diff": "schedproof diff vllm==0.28.0 vllm==0.33.0 --profile quick",
     "check-trace": "schedproof check-trace run.jsonl --explain",
     "matrix": "schedproof matrix vllm sendnn-inference==2.6.3",
@@ -62,7 +64,7 @@ EXAMPLES = {
 
 
 # Shown only by `--help --all`.
-RARE_COMMANDS = {"check", "campaign", "matrix", "serve"}
+RARE_COMMANDS = {"check", "campaign", "import", "matrix", "serve"}
 RARE_OPTIONS = {
     "gate": ("--ndjson", "--step-limit", "--memory-limit", "--time-limit", "--offline"),
     "explore": ("--walks", "--deepest", "--order", "--aborts", "--full"),

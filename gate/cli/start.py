@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -57,11 +58,10 @@ def _run() -> None:
 
 
 def _end_with(code: Any) -> None:
-    """Run the exit handlers here, and end with this exit code.
-
-    If SIGINT came while Python executed code from a string, as every dataclass does, Python's own
-    exit would kill the process by SIGINT instead.
-    """
+    """End with this exit code. Python would kill itself by SIGINT instead, if the signal came while
+    text was run as code, as every dataclass does; what it does at an exit is done here."""
+    for number in (*interrupts.SIGNALS, signal.SIGALRM):  # it is ending
+        signal.signal(number, signal.SIG_IGN)
     atexit._run_exitfuncs()
     with suppress(OSError):
         sys.stderr.flush()

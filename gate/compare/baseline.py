@@ -19,7 +19,7 @@ from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
 from ...properties.checking.recording import Answer
-from ..files.reading import check_regular
+from ..files.reading import check_regular, decode_json
 from ..files.scenario_file import FileError, scenario_json, scenario_of
 from ..files.writing import naming_file, whole
 from ..judging.verdict import TargetInfo
@@ -178,7 +178,4 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _read(path: Path, number: int, line: bytes, kind: type[Line]) -> Line:
-    try:
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: line {number}: {error}") from None
+    return decode_json(line, f"{path}: line {number}", kind)

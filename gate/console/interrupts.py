@@ -1,13 +1,17 @@
 """Ctrl-C and time limits, both of which end a run early and keep its results.
 
-Python raises KeyboardInterrupt wherever the program happens to be, even in a destructor or a
-callback that swallows it. So the handler also notes the signal, and long work calls `check` between
-two runs.
+Python raises KeyboardInterrupt wherever the program is: also in a destructor or in a callback that
+swallows it. So the handler notes it as well, long work asks `check` between two runs, and what was
+swallowed is raised again.
 """
 
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SOON = 0.01  # seconds
 
 _pressed = False
 _ever_pressed = False
@@ -19,10 +23,24 @@ def install() -> None:
     """Let SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
     keeping its results. Signals that this process inherited as ignored stay ignored."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) in ours:
+    for number in SIGNALS:
+        if signal.getsignal(number) in ours:
             signal.signal(number, press)
+    raise_again(KeyboardInterrupt, _time_is_over)
+
+
+def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> None:
+    """Where a destructor or a callback of the garbage collector swallows an exception of this kind,
+    and Python would print it, run the handler of SIGALRM, which raises it, a moment later."""
+
+    def unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
+        if swallowed.exc_type is kind:
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, SOON)
+        else:
+            sys.__unraisablehook__(swallowed)
+
+    sys.unraisablehook = unraisable
 
 
 def press(*_: object) -> None:
@@ -66,8 +84,8 @@ def limit(seconds: float) -> None:
 def no_limit() -> None:
     """Cancel the time limit, since the run has ended."""
     global _limit, _over, _pressed
+    signal.setitimer(signal.ITIMER_REAL, 0)
     if _limit is not None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         _pressed = _pressed and not _over
     _limit, _over = None, False
 
@@ -79,5 +97,5 @@ def why() -> str:
 
 def _time_is_over(*_: object) -> None:
     global _over
-    _over = True
+    _over |= not _pressed  # else it was swallowed
     press()

@@ -112,14 +112,15 @@ def print_failure(
     path: str,
     options: str,
     run: Excerpt,
+    why: Sequence[str] | None = None,
 ) -> None:
     """Print the rule, the scenario, the step, the numbers, the reason, and how to replay it.
 
-    `options` are those of the replay command (see `replay_options`); `run` is the end of the run
-    that broke the rule.
+    `options` are those of the replay command, as `replay_options` gives them; `run` is the end of
+    the run that broke the rule; `why` as in `failure_lines`.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
-    lines = failure_lines(rule, scenario, broken, path, command, run)
+    lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
 
 
@@ -131,9 +132,16 @@ def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str =
 
 
 def failure_lines(
-    rule: Rule, scenario: Scenario, broken: Broken, path: str, replay: str, run: Excerpt
+    rule: Rule,
+    scenario: Scenario,
+    broken: Broken,
+    path: str,
+    replay: str,
+    run: Excerpt,
+    why: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything known about a failure as printable lines; `replay` is the whole command."""
+    """All that is known of a failure, a printable line each: `replay` is the whole command, `why`
+    what a run that was followed shows of the cause."""
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
@@ -146,7 +154,9 @@ def failure_lines(
     for number, step in run.recent:
         lines.append(f"  {step_line(number, step, last, scenario.config)}")
         last = step
-    explanation = explain(broken.rule, scenario, broken.step, run.version)
+    explanation = why
+    if explanation is None:
+        explanation = explain(broken.rule, scenario, broken.step, run.version)
     if explanation:
         lines += ["why:", *(f"  {line}" for line in explanation)]
     show = replay.replace("schedproof replay ", "schedproof show ", 1)
@@ -200,7 +210,8 @@ def request_lines(scenario: Scenario) -> list[str]:
         words = encoder_words(request) + load_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
-    return lines + ([f"and {more} more requests"] if more > 0 else [])
+    events = [f"{event.kind} before step {event.step}" for event in scenario.events]
+    return lines + ([f"and {more} more requests"] if more > 0 else []) + events
 
 
 def encoder_words(request: Request) -> str:

@@ -1,5 +1,6 @@
 """`schedproof corpus add` and `minimize`: shrink scenarios and put them into a corpus."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def add_file(adding: Adding, file: Path) -> None:
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
-    outcome = run_of(adding.target, scenario, adding.rules, file)
+    adding, outcome = _judged(adding, file, scenario)
     if outcome.broken and steps and not adding.no_shrink:
         why = "a smaller scenario would not show the steps; valid: --no-shrink"
         raise FileError(f"{file}: $.expect.steps: {why}")
@@ -75,6 +76,18 @@ def add_file(adding: Adding, file: Path) -> None:
     if steps and reported.expect:
         reported = replace(reported, expect=replace(reported.expect, steps=steps))
     _keep(adding, file, reported, origin, how)
+
+
+def _judged(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
+    """Replay a finding by the rule that it was written for, if that one breaks; without such a
+    rule, or with --rule, by the rules of `adding`."""
+    rule = (scenario.origin or {}).get("rule")
+    if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
+        alone = dataclasses.replace(adding, rules=[rule])
+        outcome = run_of(adding.target, scenario, alone.rules, file)
+        if outcome.broken:
+            return alone, outcome
+    return adding, run_of(adding.target, scenario, adding.rules, file)
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:

@@ -1,12 +1,15 @@
 """Read a user's file: only regular files, and only up to a sensible size."""
 
 import json
+import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+Read = TypeVar("Read")
 
 
 class FileError(ValueError):
@@ -14,6 +17,11 @@ class FileError(ValueError):
 
 
 MAX_TOML = 1024 * 1024  # bytes of a configuration
+DEEPEST = 40  # brackets within brackets; deeper values break what prints or compares them later
+TOO_DEEP = f"nested deeper than {DEEPEST} levels"
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+INNERMOST = re.compile(rb"\[\]|\{\}")
+NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
@@ -64,6 +72,34 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not TOML: {error}") from None
+
+
+def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
+    """Return what JSON that schedproof wrote says; `place` is the file, and the line if it has
+    many.
+
+    Raises:
+        FileError: no JSON, nested too deeply, or of another kind.
+    """
+    try:
+        value = msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise FileError(f"{place}: {TOO_DEEP}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{place}: {error}") from None
+    if is_deep(data):
+        raise FileError(f"{place}: {TOO_DEEP}")
+    return value
+
+
+def is_deep(data: bytes) -> bool:
+    """Return whether JSON is nested deeper than any file of schedproof is."""
+    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return False
+    brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
+    for _ in range(DEEPEST):  # each time the innermost ones go
+        brackets = INNERMOST.sub(b"", brackets)
+    return bool(brackets)
 
 
 def quoted(value: Any) -> str:

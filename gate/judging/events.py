@@ -6,6 +6,7 @@ import msgspec
 
 from ...model.scenario import Scenario
 from ...properties.checking.session import Excerpt
+from ...properties.explanations.cause import Cause
 from .verdict import Finding, TargetInfo, Verdict
 
 FORMAT = "schedproof/events@1"
@@ -46,8 +47,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 class Found(msgspec.Struct, frozen=True):
     """A counterexample that was shrunk, written to a file and replayed.
 
-    `run` is the end of that replay, `replay` the command that repeats it, and `stderr` what the
-    target wrote during it.
+    `replay` is the command that does so again; `stderr` is what the target wrote there in that run;
+    `cause` is what the run shows of it.
     """
 
     finding: Finding
@@ -55,6 +56,7 @@ class Found(msgspec.Struct, frozen=True):
     run: Excerpt
     replay: str
     stderr: str = ""
+    cause: Cause | None = None
 
 
 class Concluded(msgspec.Struct, frozen=True, tag="verdict", tag_field="event"):

@@ -107,7 +107,21 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
         return True
     if finding.differs and finding.differs == other.differs:
         return True
-    return _needs_no_more(finding, other) or _needs_no_more(other, finding)
+    if finding.needs is None or other.needs is None:
+        return True
+    mine, theirs = _but_contrary(finding, other), _but_contrary(other, finding)
+    return mine <= theirs or theirs <= mine
+
+
+def _but_contrary(finding: Finding, other: Finding) -> set[str]:
+    """Return what a finding needs, but no switch that the other needs the other way round: the rule
+    breaks either way."""
+    turned = {
+        f"{name} {'off' if state == 'on' else 'on'}"
+        for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
+        if state in ("on", "off")
+    }
+    return {*(finding.needs or ())} - turned
 
 
 def _with(finding: Finding) -> frozenset[str]:

@@ -17,6 +17,8 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget, model_name
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
+from ...properties.explanations.cause import Cause
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
 from ...properties.shrinking.shrink import needed_features, shrink, until
@@ -45,16 +47,24 @@ class Place(NamedTuple):
     known: frozenset[str] = frozenset()
 
 
-def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> Outcome:
-    """Run a scenario that broke a rule again; it must break the same rule.
+def confirm(
+    gate: GateContext, place: Place, scenario: Scenario, first: Broken
+) -> tuple[Outcome, Cause | None]:
+    """Run a scenario that broke a rule once more; it must break the same rule. Return the outcome,
+    and what this run shows of the cause.
 
     Raises:
         TargetBroken: it does not; the scenario is written to a file anyway.
     """
-    rules = gate.rules_beyond(place.known)
-    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
+    rules, evidence = gate.rules_beyond(place.known), Evidence()
+    outcome = replay(
+        *(gate.target, scenario, rules, evidence.watch),
+        last_step=first.step,
+        new=gate.in_run(),
+        begun=evidence.begun,
+    )
     if outcome.broken and outcome.broken[0].rule == first.rule:
-        return outcome
+        return outcome, evidence.cause(scenario, outcome.broken)
     gate.results.unconfirmed.add(first.rule)
     about = {"engine": place.engine, "note": "did not break again", "rule": first.rule}
     path = write_scenario(replace(scenario, origin=about), gate.options.out, f"flaky-{first.rule}")
@@ -70,7 +80,7 @@ def keep(
     gate: GateContext,
     place: Place,
     scenario: Scenario,
-    outcome: Outcome,
+    confirmed: tuple[Outcome, Cause | None],
     found_after: float,
     shrunk_in: float,
     needs: tuple[str, ...] | None = None,
@@ -79,6 +89,7 @@ def keep(
 ) -> verdict.Finding:
     """Write the scenario to a file and report it. `nearest` are similar scenarios that break no
     rule."""
+    outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
     # As a corpus has it: the folder of findings can be replayed, and added from.
@@ -129,7 +140,7 @@ def keep(
     gate.results.findings.append(finding)
     gate.results.hung |= first.rule == NEVER_HANGS
     excerpt = outcome.session.excerpt
-    gate.report(Found(finding, named, excerpt, finding.replay, gate.stderr()))
+    gate.report(Found(finding, named, excerpt, finding.replay, gate.stderr(), cause))
     return finding
 
 
@@ -221,12 +232,9 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergence of this release and rule, if any.
-
-    There is none if a release is judged by its own revision, or if the scheduler is not published.
-    A class that replaces a release's scheduler reports that release as its version, and inherits
-    its divergences.
-    """
+    """Return the catalogue's divergences of this release and rule, if any. There are none if a
+    release is held to its own behavior or a scheduler is not published. A class that replaces a
+    release's scheduler reports that release as its version and inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
     base, _, release = version.rpartition(" ")
@@ -237,10 +245,13 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(system, gate.options.revision)}
-    known = by_id[rule].divergence_of(release)
-    if known is None:
-        return None
-    return f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+    return (
+        "; or ".join(
+            f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+            for known in by_id[rule].divergences_of(release)
+        )
+        or None
+    )
 
 
 def shrink_and_keep(
@@ -314,9 +325,9 @@ def shrink_and_keep(
             needs = needed_features(smallest, breaks)
         nearest += passing
     finally:
-        outcome = confirm(gate, place, smallest, first)
+        confirmed = confirm(gate, place, smallest, first)
         seconds = shrunk_in + time.monotonic() - began
         finding = keep(
-            *(gate, place, smallest, outcome, found_after, seconds, needs, others_first, nearest)
+            *(gate, place, smallest, confirmed, found_after, seconds, needs, others_first, nearest)
         )
     return finding

@@ -2,14 +2,18 @@
 
     python -I -S watchdog.py LIFELINE COMMAND...
 
-This file is both sides. `WatchedProcess` is used by schedproof; run as a program, the file is the
-watchdog, a process between schedproof and the command. LIFELINE is a socket to schedproof. The
-watchdog writes the process id of the command to it, or a negative errno if the command cannot be
-started. When the other end closes, perhaps because schedproof was killed, or when the command ends,
-the watchdog kills all of the command's descendants and ends as the command did. On Linux it also
-adopts processes that detach from the command, as daemons do.
+This file is both sides. `WatchedProcess` is ours; run as a program, it is the watchdog, two
+processes between ours and the command. LIFELINE is a socket to us. The watchdog writes the process
+id of the command to it, or a negative errno if the command cannot be started. When our end closes,
+perhaps because we were killed, or when the command ends, the watchdog kills all of the command's
+descendants and ends as the command did. On Linux it is also the parent of what leaves the command,
+as a daemon does.
 
-Every target starts a watchdog, so this file imports nothing that loads slowly.
+There are two because engines signal their parent when they fail: the command is the child of the
+inner process, and the outer one works on without it. If the command stops or kills both, our side
+kills what it finds of it.
+
+Each target costs one start of the watchdog, so this file imports nothing that loads slowly.
 """
 
 import ctypes
@@ -20,11 +24,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SUBREAPER = 36  # prctl's: orphans of our descendants become our children
+PATIENCE = 1.0  # seconds for a watchdog to end, and for what we kill ourselves
 
 
 class WatchedProcess(subprocess.Popen[bytes]):
@@ -68,6 +74,7 @@ class WatchedProcess(subprocess.Popen[bytes]):
                     env=env,
                 )
             self.leader = self._read_leader()
+            self._handle = _pidfd(self.leader)
         except BaseException:
             self._lifeline.close()
             raise
@@ -90,7 +97,24 @@ class WatchedProcess(subprocess.Popen[bytes]):
         with suppress(OSError):  # the watchdog has ended, and closed its end
             self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a fork of ours holds it as well
         self._lifeline.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(PATIENCE)
+        if self.poll() is None:  # it was stopped
+            ends = time.monotonic() + PATIENCE
+            while (family := _descendants(self.pid)) and time.monotonic() < ends:
+                _kill(family)
+            _kill([self.pid])
+        self._kill_leader()
         self.wait()
+
+    def _kill_leader(self) -> None:
+        # It is still there if the watchdog was killed. A number might be another process's by now.
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                os.killpg(self.leader, signal.SIGKILL)
+            os.close(handle)
 
     def _read_leader(self) -> int:
         answer = int(self._lifeline.recv(32) or -errno.EAGAIN)
@@ -148,27 +172,48 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Start the command, wait until it or the parent ends, and leave no process behind."""
-    lifeline, command = int(sys.argv[1]), sys.argv[2:]
-    os.set_inheritable(lifeline, False)
-    with suppress(OSError, AttributeError):  # a system without
-        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-    child_ended = _child_pipe()
+    """Start the command, wait for it or for our parent to end, and leave nothing behind."""
+    lifeline, command = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
+    lifeline.set_inheritable(False)
     for number in STOPS:  # we end when the command does
         signal.signal(number, signal.SIG_IGN)
+    _adopt_orphans()
+    outer, inner = socket.socketpair()
+    if (child := os.fork()) == 0:
+        lifeline.close()
+        outer.close()
+        _adopt_orphans()
+        lifeline, leader = inner, _start(command)
+    else:
+        inner.close()
+        leader = int(outer.recv(32) or -errno.EAGAIN)
+    lifeline.send(b"%d" % leader)
+    if leader > 0:
+        _release_streams()
+        _watch(lifeline.fileno(), child or leader, leader)
+
+
+def _start(command: Sequence[str]) -> int:
+    """Return the process id of the command, or a negative errno."""
     try:
-        leader = os.posix_spawnp(command[0], command, os.environ, setsid=True, setsigdef=STOPS)
+        return os.posix_spawnp(command[0], command, os.environ, setsid=True, setsigdef=STOPS)
     except OSError as error:
-        os.write(lifeline, b"%d" % -(error.errno or 1))
-        return
-    os.write(lifeline, b"%d" % leader)
-    _release_streams()
-    status = None
-    while status is None and lifeline not in select.select([lifeline, child_ended], [], [])[0]:
+        return -(error.errno or 1)
+
+
+def _watch(lifeline: int, child: int, leader: int) -> None:
+    child_ended = _child_pipe()
+    while (status := _reap(child, leader)) is None:
+        if lifeline in select.select([lifeline, child_ended], [], [])[0]:
+            break
         os.read(child_ended, 4096)
-        status = _reap(leader)
     _kill_all(leader)
     _end_as(status or 0)
+
+
+def _adopt_orphans() -> None:
+    with suppress(OSError, AttributeError):  # a system without
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 def _child_pipe() -> int:
@@ -186,13 +231,22 @@ def _release_streams() -> None:
         os.dup2(nowhere, stream)
 
 
-def _reap(leader: int) -> int | None:
-    """Reap all children that have ended; return the status of the command if it is among them."""
-    status = None
+def _reap(child: int, leader: int) -> int | None:
+    """Reap children that have ended; return the status of the command if it is known by that."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-            status = ended[1] if ended[0] == leader else status
-    return status
+            process, status = ended
+            if process == leader or (process == child and not _is_child(leader)):
+                return status
+    return None
+
+
+def _is_child(process: int) -> bool:
+    try:
+        os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except (ChildProcessError, AttributeError):  # another's, or a system without
+        return False
+    return True
 
 
 def _kill_all(leader: int) -> None:
@@ -201,22 +255,36 @@ def _kill_all(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     with suppress(ChildProcessError):
         while True:
-            for process in _descendants():
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+            _kill(_descendants(os.getpid()))
             os.waitpid(-1, 0)
 
 
-def _descendants() -> list[int]:
+def _kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """Return all that run; what has ended and is not reaped yet cannot be killed."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"
         with suppress(OSError, ValueError, IndexError), open(stat, "rb") as file:
-            parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-    family = [os.getpid()]
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                parents[int(name)] = int(parent)
+    family = [ancestor]
     for member in family:  # it grows
         family += [child for child, parent in parents.items() if parent == member]
     return family[1:]
+
+
+def _pidfd(process: int) -> int | None:
+    try:
+        return os.pidfd_open(process)
+    except (OSError, AttributeError):  # it has ended, or a system without
+        return None
 
 
 def _end_as(status: int) -> None:

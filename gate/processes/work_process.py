@@ -11,10 +11,10 @@ from functools import partial
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from types import FrameType
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
+from ..console import interrupts
 from .watchdog import end_with_parent
 
 
@@ -81,7 +81,6 @@ def _send(pipe: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any,
 
 
 END_PATIENCE = 3.0  # seconds for a process to end its target, and itself
-GC_CALLBACK, SOON = "gc_callback", 0.01  # Hypothesis's; seconds
 Work = Callable[[Connection, bytes], None]
 
 
@@ -116,19 +115,10 @@ class WorkProcess(NamedTuple):
 _leaving = False
 
 
-def leave(_: int, frame: FrameType | None) -> None:
-    """Leave the process, ending its target on the way.
-
-    In a callback of the garbage collector, which would swallow the exception, try again a moment
-    later.
-    """
+def leave(*_: object) -> None:
+    """Leave, and end the target on the way."""
     global _leaving
     _leaving = True
-    while frame is not None:
-        if frame.f_code.co_name == GC_CALLBACK:
-            signal.setitimer(signal.ITIMER_REAL, SOON)
-            return
-        frame = frame.f_back
     sys.exit()
 
 
@@ -137,7 +127,7 @@ def _run(work: Work, pipe: Connection, task: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A target that hangs does not notice that its pipe is closed: leaving ends it.
     signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGALRM, leave)
+    interrupts.raise_again(SystemExit, leave)
     until_told(partial(work, pipe, task))
 
 

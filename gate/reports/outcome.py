@@ -61,7 +61,7 @@ def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
-    lines = failure_lines(*reported)
+    lines = failure_lines(*reported, None if event.cause is None else event.cause.why)
     if finding.others_first:
         lines.append(f"not shrunk: {finding.others_first} others came first (--max-failures)")
     if finding.start_up:

@@ -12,8 +12,8 @@ import msgspec
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import FIELDS, REQUIRED, Step
-from ...model.replies import read_ok, read_started, read_step
-from ...model.scenario import Request, Scenario
+from ...model.replies import read_control, read_ok, read_started, read_step
+from ...model.scenario import CONTROLS, Request, Scenario
 from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
@@ -151,6 +151,18 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
         yield Remark("ok", "abort", "supported, also inside a step; an unknown id is ignored")
+    yield from _controls(target, scenario)
+
+
+def _controls(target: Target, scenario: Scenario) -> Remarks:
+    """Check that every control event that `start` declares is answered."""
+    started = read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
+    for kind in CONTROLS:
+        if kind in started.controls:
+            read_control(target.control(kind))
+    if started.controls:
+        kinds = ", ".join(kind for kind in CONTROLS if kind in started.controls)
+        yield Remark("ok", "control", f"answers {kinds}")
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:

@@ -99,6 +99,10 @@ class PipeTarget:
         when = {"inside": True} if inside else {}
         return self._ask({"op": "abort", "id": id, **when}, self._step_limit)
 
+    def control(self, kind: str) -> Reply:
+        """Resets or pauses the scheduler, before the next step."""
+        return self._ask({"op": "control", "kind": kind}, self._step_limit)
+
     def step(self) -> Reply:
         return self._ask({"op": "step"}, self._step_limit)
 

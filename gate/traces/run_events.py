@@ -53,6 +53,14 @@ class Aborted(NamedTuple):
     inside: bool
 
 
+class Controlled(NamedTuple):
+    """An operator reset or paused the scheduler, which did it or not."""
+
+    line: int
+    kind: str
+    done: bool
+
+
 class Stepped(NamedTuple):
     """A step and its observation."""
 
@@ -80,4 +88,6 @@ class Cut(NamedTuple):
     why: str
 
 
-Event = Begun | NotBegun | Added | Rejected | Aborted | Stepped | Crashed | Stopped | Cut
+Event = (
+    Begun | NotBegun | Added | Rejected | Aborted | Controlled | Stepped | Crashed | Stopped | Cut
+)

@@ -3,6 +3,9 @@
 A file may be compressed (gzip) and larger than memory, since it is read line by line. Every problem
 is one clear error with file, line, JSON path and value. A recorder that was killed may leave a
 truncated last line, or a request without a reply; everything before it counts.
+
+A reply to "step" has the blocks of every request, or `block_changes`: how they differ from those of
+the step before.
 """
 
 import gzip
@@ -15,18 +18,20 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ...model.faults import TargetBroken
-from ...model.observation import FIELDS, NULLABLE, Step
-from ...model.replies import DEFAULTS, read_started
-from ...model.scenario import TO_CONNECTOR, Request, check_requests
+from ...model.observation import FIELDS, NULLABLE, Count, Step
+from ...model.replies import DECLARED, DEFAULTS, read_started
+from ...model.scenario import CONTROLS, TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.reading import FileError, located, quoted, unique_keys
 from .run_events import (
     Aborted,
     Added,
     Begun,
+    Controlled,
     Crashed,
     Cut,
     Event,
@@ -91,25 +96,34 @@ def _raw(file: str) -> io.FileIO:
 
 MAX_LINE = 8 * 1024 * 1024
 STEP = b'{"op": "step"}\n'  # as the recorder writes it, which most lines are
+CHANGES = "block_changes"
+WITH_CHANGES = NULLABLE | {"blocks"}  # what a step that has them may lack
+Tables = dict[str, tuple[Count, ...]]
+# By request: how many blocks it still has of those before, and what comes behind; null: none.
+BlockChanges = dict[str, tuple[Count, tuple[Count, ...]] | None]
 REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
     "add": {"op", "request"},
     "abort": {"op", "id", "inside"},
+    "control": {"op", "kind"},
     "step": {"op"},
     "stop": {"op"},
 }
 REPLY_KEYS = {
-    "start": {"ok", "name", "version", "observes", DEFAULTS},
+    "start": {"ok", "name", "version", "observes", DEFAULTS, DECLARED},
     "add": {"ok"},
     "abort": {"ok"},
-    "step": {"ok", "step"},
+    "control": {"ok", "done"},
+    "step": {"ok", "step", CHANGES},
     "stop": {"ok"},
 }
+MAY_MISS = {DEFAULTS, DECLARED, CHANGES}
 REFUSAL_KEYS = {"ok", "error", "message", "traceback"}
 ERRORS = {
     "start": ("config", "crashed"),
     "add": ("rejected", "crashed"),
     "abort": ("unsupported", "crashed"),
+    "control": ("crashed",),
     "step": ("crashed",),
     "stop": ("crashed",),
 }
@@ -148,6 +162,7 @@ class _Reading:
         self._revision = revision
         self._number = 0
         self._promised: frozenset[str] | None = None
+        self._tables: Tables = {}  # of the step before
         self._began = 0
 
     def next(self) -> Event | None:
@@ -223,7 +238,7 @@ class _Reading:
             raise self._error(f'the reply to "{operation}" is missing; valid: a line with ok')
         if ok is True:
             valid = REPLY_KEYS[operation]
-            self._check_keys("$", reply, valid, valid - {DEFAULTS})
+            self._check_keys("$", reply, valid, valid - MAY_MISS)
             return
         if ok is not False:
             raise self._error(f"$.ok: {quoted(ok)}; valid: true or false")
@@ -253,6 +268,14 @@ class _Reading:
             if reply["ok"]:
                 return Aborted(number, request["id"], request.get("inside", False))
             return Rejected(number, operation)
+        if operation == "control":
+            kind, done = request["kind"], reply["done"]
+            if kind not in CONTROLS:
+                self._number = number
+                raise self._error(f"$.kind: {quoted(kind)}; valid: {', '.join(CONTROLS)}")
+            if not isinstance(done, bool):
+                raise self._error(f"$.done: {quoted(done)}; valid: true or false")
+            return Controlled(number, kind, done)
         self._promised = None
         return Stopped(number)
 
@@ -276,6 +299,7 @@ class _Reading:
         self._check_keys("$.config", config, full, full)
         self._number = number + 1
         self._promised = started.observes
+        self._tables = {}
         self._began = number
         return Begun(number, system, revision, full, started)
 
@@ -306,28 +330,53 @@ class _Reading:
         return Added(number, request, request.output_len is None)
 
     def _step(self, reply: dict[str, Any]) -> Step:
-        seen = reply.get("step")
+        seen, changes = reply.get("step"), reply.get(CHANGES)
         assert self._promised is not None
-        if type(seen) is dict and len(reply) == 2 and seen.keys() <= FIELDS:
+        known, may_miss = (2, NULLABLE) if changes is None else (3, WITH_CHANGES)
+        if type(seen) is dict and len(reply) == known and seen.keys() <= FIELDS:
             missing = [name for name in self._promised if seen.get(name) is None]
-            if not missing or NULLABLE.issuperset(missing):
+            if not missing or may_miss.issuperset(missing):
                 try:
                     step = msgspec.convert(seen, Step)
                 except msgspec.ValidationError as error:
                     raise self._error(located("$.step", error, seen)) from None
-                if (step.kind == "idle") == (not step.scheduled):
-                    return step
-                many = len(step.scheduled)
-                raise self._error(f'$.step.kind: "{step.kind}" with {many} requests scheduled')
+                if (step.kind == "idle") != (not step.scheduled):
+                    many = len(step.scheduled)
+                    raise self._error(f'$.step.kind: "{step.kind}" with {many} requests scheduled')
+                if changes is not None:
+                    step = replace(step, blocks=self._changed(changes, step))
+                self._tables = step.blocks or {}
+                return step
         self._check_reply("step", reply)
         if not isinstance(seen, dict):
             raise self._error(f"$.step: {quoted(seen)}; valid: the step observation")
         self._check_keys("$.step", seen, sorted(FIELDS), ())
-        absent = min(name for name in self._promised - NULLABLE if seen.get(name) is None)
+        absent = min(name for name in self._promised - may_miss if seen.get(name) is None)
         raise self._error(
             f"$.step.{absent}: {'null' if absent in seen else 'missing'}, but promised in observes "
             f"of the start on line {self._began}"
         )
+
+    def _changed(self, changes: Any, step: Step) -> Tables:
+        """Return the blocks after a step. Of a request whose blocks are the same as before it is
+        the same table, which costs nothing to compare."""
+        if step.blocks is not None:
+            raise self._error(f"$.{CHANGES}: beside $.step.blocks; valid: one of the two")
+        try:
+            read = msgspec.convert(changes, BlockChanges)
+        except msgspec.ValidationError as error:
+            raise self._error(located(f"$.{CHANGES}", error, changes)) from None
+        tables = {**self._tables}
+        for name, change in read.items():
+            before = tables.pop(name, ())
+            if change is None:
+                continue
+            kept, new = change
+            if kept > len(before):
+                place = f"$.{CHANGES}.{ascii(name)[1:-1]:.60}[0]"
+                raise self._error(f"{place}: {kept}; valid: 0 to {len(before)}, as it had before")
+            tables[name] = before[:kept] + new
+        return tables
 
     def _check_keys(self, path: str, value: Mapping[str, Any], valid: Any, needed: Any) -> None:
         for key in value:

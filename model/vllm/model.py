@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..pool import blocks_for
-from ..scenario import Request
+from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import encoder, scheduler, speculation
+from . import control, encoder, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -99,11 +99,23 @@ class VllmModel(ReferenceModel[State]):
         """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return all control events, or none with a connector, whose blocks no reset takes back."""
+        return () if self.config.loads else CONTROLS
+
+    def control(self, state: State, kind: str) -> tuple[State, bool]:
+        """Reset, pause or resume before the next decision; return whether it was done (V1-R35)."""
+        return control.control(self.config, state, kind, self.revision)
+
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation
         (ALL-R07)."""
+        if state.pause:
+            plan = control.decide(self.config, state, self.revision)
+            return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
         return scheduler.step(self.config, state, abort_inside, self.revision)
 
 

@@ -22,7 +22,7 @@ from ..members import changed, find, without
 from ..pool import Pool
 from . import connector, encoder, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
-from .encoder import EncoderPlan, Fit
+from .encoder import Fit
 from .observation import kind_of, observe
 from .queue import Plan
 from .revision import DOCUMENTED, Revision
@@ -46,14 +46,7 @@ def schedule(
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
     config, state = revision.begin(config, state)
-    budget = config.max_num_batched_tokens
-    plan = Plan(
-        *(state.running, state.waiting, state.pool, budget, {}, ()),
-        *(state.in_flight, state.parked, state.leaving),
-    )
-    if config.encodes:
-        plan = plan._replace(encoder=EncoderPlan(config.encoder_budget, state.outputs))
-    plan = advance_running(config, plan, pick, revision)
+    plan = advance_running(config, Plan.of(config, state), pick, revision)
     # A request that has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
         plan = admit_waiting(config, plan, revision)

@@ -96,6 +96,7 @@ class State(Record, frozen=True):
         leaving: requests that ended while a load or a decision in flight was still writing their
             blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
+        pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -109,6 +110,7 @@ class State(Record, frozen=True):
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
+    pause: str | None = None
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

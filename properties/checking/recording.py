@@ -39,6 +39,9 @@ class Recorder:
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
         return self._note("abort", self._target.abort, id, *((True,) if inside else ()))
 
+    def control(self, kind: str) -> Reply:
+        return self._note("control", self._target.control, kind)
+
     def step(self) -> Reply:
         return self._note("step", self._target.step)
 
@@ -104,6 +107,14 @@ class Recorded:
             return self._checked("abort")
         op, reply = (*self._answers, ("", {"ok": True}))[self._place]
         return reply if op == "abort" and reply.get("error") == "unsupported" else {"ok": True}
+
+    def control(self, kind: str) -> Reply:
+        """Return the recorded answer.
+
+        Raises:
+            RecordError: another call was recorded, or its answer is no reply.
+        """
+        return self._checked("control")
 
     def step(self) -> Reply:
         """Return the recorded step.

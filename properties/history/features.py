@@ -92,7 +92,8 @@ class Features:
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of the tokens are correct drafts; None for a request without drafts."""
+        """Return how many of the tokens, its prefix hit included, are right drafts; None for a
+        request without drafts."""
         return None
 
     def blocks_are_filled(self, history: Run, step: Step) -> bool:
@@ -123,6 +124,14 @@ class Features:
     def slots(self, config: Config, covered: int) -> int:
         """Return the tokens for which a request holds blocks once `covered` are computed."""
         return covered
+
+    # Control events
+
+    def reset(self, history: Run) -> None:
+        """Book that nothing can be found in the prefix cache any more."""
+
+    def dropped(self, history: Run) -> None:
+        """Book that what is in flight of the running requests will not come."""
 
     # Booking a step, in this order
 

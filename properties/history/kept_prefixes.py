@@ -20,6 +20,7 @@ from .request_history import RequestHistory
 
 # Of a copy of a block: every index has it, or it may be left out of one, or it may be gone.
 SURE, INTACT, MAYBE_GONE = 2, 1, 0
+NOT_SHOWN = -1
 
 
 class Observed(Protocol):
@@ -40,13 +41,13 @@ class KeptPrefixes:
     """The blocks that must still be found, as they were before the judged step.
 
     `holds` maps each block to its content; `places` maps each content to its blocks and their
-    states. Blocks that were not shown have negative numbers.
+    states; all blocks that were not shown are NOT_SHOWN. `_firm` blocks cannot be gone yet.
     """
 
     block_size: int
     holds: dict[int, Content] = field(default_factory=dict)
     places: dict[Content, dict[int, int]] = field(default_factory=dict)
-    _unseen: int = 0
+    _firm: set[int] = field(default_factory=set)
     _lost: set[Content] = field(default_factory=set)
 
     def must_find(self, history: Observed, step: Step, request: RequestHistory) -> int:
@@ -54,13 +55,15 @@ class KeptPrefixes:
         prompt, never its last token."""
         others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
-        if self._something_unseen(history, step, but=request.id):
-            taken |= self.holds.keys() - _held_before_and_after(history, step)
+        unseen = self._something_unseen(history, step, but=request.id)
+        still = _held_before_and_after(history, step) if unseen else self.holds.keys()
         found = 0
         for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
             copies = self.places.get(prefix(request.content, blocks * self.block_size), {})
             states = set(copies.values())
-            if SURE not in states or MAYBE_GONE in states or not taken.isdisjoint(copies):
+            if SURE not in states or MAYBE_GONE in states:
+                break
+            if not taken.isdisjoint(copies) or not copies.keys() <= still:
                 break
             found = blocks * self.block_size
         return found
@@ -71,8 +74,10 @@ class KeptPrefixes:
         for _, table in self._handed_out(history, step):
             self._drop(table)
         if self._something_unseen(history, step):
-            for number in self.holds.keys() - _held_before_and_after(history, step):
+            still = _held_before_and_after(history, step)
+            for number in self._firm - still:
                 self.places[self.holds[number]][number] = MAYBE_GONE
+            self._firm &= still
         for name, tokens in step.scheduled.items():
             request = history.live.get(name)
             if request is None:
@@ -93,8 +98,7 @@ class KeptPrefixes:
                 # Where a copy was handed out in this step, the index may have lost both.
                 is_sure = end <= request.prompt and filled not in self._lost
                 if doubtful or place >= len(table):
-                    self._unseen += 1
-                    self.places.setdefault(filled, {})[-self._unseen] = MAYBE_GONE
+                    self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
                 else:
                     self._publish(table[place], filled, SURE if is_sure else INTACT)
 
@@ -132,6 +136,7 @@ class KeptPrefixes:
         if self.holds.get(number) != content:
             self._drop((number,))
             self.holds[number] = content
+        self._firm.add(number)
         copies = self.places.setdefault(content, {})
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
@@ -143,6 +148,7 @@ class KeptPrefixes:
             if content is None:
                 continue
             self._lost.add(content)
+            self._firm.discard(number)
             left = self.places.pop(content)
             del left[number]
             if left:

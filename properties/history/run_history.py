@@ -1,9 +1,10 @@
 """The client's view of a run: the requests that it sent, and its observations so far."""
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from ...model.observation import Step
@@ -16,8 +17,22 @@ from .per_step_cache import once
 from .prefix_hits import caches
 from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
+from .shared_prefixes import SharedPrefixes
 
+PAUSES = ("pause_new", "pause_all", "resume")
+# Fields of a step that list, by request, what it has computed and holds.
+KEYED = ("computed", "prefix_hit", "blocks")
 R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
+
+
+class ControlEvent(NamedTuple):
+    """What an operator did before the coming step: its kind, whether the target did it, and the
+    requests that ran and those that held blocks, None where they are not shown."""
+
+    kind: str
+    done: bool
+    running: tuple[str, ...] | None
+    holding: tuple[str, ...] | None
 
 
 @dataclass
@@ -53,36 +68,6 @@ class Ended:
         return gone
 
 
-class Kin(Generic[R]):
-    """Requests grouped by the stream of their first token."""
-
-    def __init__(self, requests: Iterable[R]) -> None:
-        self._families: dict[str, dict[str, R]] = {}
-        for request in requests:
-            self.add(request)
-
-    def add(self, request: R, instead_of: R | None = None) -> None:
-        """Add a request, which replaces `instead_of` if given."""
-        if instead_of is not None:
-            self.remove(instead_of)
-        self._families.setdefault(_beginning(request), {})[request.id] = request
-
-    def remove(self, request: R) -> None:
-        family = self._families[_beginning(request)]
-        if family.get(request.id) is request:
-            del family[request.id]
-        if not family:
-            del self._families[_beginning(request)]
-
-    def of(self, request: R) -> Collection[R]:
-        """Return the requests that begin like this one, itself included, in order of arrival."""
-        return self._families.get(_beginning(request), {}).values()
-
-
-def _beginning(request: RequestHistory) -> str:
-    return request.content[0][0] if request.content else f"out:{request.id}"
-
-
 @dataclass
 class RunHistory(Generic[R]):
     """The run up to now. Predicates read it as it was *before* the step that they judge.
@@ -96,6 +81,9 @@ class RunHistory(Generic[R]):
             requests are dropped once no block holds their tokens; `forgotten` counts them.
         aborts_to_report: requests aborted since the last step, which the next step reports.
         aborts_inside: requests to be aborted inside the coming step.
+        events: control events since the last step.
+        pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
+        pause_steps: number of steps in a row in which a paused scheduler scheduled nothing.
         last: the previous step; None before the first.
         step: number of the coming step, from 0.
         barren_steps: number of steps in a row in which a request was unfinished but nothing was
@@ -119,6 +107,9 @@ class RunHistory(Generic[R]):
     live: dict[str, R] = field(default_factory=dict)
     aborts_to_report: set[str] = field(default_factory=set)
     aborts_inside: set[str] = field(default_factory=set)
+    events: tuple[ControlEvent, ...] = ()
+    pause: str | None = None
+    pause_steps: int = 0
     last: Step | None = None
     last_was_prefill: bool = False
     step: int = 0
@@ -136,7 +127,7 @@ class RunHistory(Generic[R]):
     )
     features: Features = field(init=False, repr=False, compare=False)
     _ended: Ended = field(default_factory=Ended)
-    _kin: Kin[R] = field(init=False, repr=False, compare=False)
+    _kin: SharedPrefixes[R] = field(init=False, repr=False, compare=False)
     _members_of: Step | None = None
     _sorted_members: tuple[list[R], list[R]] = field(default=([], []))
     _sorted_phases: tuple[list[R], list[R], list[R]] | None = None
@@ -145,7 +136,8 @@ class RunHistory(Generic[R]):
         self.features = features_of(self.system)
         if self.system_state is None:
             self.system_state = self.features.initial()
-        self._kin = Kin(self.requests.values())
+        block = int(self.config.get("block_size", 1))
+        self._kin = SharedPrefixes(self.requests.values(), block)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         """Record a request that the target accepted; `open_ended`: its output length is not
@@ -171,6 +163,44 @@ class RunHistory(Generic[R]):
             self.aborts_to_report.add(request_id)
             self._end(request_id, "aborted")
             self._note_first_in_line()
+
+    def control(self, kind: str, done: bool) -> None:
+        """Book a control event, and whether the target did it."""
+        running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
+        holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
+        self.events += (ControlEvent(kind, done, running, holding),)
+        if kind in PAUSES:
+            self.pause, self.pause_steps = (None if kind == "resume" else kind), 0
+        if kind == "reset_running_requests":
+            self._running_wait()
+        if kind not in PAUSES and done:
+            self.features.reset(self)
+            if self.kept is not None:
+                self.kept = KeptPrefixes(self.config["block_size"])
+        self._changed()
+        self.first_in_line = None
+        self._note_first_in_line()
+
+    def _running_wait(self) -> None:
+        """Book that all running requests wait in front, and that nothing of them is computed."""
+        self.features.dropped(self)
+        for account in self.live.values():
+            if account.started:
+                account.rewind()
+                self.work += bounds_of(self.system).alone(self.config, account)
+        if self.shadow is not None:
+            self.shadow.nothing_is_held()
+        last = self.last
+        if last is None:
+            return
+        together = None if last.waiting is None else (*(last.running or ()), *last.waiting)
+        nothing = {
+            name: ((), {})[name in KEYED]
+            for name in ("running", "prefilling", *KEYED)
+            if getattr(last, name) is not None
+        }
+        free = None if last.free_blocks is None else self.config.get("num_blocks")
+        self.last = replace(last, **nothing, waiting=together, free_blocks=free)
 
     def give_up(self, step: Step) -> None:
         """Treat requests as aborted before the step if they can never run and the target ends them
@@ -235,7 +265,9 @@ class RunHistory(Generic[R]):
             self.kept.observe(self, step)
         features = self.features
         features.begin(self, step)
-        if not self.live or features.blocks_are_filled(self, step):
+        stands = self.pause is not None and not step.scheduled
+        self.pause_steps = self.pause_steps + 1 if stands else 0
+        if not self.live or stands or features.blocks_are_filled(self, step):
             self.barren_steps = 0
         else:
             self.busy_steps += 1
@@ -248,6 +280,8 @@ class RunHistory(Generic[R]):
             account = self.requests.get(name)
             if account is None:
                 continue
+            if account.ended is not None:  # a fault; what it computes still counts
+                self._kin.add(account)
             hit = self._hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
@@ -271,7 +305,7 @@ class RunHistory(Generic[R]):
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
-        self.aborts_inside, self.aborts_to_report = set(), set()
+        self.aborts_inside, self.aborts_to_report, self.events = set(), set(), ()
         self.last = step
         self.step += 1
         self._changed()
@@ -303,7 +337,8 @@ class RunHistory(Generic[R]):
         return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
-        """Return the requests that can share tokens with this one, itself included."""
+        """Return the requests that can share tokens with this one, itself included; of those that
+        have ended, the ones that decide how much."""
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
@@ -367,6 +402,8 @@ class RunHistory(Generic[R]):
             self.features.ended(account)
             if self.forgets:
                 self._ended.add(name)
+            else:
+                self._kin.end(account)
 
     def _forget(self, step: Step) -> None:
         cached = caches(self.config)
@@ -378,7 +415,7 @@ class RunHistory(Generic[R]):
                 self.forgotten += 1
 
     def _note_first_in_line(self) -> None:
-        unstarted = self.unstarted()
+        unstarted = [] if self.pause else self.unstarted()
         first = unstarted[0] if unstarted else None
         if first is None:
             self.first_in_line = None

@@ -106,6 +106,11 @@ class ShadowCache:
     _seen_at: dict[int, int] = field(default_factory=dict)
     _places: Counter[str] = field(default_factory=Counter)
 
+    def nothing_is_held(self) -> None:
+        """Book that no request holds a block any more. What the blocks hold stays."""
+        self.read.clear()
+        self.readers.clear()
+
     def knows(self, request: str) -> bool:
         """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places
@@ -131,7 +136,7 @@ class ShadowCache:
                 meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
-                    conflict = self._mismatch(
+                    conflict = self.mismatch(
                         access.request, access.end, number, place, present, hidden
                     )
         conflict = conflict or self._overwritten(history, step, written)
@@ -228,10 +233,8 @@ class ShadowCache:
                 )
                 continue
             start = request.computed + max(hit, 0)
-            end, right = (
-                start + tokens,
-                history.features.right_drafts(history, step, request, tokens),
-            )
+            end = start + tokens
+            right = history.features.right_drafts(history, step, request, end - request.computed)
             if right is not None:
                 end = min(end, request.num_tokens + right)
             shown = (step.blocks or {}).get(name)
@@ -290,12 +293,12 @@ class ShadowCache:
                 if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                conflict = self._mismatch(request, request.computed, number, place, entry, [])
+                conflict = self.mismatch(request, request.computed, number, place, entry, [])
                 if conflict is not None:
                     return conflict
         return None
 
-    def _mismatch(
+    def mismatch(
         self,
         request: RequestHistory,
         reads: int,

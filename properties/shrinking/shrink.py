@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import TO_CONNECTOR, Request, Scenario, Segment
+from ...model.scenario import TO_CONNECTOR, Event, Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
 from ..search.reach import features_of_requests
 
@@ -27,7 +27,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
     while progress:
         progress = False
         for candidate in simpler(best):
-            key = repr((candidate.config, candidate.requests))
+            key = repr((candidate.config, candidate.requests, candidate.events))
             if key in tried:
                 continue
             if attempts == 0:
@@ -49,7 +49,8 @@ def until(scenario: Scenario, step: int) -> Scenario:
         else request
         for request in kept
     ]
-    return replace(scenario, requests=tuple(patient))
+    events = tuple([event for event in scenario.events if event.step <= step])
+    return replace(scenario, requests=tuple(patient), events=events)
 
 
 def simpler(scenario: Scenario) -> Iterator[Scenario]:
@@ -58,6 +59,7 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
             yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
+    yield from _fewer_events(scenario)
     yield from _plainer_options(scenario)
     block = int(scenario.config.get("block_size", 64))
     for index in reversed(range(len(requests))):
@@ -65,7 +67,27 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, requests=(*requests[:index], plainer, *requests[index + 1 :]))
     earliest = min(request.arrival for request in requests)
     if earliest > 0:
-        yield replace(scenario, requests=tuple(_earlier(request, earliest) for request in requests))
+        events = tuple([_sooner(event, earliest) for event in scenario.events])
+        earlier = tuple(_earlier(request, earliest) for request in requests)
+        yield replace(scenario, requests=earlier, events=events)
+
+
+def _fewer_events(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield the scenario without one control event, or with a reset that leaves requests running,
+    or with one that comes a step sooner."""
+    events = scenario.events
+    for index in reversed(range(len(events))):
+        before, event, after = events[:index], events[index], events[index + 1 :]
+        yield replace(scenario, events=(*before, *after))
+        if event.kind == "reset_running_requests":
+            plainer = replace(event, kind="reset_prefix_cache")
+            yield replace(scenario, events=(*before, plainer, *after))
+        if event.step > 0:
+            yield replace(scenario, events=(*before, _sooner(event, 1), *after))
+
+
+def _sooner(event: Event, steps: int) -> Event:
+    return replace(event, step=max(event.step - steps, 0))
 
 
 def _without_many(scenario: Scenario) -> Iterator[Scenario]:
@@ -170,9 +192,8 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features without which a shrunk scenario no longer breaks its rule.
 
-    `shrink` has already reset unneeded options to their defaults. So this function only tries to
-    switch off features that are on by default, with one replay each; `still_breaks` returns None if
-    the target refuses the configuration.
+    Each option is set to its default, or off if it is on by default, in one replay. A feature
+    that the target cannot do without (`still_breaks` returns None) is not among them.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
@@ -181,14 +202,19 @@ def needed_features(
         if not _is_option(key, defaults):
             continue
         if value != defaults.get(key):
-            needed.append(_feature(key, value))
+            plain, otherwise = defaults.get(key), True
         elif value is True:
-            off = replace(scenario, config=scenario.config | {key: False})
-            with suppress(InputError):  # another option needs this one
-                full_config(scenario.system, revision, off.config)
-                if still_breaks(off) is False:
-                    needed.append(_feature(key, value))
-    occurs = features_of_requests(scenario.requests)
+            plain, otherwise = False, False
+        else:
+            continue
+        changed = replace(scenario, config=scenario.config | {key: plain})
+        is_needed = otherwise
+        with suppress(InputError):  # another option needs this one
+            full_config(scenario.system, revision, changed.config)
+            is_needed = still_breaks(changed) is False
+        if is_needed:
+            needed.append(_feature(key, value))
+    occurs = features_of_requests(scenario.requests) | {"control event": bool(scenario.events)}
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
 
@@ -204,9 +230,8 @@ def size(scenario: Scenario) -> tuple[int, int]:
     steps."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
-    return len(requests), tokens + sum(
-        request.tokens_to_emit + (request.abort_at or 0) for request in requests
-    )
+    tokens += sum(request.tokens_to_emit + (request.abort_at or 0) for request in requests)
+    return len(requests), tokens + sum(1 + event.step for event in scenario.events)
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:

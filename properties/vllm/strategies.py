@@ -111,6 +111,8 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
 }
 MODEL_LENGTH = 1 << 17  # tokens, more than any scale has
 LATE_STEPS = 8
+_RESETS = ("reset_running_requests", "reset_prefix_cache")
+CONTROLS = (*_RESETS, "pause_new", *_RESETS, "pause_all", *2 * ("resume",))
 # The published sizes; pools that bind, and pools that do not.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},

@@ -11,13 +11,14 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from schedproof.model.target import ModelTarget
 
 Reply = dict[str, Any]
+STOP, KILL = signal.SIGSTOP, signal.SIGKILL
 
 
 def say(data: bytes) -> None:
@@ -82,6 +83,21 @@ def changed(reply: Reply, **values: Any) -> bytes:
     return line(reply | values)
 
 
+def watchdogs() -> list[int]:
+    """Our parent and its parent, as long as they are watchdogs: not the gate, nor init."""
+    above, process = [], os.getppid()
+    while "watchdog.py" in Path(f"/proc/{process}/cmdline").read_text():
+        above.append(process)
+        stat = Path(f"/proc/{process}/stat").read_text()
+        process = int(stat.rpartition(")")[2].split()[1])
+    return above
+
+
+def strike(number: int, victims: Sequence[int]) -> None:
+    for victim in victims:
+        os.kill(victim, number)
+
+
 MARKUP = (
     "\x1b[2J\x1b]0;owned\x07\r::error::owned%0A::set-output name=a::b\n<script>alert(1)</script>"
 )
@@ -137,6 +153,10 @@ MISDEEDS: dict[str, Callable[[Reply], bytes | None]] = {
     "stops itself": lambda reply: os.kill(os.getpid(), signal.SIGSTOP),
     "a segmentation fault": lambda reply: os.kill(os.getpid(), signal.SIGSEGV),
     "signals its parent": lambda reply: (os.kill(os.getppid(), signal.SIGTERM), line(reply))[1],
+    "stops its parent, and hangs": lambda reply: (strike(STOP, watchdogs()[:1]), hang())[0],
+    "stops its watchdogs, and hangs": lambda reply: (strike(STOP, watchdogs()), hang())[0],
+    "kills its parent": lambda reply: (strike(KILL, watchdogs()[:1]), line(reply))[1],
+    "kills its watchdogs, and hangs": lambda reply: (strike(KILL, watchdogs()), hang())[0],
     "signals its group": lambda reply: (os.killpg(0, signal.SIGTERM), line(reply))[1],
     "closes stdout": lambda reply: (os.close(1), hang())[0],
     "closes stdin": lambda reply: (os.close(0), line(reply))[1],

@@ -15,6 +15,7 @@ from schedproof.gate.console.step_lines import one_line
 MARK = "SCHEDPROOF_HOSTILE"
 PATIENCE = 5.0  # seconds for what was started to be gone
 CODES = (0, 1, 2, 3)
+PYTHONS = ("Traceback (most recent", "Exception ignored")  # a target's words are indented
 INTERNAL = "internal error"
 NOT_OURS = ("::error::owned", "::set-output", "<script>")  # of a target's words, at a line's begin
 
@@ -91,8 +92,8 @@ def faults(ended: Ended, codes: Sequence[int] = CODES) -> list[str]:
         found.append(f"exit code {ended.code}: {ended.err[-400:]!r}")
     if INTERNAL in ended.err:
         found.append(ended.err.strip()[-300:])
-    if "Traceback" in ended.err and "schedproof/gate/cli" in ended.err:
-        found.append(f"a traceback of ours: {ended.err[-300:]!r}")
+    if any(line.startswith(PYTHONS) for line in ended.err.splitlines()):
+        found.append(f"a traceback: {ended.err[-300:]!r}")
     for text in (ended.out, ended.err):
         unclean = [line for line in text.split("\n") if one_line(line) != line.strip()]
         found += [f"not printable: {line!r:.200}" for line in unclean[:1] if "\x1b" in line]

@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import encoder, in_flight, start_up
+from . import control, encoder, in_flight, start_up
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
@@ -93,6 +93,10 @@ class VllmEngine(SchedulerView):
             return False
         self.scheduler.finish_requests(name, self._aborted)
         return True
+
+    def control(self, kind: str) -> bool:
+        """Reset or pause the scheduler; false if nothing was reset."""
+        return control.carry_out(self, kind)
 
     def execute(self, decision: Any) -> Flight:
         """Return a scheduling decision with the output that a model runner gives for it."""

@@ -78,6 +78,12 @@ class Flights:
             if name in flight.first
         )
 
+    def drop(self, names: set[str]) -> None:
+        """Expect no token of these requests from the decisions in flight."""
+        for flight in self._queue:
+            for name in names & flight.first.keys():
+                del flight.first[name]
+
     def take(self, flight: Flight) -> bool:
         """Put a decision in flight; return whether the oldest one must complete now.
 

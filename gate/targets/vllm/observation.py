@@ -18,7 +18,9 @@ class SchedulerView:
         self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
         self.encoded: dict[str, tuple[int, ...]] = {}  # segments of a prompt for an encoder
-        self._held: dict[str, list[int]] = {}  # blocks by request, when last looked at
+        # By request, when last looked at: vLLM's blocks, and their numbers.
+        self._tables: dict[str, list[Any]] = {}
+        self._held: dict[str, list[int]] = {}
 
     @property
     def requests(self) -> Mapping[str, Any]:
@@ -50,15 +52,26 @@ class SchedulerView:
         """Return the physical blocks of every request that holds any.
 
         For an ended request, these are the blocks that vLLM has not freed yet, because a decision
-        in flight may still write to them.
+        in flight may still write to them. A list that has not changed since the last look is the
+        same object.
         """
         [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
-        holders = manager.req_to_blocks.items()
-        held = {name: [block.block_id for block in blocks] for name, blocks in holders if blocks}
+        tables, held = {}, {}
+        for name, blocks in manager.req_to_blocks.items():
+            if not blocks:
+                continue
+            table = self._tables.get(name)
+            if table == blocks:  # the same objects, and so the same numbers
+                held[name] = self._held[name]
+            else:
+                table, held[name] = [*blocks], [block.block_id for block in blocks]
+            tables[name] = table
         for _, blocks in getattr(self.scheduler, "deferred_frees", ()):
             kept = {block.block_id for block in blocks}
-            held |= {name: its for name, its in self._held.items() if kept == set(its)}
-        self._held = held
+            for name, numbers in self._held.items():
+                if numbers[0] in kept and kept == set(numbers):
+                    held[name] = numbers
+        self._tables, self._held = tables, held
         return held
 
     def free_blocks(self) -> int:

@@ -35,6 +35,7 @@ NOT_IN_SCENARIOS = {
     "resumable": "goes on when more of it comes",
 }
 Segments = list[list[Any]]  # [name, tokens], as a scenario says a prompt
+STEP = '{"op": "step"}\n'
 
 FACTOR = 8  # hashes that are remembered for each block of the pool
 SPARE = 10_000
@@ -67,6 +68,7 @@ class Record:
         self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
         self._late: list[str] = []  # aborted inside that step, or behind it
         self._aborted: list[str] = []  # what the next step reports
+        self._blocks: dict[str, list[int]] = {}  # of the step that was written last
         version = importlib.import_module("vllm").__version__
         revision = revision_of(version)
         started = {"op": "start", "system": "vllm", "revision": revision, "config": config}
@@ -140,7 +142,10 @@ class Record:
         self._contents.ended([*seen["finished"]])
         if self._view.flights.most > 1:
             seen["completes"] = completes
-        self._write({"op": "step"}, {"ok": True, "step": seen})
+        blocks = seen.pop("blocks")
+        changes = changed(self._blocks, blocks)
+        self._blocks = blocks
+        self._write_lines(STEP, {"ok": True, "step": seen, "block_changes": changes})
 
     def _write_aborts(self, names: list[str], inside: dict[str, bool]) -> None:
         for name in names:
@@ -148,11 +153,30 @@ class Record:
         self._aborted += names
 
     def _write(self, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
-        lines = json.dumps(request) + "\n" + json.dumps(reply) + "\n"
+        self._write_lines(json.dumps(request) + "\n", reply)
+
+    def _write_lines(self, request: str, reply: Mapping[str, Any]) -> None:
+        lines = request + json.dumps(reply) + "\n"
         self._left -= len(lines)
         if self._left < 0:
             raise RecordEnds(f"the file is full ({LIMIT})")
         self._file.write(lines)
+
+
+def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
+    """How the blocks of requests changed: [how many are kept of those before, those behind them],
+    None for a request that has none any more."""
+    changes: dict[str, Any] = {name: None for name in before if name not in now}
+    for name, blocks in now.items():
+        had = before.get(name, [])
+        if had is blocks:
+            continue
+        kept = len(had)
+        if blocks[:kept] != had:
+            kept = next(n for n in range(kept) if blocks[n : n + 1] != had[n : n + 1])
+        if kept < max(len(had), len(blocks)):
+            changes[name] = [kept, blocks[kept:]]
+    return changes
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from typing import Any
 from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget
+from . import control
 from .drafts import KEYS as DRAFT_KEYS
 from .encoder import KEYS as ENCODER_KEYS
 from .engine import VllmEngine
@@ -56,7 +57,8 @@ class VllmTarget(HostedTarget):
         engine = VllmEngine(release, config)
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
-        return Hosted(engine, *title, observes, defaults(release), engine.start_up)
+        described = (*title, observes, defaults(release), engine.start_up)
+        return Hosted(engine, *described, control.offered(engine))
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""

@@ -25,7 +25,11 @@ def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
 
 
 def render_template(
-    name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed: str
+    name: str,
+    values: Mapping[str, Any],
+    scripts: Sequence[str],
+    allowed: str,
+    styles: Sequence[str] = (),
 ) -> str:
     """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
 
@@ -34,10 +38,11 @@ def render_template(
         values: the values for the template; they are escaped unless they are `Markup`.
         scripts: the names of the scripts, without suffix.
         allowed: the page's Content-Security-Policy.
+        styles: further style sheets, before the template's own.
     """
     own = {
         "policy": Markup(allowed),  # it stands in double quotes and has none
-        "style": Markup(_text("base.css") + _text(f"{name}.css")),
+        "style": Markup("".join(_text(f"{sheet}.css") for sheet in ("base", *styles, name))),
         "script": Markup("\n".join(_text(f"{script}.js") for script in scripts)),
     }
     return _templates().get_template(f"{name}.html").render({**own, **values})

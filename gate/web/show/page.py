@@ -18,6 +18,7 @@ from ....spec.catalogue import load
 from ....spec.systems import SYSTEMS
 from ...console import output
 from ...console.step_lines import one_line
+from ..base.drawing import WIDE, picture
 from ..base.page import content_security_policy, render_template
 from .following import KINDS, STATES, STOPS, WORDS
 from .recording import RecordedRun
@@ -34,7 +35,7 @@ MAX_LINES = 8  # of an explanation; a longer one is folded
 
 def page(run: RecordedRun) -> str:
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
-    return render_template("show", values, SCRIPTS, content_security_policy())
+    return render_template("show", values, SCRIPTS, content_security_policy(), ["cause"])
 
 
 def packed(run: RecordedRun) -> str:
@@ -55,6 +56,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
         "steps": len(run.steps),
         "opens": opens_at(run),
         "cause": _cause(run, ids),
+        "never": _never(run, ids),
         "block": run.config["block_size"],
         "limit": run.config.get("max_batch_tkv"),
         "pool": run.config.get("num_blocks"),
@@ -112,9 +114,21 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
     return None if reason is None or reason[1] not in ids else [reason[0], ids[reason[1]]]
 
 
+def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
+    """The request, and from and to which of its tokens a hit covers what nobody has computed."""
+    bar = next(iter(run.cause.bars), None) if run.cause is not None else None
+    if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
+        return None
+    before, never = 0, {part.kind: part.tokens for part in bar.parts}.get("never", 0)
+    if bar.parts[0].kind == "cached":
+        before = bar.parts[0].tokens
+    return [ids[bar.request], before, before + never] if never else None
+
+
 def cause(run: RecordedRun) -> tuple[int, str] | None:
-    """Return the step and the request with which the explanation of the broken rule begins."""
-    joined = JOINED.match(run.why[0]) if run.why else None
+    """The step and the name of the request with which the explanation of what broke begins."""
+    why = run.cause.why if run.cause is not None else ()
+    joined = JOINED.match(why[0]) if why else None
     return None if joined is None else (int(joined[1]), joined[2])
 
 
@@ -191,7 +205,8 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
         "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),
         "rule": rules[run.broken[0].rule] if run.broken else None,
         "max_lines": MAX_LINES,
-        "cause": cause(run),
+        "wide": WIDE,
+        "picture": picture(run.cause),
         "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :],
         "lockstep": LOCKSTEP,
         "fields": fields,

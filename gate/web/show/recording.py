@@ -11,7 +11,9 @@ from ....model.systems import full_config, resolve_revision
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
-from ....properties.explanations.explain import Projected, explain, projections
+from ....properties.explanations.cause import Cause
+from ....properties.explanations.evidence import Evidence
+from ....properties.explanations.explain import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
@@ -23,18 +25,18 @@ class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
     Attributes:
-        name: the name of the page: that of the file or of the scenario.
-        scenario: the scenario, or for a trace, the requests that it contains.
-        started: the target's reply to `start`.
-        checked: the judged rules, in catalogue order.
-        followed: the steps, and the values that change over them.
-        broken: the rules that the last step breaks; the first is the one reported. The `step` of a
-            crash is one beyond the last step.
-        why: sentences that explain how the first of them came to break, if known.
-        expected: the last step as the model would have done it, if a model runs beside the target.
-        projected: the projections of admission, if the target's formula is known: for requests that
-            joined, and for those that the limit refused.
-        refused: requests that the target refused, with its messages.
+        name: what the page is called after, a file's name or a scenario's.
+        scenario: what was asked; of a trace, what it says that was asked.
+        started: what the target says of itself.
+        checked: the rules that are judged, in catalogue order.
+        followed: the steps, and what changes over them.
+        broken: the rules that the last step breaks, the first one in front; `step` of a crash is
+            one beyond the last step.
+        cause: of the first of them, what the run shows of it.
+        expected: the last step as the model would have done it, where it runs beside the target.
+        projected: what admission went by, where the target's formula is known; the requests that
+            joined, and those that the limit refused.
+        refused: requests that were refused at the door, with the target's words.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
         ended: a description of how the run ended.
         replay: the command that repeats the run; empty if there is none.
@@ -47,7 +49,7 @@ class RecordedRun:
     checked: Sequence[Rule]
     followed: Follower
     broken: Sequence[Broken] = ()
-    why: Sequence[str] = ()
+    cause: Cause | None = None
     expected: Step | None = None
     projected: Sequence[Projected] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -90,18 +92,22 @@ def recorded(
         revision=revision,
         config=config,
         requests=scenario.requests,
+        events=scenario.events,
     )
     sessions: list[Session] = []
     followers: list[Follower] = []
+    evidence = Evidence()
 
     def begun(session: Session) -> None:
         sessions.append(session)
+        evidence.begun(session)
         ids = [rule.id for rule in session.checked]
         followers.append(Follower(meant.system, config, ids))
 
-    def watch(_: int, step: Step) -> None:
+    def watch(number: int, step: Step) -> None:
         monitor = sessions[0].monitor
         followers[0].follow(step, monitor.history, monitor.exercised)
+        evidence.watch(number, step)
 
     judged = load(meant.system, meant.revision or "") if rules is None else rules
     outcome = replay(target or ModelTarget(), meant, judged, watch, begun=begun)
@@ -119,14 +125,12 @@ def recorded(
     )
     if any(failure.rule == LOCKSTEP for failure in outcome.broken):
         run.expected = session.expected
+    run.cause = evidence.cause(meant, outcome.broken)
     return reported(run)
 
 
 def reported(run: RecordedRun) -> RecordedRun:
-    """Add the models' explanations to a run: why a rule broke, and the projections of admission."""
-    if run.broken:
-        first, version = run.broken[0], run.started.version
-        run.why = explain(first.rule, run.scenario, first.step, version)
+    """The run with what the models say of it: what admissions went by."""
     run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 

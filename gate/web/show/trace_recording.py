@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from ....model.errors import InputError
 from ....model.observation import Step
+from ....model.scenario import Event as ControlEvent
 from ....model.scenario import Request, Scenario
+from ....properties.explanations.evidence import Evidence
 from ....properties.rules.registry import LOCKSTEP
 from ...traces.judge import TraceJudge, TraceRun
-from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
+from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
 from .following import Follower
 from .recording import RecordedRun, ended, reported
@@ -26,6 +28,7 @@ class _Asked:
     requests: dict[str, Request] = field(default_factory=dict)
     open_ended: set[str] = field(default_factory=set)
     emitted: dict[str, int] = field(default_factory=dict)
+    events: list[ControlEvent] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         if isinstance(event, Added):
@@ -40,6 +43,8 @@ class _Asked:
                 self.requests[event.id] = replace(
                     sent, abort_at=self.step, abort_inside=event.inside
                 )
+        elif isinstance(event, Controlled):
+            self.events.append(ControlEvent(self.step, event.kind))  # type: ignore[arg-type]
         elif isinstance(event, Stepped):
             self.step += 1
             for name, tokens in (event.step.emitted or {}).items():
@@ -57,6 +62,7 @@ class _Asked:
             revision=self.begun.revision,
             config=self.begun.config,
             requests=tuple(self.requests.values()),
+            events=tuple(self.events),
         )
 
 
@@ -76,7 +82,7 @@ def recorded_trace(
         InputError: the trace has no run with a request.
     """
     per_run: list[_Asked] = []
-    followers: dict[int, Follower] = {}
+    followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []
     broken: list[RecordedRun] = []
 
@@ -91,12 +97,16 @@ def recorded_trace(
             yield event
 
     def watch(run: TraceRun, step: Step) -> None:
+        monitor = run.monitor
         if run.number not in followers:
             ids = [rule.id for rule in run.checked]
             followers.clear()
-            followers[run.number] = Follower(run.begun.system, run.begun.config, ids)
-        monitor = run.monitor
-        followers[run.number].follow(step, monitor.history, monitor.exercised)
+            evidence = Evidence()
+            evidence.follow(monitor.history, run.begun.started.version)
+            followers[run.number] = Follower(run.begun.system, run.begun.config, ids), evidence
+        follower, evidence = followers[run.number]
+        follower.follow(step, monitor.history, monitor.exercised)
+        evidence.watch(len(follower.steps) - 1, step)
 
     def broke(run: TraceRun) -> None:
         broken.append(_run(source.name, run, per_run[-1], followers.get(run.number)))
@@ -115,22 +125,29 @@ def recorded_trace(
     return reported(run)
 
 
-def _run(name: str, run: TraceRun, sent: _Asked, followed: Follower | None) -> RecordedRun:
-    """Return a run of the trace for a page; `followed` is None if it broke before anything was
-    recorded."""
+def _run(
+    name: str, run: TraceRun, sent: _Asked, followed: tuple[Follower, Evidence] | None
+) -> RecordedRun:
+    """What a page shows of a run of the trace; nothing was followed where it broke at once."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"
     notes = [f"{where} to line {run.line}" if run.broken else where]
     if sent.rejected:
         notes.append(f"{sent.rejected} requests were refused")
+    if followed is None:
+        followed = Follower(begun.system, begun.config, ids), Evidence()
+        followed[1].follow(run.monitor.history, begun.started.version)
+    follower, evidence = followed
+    scenario = sent.scenario(name)
     shown = RecordedRun(
         name,
-        sent.scenario(name),
+        scenario,
         begun.started,
         run.checked,
-        followed or Follower(begun.system, begun.config, ids),
+        follower,
         broken=run.broken,
+        cause=evidence.cause(scenario, run.broken),
         ended=_ended(run),
         notes=notes,
     )

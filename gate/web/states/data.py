@@ -14,6 +14,7 @@ from ....model.errors import InputError
 from ....model.scenario import Scenario
 from ....model.target import ModelTarget
 from ....properties.checking.replay import replay
+from ....properties.explanations.measures import measures
 from ....solver.exploration.exploration import ExploreOptions
 from ....solver.exploration.graph import Edge, Graph, Vertex, drawn
 from ....solver.exploration.scheduler_space import Node
@@ -30,7 +31,7 @@ from ...files.scenario_file import file_name, scenario_json
 from ...files.writing import write
 from ...targets.target_spec import MODEL, STEP_LIMIT, replay_options
 from ..base.page import render_page
-from ..base.words import measures, progress, queues
+from ..base.words import progress, queues
 
 MAX_STATES = 2_000
 

@@ -5,9 +5,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ....model.scenario import Request
+from ....properties.explanations.measures import VOLUME, Measure, measures
 from ...console.output import SHOWN_DETAILS, config_line, load_words, one_line
 from ...console.step_lines import step_line
-from ..base.words import QUEUES, VOLUME, Measure, measures, progress, queues
+from ..base.words import QUEUES, progress, queues
 from .run import ByHand, Taken
 
 KINDS = ("padding", "cached", "prompt", "generated")

@@ -125,7 +125,10 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
         return None
     if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
         return None if history.paused else wanted[0]
-    if not surely_unfinished(history, wanted[0]) and not certainly_fits(history, wanted[0]):
+    # Without interleaving releases check the volume before the first chunk, and never again.
+    checked_once = not history.config["interleave"] and history.revision in REVISIONS_THAT_PAUSE
+    unchecked = not starts if checked_once else surely_unfinished(history, wanted[0])
+    if not unchecked and not certainly_fits(history, wanted[0]):
         return None
     return wanted[0]
 

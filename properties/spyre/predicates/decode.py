@@ -99,9 +99,8 @@ def volume_over_limit(history: RunHistory, step: Step) -> str | None:
     limit, reached = history.config["max_batch_tkv"], volume(step)
     if reached <= limit:
         return None
-    batch, over = len(step.scheduled), reached - limit
-    by = f"by {over} token{'s' * (over != 1)}"
-    return f"{batch} requests x tkv {step.tkv} = {reached} > {limit} ({by})"
+    batch = len(step.scheduled)
+    return f"{batch} requests x tkv {step.tkv} = {reached} > {limit} (by {reached - limit})"
 
 
 def limit_binds(history: RunHistory, step: Step) -> bool:

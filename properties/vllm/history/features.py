@@ -132,6 +132,14 @@ class VllmFeatures(Features):
         """Return the tokens for which blocks are held, including the lookahead."""
         return speculation.slots(config, covered)
 
+    def reset(self, history: RunHistory[Any]) -> None:
+        history.system_state = state_of(history)._replace(was_reset=True)
+        for account in history.requests.values():
+            of(account).since_reset = 0
+
+    def dropped(self, history: RunHistory[Any]) -> None:
+        in_flight.drop_running(history)
+
     def begin(self, history: RunHistory[Any], step: Step) -> None:
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
@@ -142,6 +150,7 @@ class VllmFeatures(Features):
     def computed(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> None:
         """Record the tokens that a load brought, and the slots of drafts."""
         request = of(account)
+        request.since_reset = max(request.since_reset, request.computed)
         if request.tokens_loading:
             loads.begin(request, step, int(history.config["block_size"]))
         if speculation.drafts(history.config):

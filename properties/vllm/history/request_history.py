@@ -15,10 +15,10 @@ class VllmRequestHistory(RequestHistory):
     Attributes:
         accepted: the number of correct drafts in each step that verifies some, repeated as needed.
         drafted: drafts that are proposed for the next step.
-        verified: number of steps in which drafts of it were verified.
-        slots: the least number of tokens for which it was given blocks.
-        tokens_in_flight: tokens that are computed but not emitted; `drafts_in_flight` come with
-            them.
+        verified: steps in which drafts of it were verified.
+        slots: tokens that it was given blocks for, at least; `most_slots` with the lookahead that
+            it may get with its first chunk.
+        tokens_in_flight: computed and not emitted; `drafts_in_flight` come with them.
         external: tokens of its prompt that a connector has.
         load_steps: reports of the worker that a load takes, after the step in which the request is
             parked; `load_left` of them are still to come.
@@ -29,12 +29,14 @@ class VllmRequestHistory(RequestHistory):
         send_steps: reports that sending its blocks takes after its end; `load_left` counts them.
         blocks: the blocks that it last showed, if loads and decisions may be in flight together.
         inputs: the segments of its prompt that an encoder computes.
+        since_reset: how many of its tokens were computed since the prefix cache was last reset.
     """
 
     accepted: tuple[int, ...] = ()
     drafted: int = 0
     verified: int = 0
     slots: int = 0
+    most_slots: int = 0
     tokens_in_flight: int = 0
     drafts_in_flight: int = 0
     load_steps: int = 0
@@ -47,6 +49,7 @@ class VllmRequestHistory(RequestHistory):
     external: int = 0
     tokens_loading: int = 0
     inputs: tuple[Input, ...] = ()
+    since_reset: int = 0
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
@@ -78,5 +81,5 @@ class VllmRequestHistory(RequestHistory):
 
     def rewind(self) -> None:
         RequestHistory.rewind(self)
-        self.drafted = self.slots = 0
+        self.drafted = self.slots = self.most_slots = 0
         self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0

@@ -38,11 +38,13 @@ class VllmState(NamedTuple):
         flights: decisions in flight, the oldest first.
         early: number of steps in a row in which a decision completed early.
         outputs: encoder outputs that the worker has, with their tokens.
+        was_reset: the prefix cache was reset in this run.
     """
 
     flights: tuple[Flight, ...] = ()
     early: int = 0
     outputs: Mapping[str, int] = MappingProxyType({})
+    was_reset: bool = False
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

@@ -89,10 +89,11 @@ def slots(config: Config, covered: int) -> int:
 
 
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
-    """Record that tokens were computed; `computed` already includes them. A request need not get
-    the lookahead with its `first` tokens."""
-    covered = request.computed if first else slots(config, request.computed)
-    request.slots = max(request.slots, covered)
+    """Book that tokens were computed, which `computed` already includes. With its `first` ones a
+    request need not get the lookahead."""
+    most = slots(config, request.computed)
+    request.slots = max(request.slots, request.computed if first else most)
+    request.most_slots = max(request.most_slots, most)
 
 
 def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:

@@ -12,7 +12,7 @@ from ...rules.predicate import Predicate
 from ..history import in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, given, kept
+from .decision import admitted, computes, given, kept
 
 NULL_BLOCK = 0
 
@@ -38,6 +38,11 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
         covered = max(computed, given(history, step, name))
         most = max(covered, speculation.slots(history.config, computed))
         request = history.live.get(name)
+        if request is not None:
+            most = max(most, request.most_slots)
+        if request is not None and name in step.scheduled:
+            reached = computes(history, step, request)
+            most = max(most, speculation.slots(history.config, reached))
         if request is not None and loads.may_fail(request):
             covered, most = computed, max(most, loads.offered(history.config, request))
         if not blocks_for(history, covered) <= held <= blocks_for(history, most):

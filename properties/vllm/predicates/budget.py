@@ -7,7 +7,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 from ....model.observation import Step
 from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
-from ..history import encoder, in_flight, speculation
+from ..history import encoder, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -171,11 +171,13 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a token in flight belongs to a request that was preempted meanwhile; no
-    document says that it must be emitted."""
+    """A token in flight is that of a request which was preempted meanwhile: no document says that
+    it must come; and a connector that hands blocks on has the request computed again instead
+    (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery)."""
     now = request.id in (step.preempted or ())
     was_preempted = now or (request.preemptions > 0 and not request.tokens_in_flight)
-    return was_preempted and history.revision not in since("0.25")
+    dropped = loads.are_made(history.config) or history.revision not in since("0.25")
+    return was_preempted and dropped
 
 
 def some_catch_up(history: VllmRun, step: Step) -> bool:

@@ -112,7 +112,9 @@ def order_is_known(history: VllmRun) -> bool:
 @once
 def may_go(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the requests that are not admitted in this step although neither a decision nor a load
-    is in flight for them, in the same order."""
+    is in flight for them, in the same order; none while the scheduler is paused."""
+    if history.pause:
+        return []
     return [
         request
         for request in waited_before(history)

@@ -16,12 +16,11 @@ from .decision import (
     admitted,
     free_unchanged,
     may_pad,
-    preempted,
     ran_before,
     waits_for_encoder,
     watermark_blocks,
 )
-from .preemption import needless_preemption
+from .preemption import keeps_blocks, taken_without_need
 
 
 def runs_too_early(history: VllmRun, step: Step) -> str | None:
@@ -170,14 +169,9 @@ def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request that is still being computed is preempted only if its blocks are needed and free at
-    once (V1-R24)."""
-    if not loads.meet_decisions(history.config):
-        return None
-    gone = preempted(history, step)
-    if not any(in_flight.computed_still(history, request) for request in gone):
-        return None
-    return needless_preemption(history, step)
+    """A request that is computed still is preempted only if its blocks are needed and free at once
+    (V1-R24)."""
+    return taken_without_need(history, step) if keeps_blocks(history, step) else None
 
 
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:

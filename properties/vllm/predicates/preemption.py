@@ -72,8 +72,20 @@ def preempts_by_priority(history: VllmRun, step: Step) -> bool:
 
 
 def needless_preemption(history: VllmRun, step: Step) -> str | None:
-    """A request is preempted only if running requests need more blocks than are free and earlier
-    victims held (V1-R05)."""
+    """Blocks are taken from a request only if requests that run need more than are free, and what
+    those preempted before it held (V1-R05). Where blocks may stay taken is V1-R24."""
+    return None if keeps_blocks(history, step) else taken_without_need(history, step)
+
+
+def keeps_blocks(history: VllmRun, step: Step) -> bool:
+    """With a connector, a step in flight still computes a request that is preempted, so that its
+    blocks do not become free."""
+    return loads.meet_decisions(history.config) and any(
+        in_flight.computed_still(history, request) for request in preempted(history, step)
+    )
+
+
+def taken_without_need(history: VllmRun, step: Step) -> str | None:
     gone, free = preempted(history, step), free_when_decided(history)
     if not gone or free is None:
         return None

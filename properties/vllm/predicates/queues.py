@@ -222,7 +222,8 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
     By priority, a request that is its own victim may end the round. The requests behind it then get
     nothing, unless the revision continues.
     """
-    if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+    budget = history.config["max_num_batched_tokens"]
+    if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
         return None
     before = ran_before(history)
     without = [

@@ -53,6 +53,7 @@ WRONG = [
     (["gate", "--step-limit", "nan"], "--step-limit: nan; valid: at least 0.1"),
     (["gate", "a", "b"], "unexpected extra argument"),
     (["gate", ""], "TARGET '' is not understood; valid: model, MODULE:FACTORY"),
+    (["gate", "own/adapter.py:Target"], "imported from here: own.adapter:Target"),
     (["gate", "foo"], "TARGET 'foo' is not understood; valid: model, MODULE:FACTORY"),
     (["gate", "foo:"], "TARGET 'foo:' is not understood"),
     (["gate", "a-b:c"], "TARGET 'a-b:c' is not understood"),

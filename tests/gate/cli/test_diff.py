@@ -257,6 +257,7 @@ def header(**changes):
 
 
 END = b'{"records":0}\n'
+DEEP, TOO_DEEP = {"ok": True, "step": "DEEP"}, "line 2: nested deeper than 40 levels"
 RECORD = {"engine": "corpus", "scale": "x", "scenario": {}, "answers": []}
 SCENARIO = {
     "format": "schedproof/scenario@1",
@@ -283,6 +284,10 @@ def recorded(**changes):
         (header() + b'{"records":2}\n', "line 2: $.records: 2, but there are 0 before it"),
         (header() + END + END, "line 3: nothing may follow the end"),
         (header() + b"{\xff}\n", "line 2: "),
+        *(
+            (header() + recorded(answers=[["start", DEEP]]).replace(b'"DEEP"', nest), TOO_DEEP)
+            for nest in (b"[" * 50 + b"]" * 50, b"[" * 3000 + b"]" * 3000)
+        ),
         (header() + b'{"records":0}', "line 2: cut off"),
         (header() + recorded(), "line 2: $.scenario: $.format: null; supported: "),
         (

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -95,6 +97,43 @@ def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so():
     interrupts.check()
     assert interrupts.why() == "interrupted"
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+SWALLOWED = """
+import gc, os, signal, sys
+from schedproof.gate.console import interrupts
+def strike(*_):
+    while interrupts.was_pressed() is False:
+        {strike}
+class Destroyed:
+    __del__ = strike
+interrupts.install()
+try:
+    {swallow}
+    signal.pause()
+except KeyboardInterrupt:
+    print(interrupts.why())
+"""
+
+
+@pytest.mark.parametrize(
+    ("strike", "why"),
+    [
+        ("os.kill(os.getpid(), signal.SIGINT)", "interrupted"),
+        ("interrupts.limit(0.01); signal.pause()", "the time limit of 0.01 s is over"),
+    ],
+)
+@pytest.mark.parametrize("swallow", ["gc.callbacks.append(strike); gc.collect()", "Destroyed()"])
+def test_what_python_would_swallow_and_print_is_raised_a_moment_later(strike, why, swallow):
+    body = SWALLOWED.format(strike=strike, swallow=swallow)
+    done = subprocess.run([sys.executable, "-c", body], capture_output=True, check=False, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{why}\n", "", 0)
+
+
+def test_another_error_of_a_destructor_is_still_printed():
+    body = SWALLOWED.format(strike="raise ValueError", swallow="Destroyed(); sys.exit()")
+    done = subprocess.run([sys.executable, "-c", body], capture_output=True, check=False, text=True)
+    assert "ValueError" in done.stderr
 
 
 def test_a_run_that_ends_in_time_leaves_no_timer():

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
@@ -62,6 +63,41 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", body], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL
     assert is_gone(int(done.stdout))
+
+
+# A command that turns on the watchdog, and has a child in another session.
+TURNS = f"""
+import os, signal, subprocess, sys
+left = subprocess.Popen([sys.executable, "-S", "-c", {SLEEPS!r}], start_new_session=True)
+print(os.getpid(), left.pid, flush=True)
+def parent(process):
+    return int(open(f"/proc/{{process}}/stat").read().rpartition(")")[2].split()[1])
+"""
+STRIKES = {
+    "stops its parent": "os.kill(os.getppid(), signal.SIGSTOP)",
+    "stops all above": "[os.kill(p, signal.SIGSTOP) for p in (os.getppid(), parent(os.getppid()))]",
+    "kills its parent": "os.kill(os.getppid(), signal.SIGKILL)",
+    "kills its grandparent": "os.kill(parent(os.getppid()), signal.SIGKILL)",
+}
+
+
+@NEEDS_PROC
+@pytest.mark.parametrize("strike", STRIKES)
+def test_a_command_that_turns_on_its_watchdog_ends_with_all_that_it_started(strike):
+    process = WatchedProcess(python(f"{TURNS}{STRIKES[strike]}\n{SLEEPS}"), stdout=subprocess.PIPE)
+    with process.stdout:
+        family = [int(word) for word in process.stdout.readline().split()]
+        began = time.monotonic()
+        process.end()
+    assert time.monotonic() - began < 5
+    assert all(is_gone(member) for member in family)
+
+
+@NEEDS_PROC
+def test_a_command_that_kills_its_parent_goes_on():
+    body = "import os, signal, sys; os.kill(os.getppid(), signal.SIGKILL); print(1); sys.exit(5)"
+    done = run_watched(python(body))
+    assert (done.returncode, done.stdout) == (5, b"1\n")
 
 
 @NEEDS_PROC

@@ -178,7 +178,7 @@ def added(**changes):
             [*BEGIN, ADD, {"ok": False, "error": "config"}],
             '4: $.error: "config" to "add"; valid: rejected or crashed',
         ),
-        ([*BEGIN, STEP, OK], "4: $.step: missing; valid: ok, step"),
+        ([*BEGIN, STEP, OK], "4: $.step: missing; valid: block_changes, ok, step"),
         ([*BEGIN, STEP, {"ok": True, "step": 3}], "4: $.step: 3; valid: the step observation"),
         ([*BEGIN, STEP, step(tvk=3)], "4: $.step.tvk: unknown key; valid: blocks, completes, "),
         ([*BEGIN, STEP, step(tkv="x")], '4: $.step.tkv: "x": Expected `int | null`, got `str`'),
@@ -259,3 +259,61 @@ def test_a_file_that_cannot_be_read_is_one_line(name, message, tmp_path, monkeyp
     with pytest.raises(FileError) as error, opened_trace(name):
         pass
     assert str(error.value).startswith(message)
+
+
+def with_changes(*changes):
+    """A trace whose steps say how blocks changed."""
+    seen = {name: value for name, value in SEEN.items() if name != "blocks"}
+    replies = [{"ok": True, "step": seen, "block_changes": change} for change in changes]
+    return text([*BEGIN, *(line for reply in replies for line in (STEP, reply))])
+
+
+def tables(data):
+    return [event.step.blocks for event in events(data) if isinstance(event, Stepped)]
+
+
+def test_blocks_may_be_said_by_what_changed():
+    data = with_changes({"a": [0, [1, 2]]}, {"a": [2, [3]], "b": [0, [7]]}, {"a": [1, [9]]}, {})
+    last = {"a": (1, 9), "b": (7,)}
+    assert tables(data) == [{"a": (1, 2)}, {"a": (1, 2, 3), "b": (7,)}, last, last]
+    assert tables(with_changes({"a": [0, [1]], "b": [0, []]}, {"a": None})) == [
+        {"a": (1,), "b": ()},
+        {"b": ()},
+    ]
+
+
+def test_blocks_that_did_not_change_are_one_table():
+    first, second = tables(with_changes({"a": [0, [1, 2]], "b": [0, [3]]}, {"b": [1, [4]]}))
+    assert second["a"] is first["a"]
+
+
+def test_changes_follow_steps_that_say_all_blocks():
+    whole = {"ok": True, "step": SEEN | {"blocks": {"a": [4, 5]}}}
+    data = text([*BEGIN, STEP, whole]) + with_changes({"a": [1, [6]]})[len(text(BEGIN)) :]
+    assert tables(data) == [{"a": (4, 5)}, {"a": (4, 6)}]
+
+
+def test_a_new_run_has_no_blocks_of_the_one_before():
+    data = with_changes({"a": [0, [1]]}) + with_changes({})
+    assert tables(data) == [{"a": (1,)}, {}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (3, "$.block_changes: 3: Expected `object`, got `int`"),
+        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, as it had before"),
+        ({"a": [0, [-2]]}, '$.block_changes: {"a": [0, [-2]]}: Expected `int` >= 0'),
+        ({"a": [0]}, '$.block_changes: {"a": [0]}: Expected `array` of length 2, got 1'),
+    ],
+)
+def test_changes_that_mean_nothing_are_one_line(changes, says):
+    with pytest.raises(FileError) as error:
+        events(with_changes(changes))
+    assert str(error.value).startswith(f"t: line 4: {says}")
+
+
+def test_changes_and_all_blocks_are_not_both_said():
+    lines = [*BEGIN, STEP, {"ok": True, "step": SEEN, "block_changes": {}}]
+    with pytest.raises(FileError, match=r"block_changes: beside \$.step.blocks; valid: one of the"):
+        events(text(lines))
