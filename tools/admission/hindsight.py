@@ -1,9 +1,10 @@
-"""The best that any order of admission could do, in hindsight, at sizes where all can be tried.
+"""The best that any order of admission could do in hindsight, at sizes where all orders can be
+tried.
 
-Requests that are all there before step 0. One joins in each prefill step, its prompt in one chunk;
-while a request decodes, a decode step follows. A schedule says before which decode step each one
-joins, in any order; nothing is paused. Every schedule that keeps batch x tkv within the limit is
-looked at, by states that are the same.
+All requests are there before step 0. One joins in each prefill step, its prompt in one chunk; while
+a request decodes, a decode step follows. A schedule says before which decode step each request
+joins, in any order; nothing is paused. The search covers every schedule that keeps batch x tkv
+within the limit, and visits equal states once.
 """
 
 import random
@@ -24,14 +25,15 @@ Asked = tuple[int, int]  # prompt and max_tokens
 
 
 class Cost(NamedTuple):
-    """Steps until all have finished, and the sum over requests of the steps until theirs."""
+    """Steps until all requests have finished, and the sum of the steps that each request waits for
+    its end."""
 
     steps: int
     waits: int
 
 
 def drawn(count: int, chance: random.Random) -> list[Asked]:
-    """Requests that the front door lets in, each decoding at least once."""
+    """Draw requests that are accepted on arrival, each with at least one decode step."""
     sizes = [
         (prompt, tokens)
         for prompt in range(1, SMALL.chunk_size + 1)
@@ -61,12 +63,14 @@ def admitted(requests: list[Asked], check: str) -> Cost:
 
 
 def best(requests: list[Asked], counted: Counted, *, in_order: bool) -> int:
-    """The least that any schedule within the limit costs; `in_order`: requests join as given."""
+    """Return the least cost of any schedule within the limit; with `in_order`, requests join as
+    given."""
     never = 10**9
 
     @cache
     def cost(waiting: tuple[Asked, ...], decoding: tuple[Asked, ...], may_prefill: bool) -> int:
-        """`decoding`: tokens computed and decode steps left of each."""
+        """Return the least cost from here; each entry of `decoding` is (tokens computed, decode
+        steps left)."""
         if not waiting and not decoding:
             return 0
         here = 1 if counted == "steps" else len(waiting) + len(decoding)

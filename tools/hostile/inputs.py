@@ -1,6 +1,6 @@
-"""Is every spoiled file either read or refused in one line that names it?
+"""Is every corrupted file either read or refused in one line that names it?
 
-Files of every kind are spoiled at random and given to their loaders, in this process:
+Files of every kind are corrupted at random and given to their loaders, in this process:
 
     make tool NAME=hostile.inputs OPTIONS="--inputs 10000"
 """
@@ -32,7 +32,7 @@ BATCH = 500
 
 
 class AttackReport(NamedTuple):
-    """What became of some inputs of one kind: counts, the slowest, and those that went wrong."""
+    """The results of some inputs of one kind: counts, the slowest, and those that went wrong."""
 
     kind: str
     counts: Counter[str]
@@ -42,7 +42,7 @@ class AttackReport(NamedTuple):
 
 @contextmanager
 def bounded(seconds: int) -> Iterator[None]:
-    """TimeoutError after so many seconds."""
+    """Raise TimeoutError after that many seconds."""
 
     def over(*_: Any) -> None:
         raise TimeoutError
@@ -57,7 +57,7 @@ def bounded(seconds: int) -> Iterator[None]:
 
 
 def outcome(kind: str, path: Path) -> str:
-    """ "read", "refused", or what is wrong."""
+    """Return "read", "refused", or a description of what is wrong."""
     try:
         with bounded(SECONDS):
             LOADERS[kind].read(path)
@@ -82,7 +82,7 @@ def outcome(kind: str, path: Path) -> str:
 
 
 def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
-    """Inputs of one kind, of the numbers from the first on."""
+    """Load corrupted inputs of one kind, with numbers `first` up to `first + many`."""
     kind, whole, first, many = task
     counts, wrong, slowest = Counter[str](), list[str](), 0.0
     with tempfile.TemporaryDirectory() as place:
