@@ -103,7 +103,7 @@ def batch(task: tuple[str, bytes, int, int]) -> AttackReport:
 
 
 def good_beside(folder: Path) -> str:
-    """What good files refer to, in the folder; the name of a checkpoint."""
+    """Write the good files to the folder, and return the name of the checkpoint among them."""
     for name, whole in GOOD.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(whole)
@@ -115,13 +115,14 @@ GOOD: dict[str, bytes] = {}
 
 
 def begin(files: Mapping[str, bytes]) -> None:
-    """In a worker, and nowhere else: the good files, and a bound on its memory."""
+    """Prepare a worker process: keep the good files, and limit its memory."""
     GOOD.update(files)
     resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
 
 
 def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport], int]:
-    """So many inputs, shared out over the kinds; by kind what became of them, and megabytes."""
+    """Load that many corrupted inputs, shared out over the kinds; return the results by kind, and
+    the peak memory in MB."""
     files = good()
     each = max(inputs // len(LOADERS), 1)
     tasks = [
@@ -144,7 +145,7 @@ def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, AttackReport]
 
 
 def main() -> int:
-    """Attack, and print a table; how many inputs went wrong."""
+    """Attack, print a table, and return the number of inputs that went wrong."""
     options = parser(__doc__, inputs=1_000_000).parse_args()
     began = time.monotonic()
     reports, megabytes = attacked(options.inputs, options.seed, options.jobs)

@@ -1,4 +1,4 @@
-"""Every file that schedproof reads: a good one of each kind, and what reads it."""
+"""Every kind of file that schedproof reads: a good one, and its loader."""
 
 import datetime
 import io
@@ -85,7 +85,8 @@ CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
 
 
 class Loader(NamedTuple):
-    """A kind of file: what reads it, and what spoils it (a path, its good bytes, a number)."""
+    """A kind of file: the function that reads it, and the one that corrupts it (path, good bytes,
+    number)."""
 
     read: Callable[[Path], Any]
     spoil: Callable[[Path, bytes, int], None]
@@ -96,7 +97,8 @@ def _spoil(path: Path, whole: bytes, seed: int) -> None:
 
 
 def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
-    """A rules file is code, and is run: it is cut, or ends with what is no Python."""
+    """Cut a rules file or append invalid code to it, but leave its code unchanged, because it
+    is run."""
     rng = random.Random(seed)
     cut = whole[: rng.choice((len(whole), rng.randint(0, len(whole))))]
     path.write_bytes(
@@ -149,7 +151,7 @@ LOADERS: Mapping[str, Loader] = {
 
 @cache
 def good() -> Mapping[str, bytes]:
-    """A good file of each kind, by name."""
+    """Return a good file of each kind, by name."""
     with tempfile.TemporaryDirectory() as place:
         return _made(Path(place))
 
@@ -178,7 +180,7 @@ def _made(folder: Path) -> Mapping[str, bytes]:
 
 
 def name_of_checkpoint(folder: Path) -> str:
-    """The file in which the exploration is looked for."""
+    """Write a checkpoint of an exploration to the folder and return its name."""
     put_by(folder, Exploration(EXPLORED, CHECKED))
     [kept] = folder.glob("*.exploration")
     return kept.name
