@@ -103,7 +103,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an operator does before a step, after its arrivals and aborts."""
+    """A control event: an operator's action before a step, after its arrivals and aborts."""
 
     step: StepNumber
     kind: Control

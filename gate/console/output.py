@@ -116,8 +116,8 @@ def print_failure(
 ) -> None:
     """Print the rule, the scenario, the step, the numbers, the reason, and how to replay it.
 
-    `options` are those of the replay command, as `replay_options` gives them; `run` is the end of
-    the run that broke the rule; `why` as in `failure_lines`.
+    `options` are those of the replay command, as `replay_options` returns them; `run` is the end of
+    the run that broke the rule; `why` is described at `failure_lines`.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
@@ -140,8 +140,10 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """All that is known of a failure, a printable line each: `replay` is the whole command, `why`
-    what a run that was followed shows of the cause."""
+    """Return everything that is known of a failure as printable lines.
+
+    `replay` is the whole replay command; `why` is the cause, if the run was followed to find it.
+    """
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",

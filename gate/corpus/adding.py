@@ -79,8 +79,11 @@ def add_file(adding: Adding, file: Path) -> None:
 
 
 def _judged(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a finding by the rule that it was written for, if that one breaks; without such a
-    rule, or with --rule, by the rules of `adding`."""
+    """Replay a finding by the rule that it was written for, if that rule breaks.
+
+    If the file names no rule, if the rule does not break, or with --rule, replay it by the rules of
+    `adding`.
+    """
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])

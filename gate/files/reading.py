@@ -75,8 +75,7 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Return what JSON that schedproof wrote says; `place` is the file, and the line if it has
-    many.
+    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many.
 
     Raises:
         FileError: no JSON, nested too deeply, or of another kind.
@@ -93,7 +92,7 @@ def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
 
 
 def is_deep(data: bytes) -> bool:
-    """Return whether JSON is nested deeper than any file of schedproof is."""
+    """Return whether JSON is nested deeper than any file that schedproof reads."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)

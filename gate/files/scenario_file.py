@@ -164,7 +164,7 @@ def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
 
 
 def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
-    """Raise InputError for control events that no target has with this configuration."""
+    """Raise InputError for control events that the system does not have in this configuration."""
     if not scenario.events:
         return
     kinds = make_model(scenario.system, revision, config).controls

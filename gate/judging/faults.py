@@ -114,8 +114,11 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 
 def _but_contrary(finding: Finding, other: Finding) -> set[str]:
-    """Return what a finding needs, but no switch that the other needs the other way round: the rule
-    breaks either way."""
+    """Return what a finding needs, without switches that the other finding needs the other way
+    round.
+
+    The rule breaks with such a switch on or off, so it does not matter.
+    """
     turned = {
         f"{name} {'off' if state == 'on' else 'on'}"
         for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())

@@ -50,11 +50,12 @@ class Place(NamedTuple):
 def confirm(
     gate: GateContext, place: Place, scenario: Scenario, first: Broken
 ) -> tuple[Outcome, Cause | None]:
-    """Run a scenario that broke a rule once more; it must break the same rule. Return the outcome,
-    and what this run shows of the cause.
+    """Replay a scenario that broke a rule, and require that it breaks the same rule.
+
+    Return the outcome, and what this run shows of the cause.
 
     Raises:
-        TargetBroken: it does not; the scenario is written to a file anyway.
+        TargetBroken: it does not break the rule again; the scenario is written to a file anyway.
     """
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
@@ -232,8 +233,8 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergences of this release and rule, if any. There are none if a
-    release is held to its own behavior or a scheduler is not published. A class that replaces a
+    """Return the catalogue's divergences of this release and rule, if any. A release that is judged
+    by its own behavior has none, nor has a scheduler that is not published. A class that replaces a
     release's scheduler reports that release as its version and inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))

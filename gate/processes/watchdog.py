@@ -266,7 +266,8 @@ def _kill(processes: Iterable[int]) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return all that run; what has ended and is not reaped yet cannot be killed."""
+    """Return all running descendants; a process that has ended but is not reaped cannot be
+    killed."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

@@ -116,7 +116,7 @@ _leaving = False
 
 
 def leave(*_: object) -> None:
-    """Leave, and end the target on the way."""
+    """Exit, and end the target on the way."""
     global _leaving
     _leaving = True
     sys.exit()

@@ -155,7 +155,7 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
 
 
 def _controls(target: Target, scenario: Scenario) -> Remarks:
-    """Check that every control event that `start` declares is answered."""
+    """Check that the target answers every control event that its reply to `start` declares."""
     started = read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     for kind in CONTROLS:
         if kind in started.controls:

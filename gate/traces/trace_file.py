@@ -358,8 +358,11 @@ class _Reading:
         )
 
     def _changed(self, changes: Any, step: Step) -> Tables:
-        """Return the blocks after a step. Of a request whose blocks are the same as before it is
-        the same table, which costs nothing to compare."""
+        """Return the blocks after a step.
+
+        A request whose blocks did not change keeps the same table object, which makes comparisons
+        free.
+        """
         if step.blocks is not None:
             raise self._error(f"$.{CHANGES}: beside $.step.blocks; valid: one of the two")
         try:

@@ -1,4 +1,4 @@
-"""What a step takes of each limit that the configuration has."""
+"""Measure how much a step uses of each limit in the configuration."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ VOLUME = "batch × tkv"
 
 
 class Measure(NamedTuple):
-    """Something that has a limit: `value` of `limit`, in `unit`."""
+    """A limited quantity: its `value` and `limit`, in `unit`."""
 
     name: str
     value: int
@@ -18,7 +18,8 @@ class Measure(NamedTuple):
 
 
 def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
-    """What the last step took of each limit that the configuration has and the step shows."""
+    """Return how much the last step used of each limit that the configuration has and the step
+    shows."""
     if step is None:
         return []
     found = []

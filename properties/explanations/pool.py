@@ -36,7 +36,7 @@ def pool_cause(failure: Failure) -> Cause | None:
 def _marked(
     failure: Failure, owners: Mapping[int, list[str]], named: set[int], missing: int
 ) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
-    """Return the marks of blocks, sentences, and the headline."""
+    """Return the marks of blocks, the sentences about them, and the headline."""
     marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
     if missing:
         marks, why, headline = _miscounted(failure, owners, missing)
@@ -104,7 +104,7 @@ def _does(failure: Failure, name: str) -> str:
 
 
 def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
-    """Return who reads other tokens than its own from a block, and what it holds."""
+    """Return who reads tokens from a block that are not its own, and what the block holds."""
     shadow, tables = failure.history.shadow, failure.last.blocks or {}
     if shadow is None:
         return None
@@ -143,7 +143,7 @@ def _cell(
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Return numbers in words, those that follow each other as `3–5`."""
+    """Return the numbers in words; consecutive ones are written like `3–5`."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and found[-1][1] + 1 == number:
@@ -168,7 +168,8 @@ def _owners(step: Step) -> dict[int, list[str]]:
 def _all_numbers(
     seen: Mapping[int, object], owners: Mapping[int, object], size: int | None
 ) -> Sequence[int]:
-    """Return the numbers of the blocks of a pool: from 0, or from 1 where 0 is never handed out."""
+    """Return the numbers of the blocks of a pool, which begin at 1 if block 0 is never handed
+    out."""
     known = sorted({*seen, *owners})
     if size is None:
         return known
@@ -177,7 +178,7 @@ def _all_numbers(
 
 
 def _joined(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells, of a large pool with neighbours that are alike as one."""
+    """Return the cells; in a large pool, neighbours in the same state are merged."""
     if len(cells) <= ALONE:
         return list(cells)
     found: list[Cell] = []

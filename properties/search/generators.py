@@ -51,8 +51,8 @@ class Generators(Protocol):
     """A system's strategies module.
 
     `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
-    maps each shape of workload to the values from which to draw keys of its configuration. The
-    optional `CONTROLS` are the control events to draw from.
+    maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
+    are the control events to draw from.
     """
 
     LATE_STEPS: int

@@ -164,8 +164,11 @@ class Record:
 
 
 def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
-    """How the blocks of requests changed: [how many are kept of those before, those behind them],
-    None for a request that has none any more."""
+    """Return how the blocks of requests changed.
+
+    For each changed request: [how many of its former blocks it keeps, the blocks behind them], or
+    None if it has no blocks any more.
+    """
     changes: dict[str, Any] = {name: None for name in before if name not in now}
     for name, blocks in now.items():
         had = before.get(name, [])

@@ -128,7 +128,7 @@ def recorded_trace(
 def _run(
     name: str, run: TraceRun, sent: _Asked, followed: tuple[Follower, Evidence] | None
 ) -> RecordedRun:
-    """What a page shows of a run of the trace; nothing was followed where it broke at once."""
+    """Return a run of the trace as a page shows it; `followed` is None if it broke at once."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"

@@ -171,9 +171,11 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """A token in flight is that of a request which was preempted meanwhile: no document says that
-    it must come; and a connector that hands blocks on has the request computed again instead
-    (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery)."""
+    """Return whether a token in flight may be lost because its request was preempted meanwhile.
+
+    No document says that such a token must come, and a connector that hands blocks on has the
+    request computed again (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery).
+    """
     now = request.id in (step.preempted or ())
     was_preempted = now or (request.preemptions > 0 and not request.tokens_in_flight)
     dropped = loads.are_made(history.config) or history.revision not in since("0.25")

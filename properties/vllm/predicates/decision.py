@@ -111,8 +111,11 @@ def order_is_known(history: VllmRun) -> bool:
 
 @once
 def may_go(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that are not admitted in this step although neither a decision nor a load
-    is in flight for them, in the same order; none while the scheduler is paused."""
+    """Return the requests that could be admitted but are not, in the same order.
+
+    A request with a decision or a load in flight cannot be admitted, and none can while the
+    scheduler is paused.
+    """
     if history.pause:
         return []
     return [

@@ -169,8 +169,8 @@ def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request that is computed still is preempted only if its blocks are needed and free at once
-    (V1-R24)."""
+    """A request that is still being computed is preempted only if its blocks are needed and become
+    free at once (V1-R24)."""
     return taken_without_need(history, step) if keeps_blocks(history, step) else None
 
 
