@@ -1,4 +1,4 @@
-"""The comparison as a picture: the tokens of every step, a row for each model."""
+"""The comparison as a picture: the tokens of every step, with a row for each model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,16 +11,16 @@ ROW, FRAME = 170, 130  # pixels
 
 
 def picture(path: Path, workload: str, measured: Sequence[Measured]) -> bytes:
-    """The file: an .html page that needs no network, or an .svg.
+    """Return the file: an .html page that needs no network, or an .svg.
 
     Raises:
-        InputError: Kaleido cannot draw, for want of a browser.
+        InputError: Kaleido cannot draw without a browser.
     """
     return drawn_as(path, figure(workload, measured), "compare", _height(measured))
 
 
 def figure(workload: str, measured: Sequence[Measured]) -> Any:
-    """Tokens over steps, the rows with the same axes."""
+    """Draw tokens over steps; all rows have the same axes."""
     from plotly.subplots import make_subplots
 
     drawn = make_subplots(

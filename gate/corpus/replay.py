@@ -25,7 +25,7 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 
 
 class EntryVerdict(NamedTuple):
-    """How a scenario's replay compares with its expectation.
+    """The result of a replay, compared with the expectation of the scenario.
 
     Attributes:
         why: the reason in one line, if the result is unexpected or inconclusive.

@@ -5,10 +5,10 @@ them:
 
 - the same scenario breaks several rules, or a step does;
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
-  knows the same of both, or both begin with the same kind of difference;
+  has the same known divergence for both, or both begin with the same kind of difference;
 - a rule breaks in a run in which another one has broken before, and needs no further feature;
-- what was shrunk needs the same features, and the first step that differs from the model's differs
-  in the same fields.
+- the shrunk scenarios need the same features, and the first step that differs from the model's
+  differs in the same fields.
 
 A finding that needs another feature than the rule before it is a fault that may be a consequence.
 """

@@ -30,7 +30,7 @@ START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract, before the claim is confirmed.
+    """The claim of an engine about a contract, before it is confirmed.
 
     Attributes:
         holds: no counterexample was found, and every path was explored.

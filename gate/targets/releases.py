@@ -88,7 +88,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """How to run an installed release as a target: `PipeTarget(command, env=env)`."""
+    """The command and environment of an installed release: `PipeTarget(command, env=env)`."""
 
     command: list[str]
     env: dict[str, str]

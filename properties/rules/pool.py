@@ -1,4 +1,4 @@
-"""How many blocks tokens need, and how many were free when a step was decided."""
+"""Count the blocks that tokens need, and those that were free when a step was decided."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -17,7 +17,7 @@ from .undecided import Candidates, RequestMenu
 
 @dataclass(frozen=True)
 class ExploreOptions:
-    """What to explore, and how.
+    """The options of an exploration.
 
     Attributes:
         reduced: if False, every step and every length is a separate move.
@@ -47,7 +47,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class ExplorationResult:
-    """How much an exploration has covered so far.
+    """The progress of an exploration.
 
     Attributes:
         states: distinct states, over all limits together.

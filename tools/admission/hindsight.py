@@ -44,7 +44,7 @@ def drawn(count: int, chance: random.Random) -> list[Asked]:
 
 
 def admitted(requests: list[Asked], check: str) -> Cost:
-    """What the model does, in the order given, by a volumetric check."""
+    """Run the model on the requests in this order, with a volumetric check, and return the cost."""
     revision = admitting_by(SOUND, check)
     assert revision is not None, check
     model = SpyreModel(SMALL, revision)

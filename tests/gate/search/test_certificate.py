@@ -99,4 +99,6 @@ def test_a_proof_says_where_its_certificate_is(run, tmp_path, monkeypatch):
     monkeypatch.setattr(proofs, "bounded", lambda seconds, work, *args: work(*args))
     result = run("search", "SPY-R50", "--prove", "--certificate", str(tmp_path / "a" / "b"))
     assert result.code == 0, result
-    assert result.out.splitlines()[-1].startswith(f"certificate: {tmp_path / 'a' / 'b'}: of 1 ")
+    assert result.out.splitlines()[-1].startswith(
+        f"certificate: {tmp_path / 'a' / 'b'}: cvc5 agrees on 1 "
+    )
