@@ -28,7 +28,7 @@ def figure(workload: str, measured: Sequence[Measured]) -> Any:
         shared_xaxes="all",
         shared_yaxes="all",
         vertical_spacing=0.06,
-        subplot_titles=[_told(result) for result in measured],
+        subplot_titles=[_subtitle(result) for result in measured],
     )
     for row, result in enumerate(measured, 1):
         drawn.add_scatter(
@@ -52,7 +52,7 @@ def figure(workload: str, measured: Sequence[Measured]) -> Any:
     return drawn
 
 
-def _told(result: Measured) -> str:
+def _subtitle(result: Measured) -> str:
     preempted = f", {result.preemptions} preemptions" if result.preemptions else ""
     return f"{result.server.name}: {len(result.tokens):,} steps{preempted}"
 

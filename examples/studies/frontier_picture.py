@@ -53,7 +53,7 @@ def figure(load: Load, cost: StepCost, points: list[Priced]) -> Any:
                 "line": {"width": 2},
                 "symbol": ["x-thin-open" if point.dominated else SYMBOLS[knob] for point in own],
             },
-            hovertext=[_told(point) for point in own],
+            hovertext=[_hover_text(point) for point in own],
             hoverinfo="text",
         )
     unit = f"a step costs {cost.fixed:g} + {cost.per_token:g} x tokens; illustrative"
@@ -71,7 +71,7 @@ def figure(load: Load, cost: StepCost, points: list[Priced]) -> Any:
     return drawn
 
 
-def _told(priced: Priced) -> str:
+def _hover_text(priced: Priced) -> str:
     point = priced.point
     return (
         f"{point.knob} {point.setting:,}: chunk {point.chunk:,}, {point.steps:,} steps<br>"

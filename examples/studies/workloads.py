@@ -14,7 +14,7 @@ from ...model.vllm.config import VllmConfig
 ENGINE = VllmConfig(block_size=16, num_blocks=400, max_num_batched_tokens=2048)
 PRIORITIES = 3
 # (arrival, prompt, max_tokens)
-AskedRequest = tuple[int, Content, int]
+ShapedRequest = tuple[int, Content, int]
 
 
 class Workload(NamedTuple):
@@ -25,7 +25,7 @@ class Workload(NamedTuple):
     requests: tuple[Request, ...]
 
 
-def workload(name: str, about: str, requested: Iterable[AskedRequest]) -> Workload:
+def workload(name: str, about: str, requested: Iterable[ShapedRequest]) -> Workload:
     """Return a workload of these requests, numbered from 0; priorities do not depend on their
     kind."""
     requests = tuple(
@@ -46,7 +46,7 @@ def own(number: int, tokens: int) -> tuple[str, int]:
     return f"r{number}", tokens
 
 
-def mixed(spacing: int) -> list[AskedRequest]:
+def mixed(spacing: int) -> list[ShapedRequest]:
     """Return requests with prompts of 32 to 931 and outputs of 40 to 639 tokens.
 
     The strides share no factor with the numbers of lengths, so that they visit all lengths in turn.

@@ -17,7 +17,7 @@ from ..compare.baseline import read_baseline
 from ..compare.baseline_runs import Recording, record, replay_baseline
 from ..compare.keeping import finding_of, keep_differences
 from ..compare.report import DiffReporter, SideNames, print_finding, print_summary
-from ..compare.setting import Setting, in_other_terms, read_setting, setting_of_baseline
+from ..compare.setting import Setting, read_setting, setting_of_baseline, translation_line
 from ..compare.verdict import Compared, DiffFinding, DiffVerdict, exit_code
 from ..console import output
 from ..console.interrupts import why
@@ -249,7 +249,7 @@ def _replay_b(begun: Begun, spec: TargetSpec) -> str:
 def _say_terms(begun: Begun, setting: Setting) -> None:
     for name, (system, revision) in zip("AB", setting.sides, strict=True):
         if system != setting.system:
-            output.say(begun.console, in_other_terms(name, setting, system, revision))
+            output.say(begun.console, translation_line(name, setting, system, revision))
 
 
 def _save(begun: Begun, spec: TargetSpec, setting: Setting, file: Path) -> int:
@@ -322,7 +322,7 @@ def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
     unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
     lines = [f"aborts left out: {words}" for words in sorted(unable)]
     assert gate.options.base is not None
-    if len(found) >= gate.options.base.enough:
+    if len(found) >= gate.options.base.stop_after:
         lines.append(f"looked no further after {len(found)} (--max-differences)")
     return lines
 

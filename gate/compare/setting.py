@@ -92,14 +92,14 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
     return Setting(system, revision, ((own, other),), {})
 
 
-def in_other_terms(name: str, setting: Setting, system: str, revision: str) -> str:
+def translation_line(name: str, setting: Setting, system: str, revision: str) -> str:
     """Describe in a line how the configuration is translated for a target of another system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()
     own = [f"{key} {json.dumps(value)}" for key, value in given.items() if key not in common]
     left_out = [key for key in usual if key not in given]
-    parts = [f"{name} is asked in the terms of {system}"]
+    parts = [f"{name} is configured in the terms of {system}"]
     parts += [f"where it has {', '.join(own)}"] if own else []
-    parts += [f"and is not told {', '.join(left_out)}"] if left_out else []
+    parts += [f"and does not get {', '.join(left_out)}"] if left_out else []
     return ", ".join(parts)

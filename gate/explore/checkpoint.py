@@ -36,7 +36,7 @@ HARMLESS = {
 }
 
 
-def put_by(folder: Path, run: Exploration) -> None:
+def save_checkpoint(folder: Path, run: Exploration) -> None:
     """Save an exploration to its file in `folder`.
 
     Raises:

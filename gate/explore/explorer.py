@@ -33,7 +33,7 @@ from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
 from ..judging.rule_choice import check_applies, picked
 from ..processes.work_process import block_sigint
-from .checkpoint import load, put_by
+from .checkpoint import load, save_checkpoint
 
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
@@ -263,7 +263,7 @@ def _work(
             why = "sampled" if options.order == "random" else "paths were cut"
         if budget.checkpoint and options.order != "random":
             try:
-                put_by(budget.checkpoint, run)
+                save_checkpoint(budget.checkpoint, run)
             except FileError as error:
                 why = f"{why or 'all explored'}, but not put by: {error}"
         pipe.send(Ended(result, why, time.time() - began, memory_mb()))

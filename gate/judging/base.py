@@ -30,12 +30,12 @@ class BaseOptions(NamedTuple):
 
     Attributes:
         terms: the system and revision in which the change and the base are started.
-        enough: number of differences after which no further part of the gate runs.
+        stop_after: number of differences after which no further part of the gate runs.
     """
 
     spec: TargetSpec
     terms: tuple[tuple[str, str], tuple[str, str]]
-    enough: int = NO_END
+    stop_after: int = NO_END
 
 
 class Noted(NamedTuple):

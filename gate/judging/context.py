@@ -162,7 +162,7 @@ class GateResults:
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
-        if options.base is not None and len(self.compared.differences) >= options.base.enough:
+        if options.base is not None and len(self.compared.differences) >= options.base.stop_after:
             return True
         return options.first_only and bool(self.findings)
 

@@ -22,7 +22,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
-from schedproof.solver.spyre.worst_case import Known, enough, needed, worst
+from schedproof.solver.spyre.worst_case import Known, least_slack, needed, worst
 from schedproof.spec.catalogue import load as load_rules
 from schedproof.spec.catalogue import select
 
@@ -58,7 +58,7 @@ def slack() -> Iterator[str]:
     """
     found = [("formula", "slack that a run needs", "slack that is proven to be enough")]
     for formula, name in {**PUBLISHED, "common_base": OURS["common_base"]}.items():
-        proven = enough(formula, PRODUCTION.max_model_len)
+        proven = least_slack(formula, PRODUCTION.max_model_len)
         settings = [Setting(formula, 2), _short(formula, 3)]
         settings += [Setting(formula, 4)] if proven is None else []
         runs = map(replayed, settings)

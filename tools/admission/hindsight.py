@@ -21,7 +21,7 @@ from schedproof.model.spyre.sound import SOUND
 # Prompts of one chunk; a batch of two of the longest fits.
 SMALL = SpyreConfig(block_size=2, chunk_size=4, max_num_seqs=8, max_model_len=12, max_batch_tkv=24)
 Counted = Literal["steps", "waits"]
-Asked = tuple[int, int]  # prompt and max_tokens
+Lengths = tuple[int, int]  # prompt and max_tokens
 
 
 class Cost(NamedTuple):
@@ -32,7 +32,7 @@ class Cost(NamedTuple):
     waits: int
 
 
-def drawn(count: int, chance: random.Random) -> list[Asked]:
+def drawn(count: int, chance: random.Random) -> list[Lengths]:
     """Draw requests that are accepted on arrival, each with at least one decode step."""
     sizes = [
         (prompt, tokens)
@@ -43,7 +43,7 @@ def drawn(count: int, chance: random.Random) -> list[Asked]:
     return [chance.choice(sizes) for _ in range(count)]
 
 
-def admitted(requests: list[Asked], check: str) -> Cost:
+def admitted(requests: list[Lengths], check: str) -> Cost:
     """Run the model on the requests in this order, with a volumetric check, and return the cost."""
     revision = admitting_by(SOUND, check)
     assert revision is not None, check
@@ -62,13 +62,13 @@ def admitted(requests: list[Asked], check: str) -> Cost:
     return Cost(steps, waits)
 
 
-def best(requests: list[Asked], counted: Counted, *, in_order: bool) -> int:
+def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
     """Return the least cost of any schedule within the limit; with `in_order`, requests join as
     given."""
     never = 10**9
 
     @cache
-    def cost(waiting: tuple[Asked, ...], decoding: tuple[Asked, ...], may_prefill: bool) -> int:
+    def cost(waiting: tuple[Lengths, ...], decoding: tuple[Lengths, ...], may_prefill: bool) -> int:
         """Return the least cost from here; each entry of `decoding` is (tokens computed, decode
         steps left)."""
         if not waiting and not decoding:

@@ -19,7 +19,7 @@ from schedproof.model.spyre.volumetric import Decoding, Newcomer
 PRODUCTION = SpyreConfig()
 LIMIT, CHUNK = PRODUCTION.max_batch_tkv, PRODUCTION.chunk_size
 # (arrival, prompt, max_tokens)
-AskedRequest = tuple[int, int, int]
+ShapedRequest = tuple[int, int, int]
 
 
 class Load(NamedTuple):
@@ -31,7 +31,7 @@ class Load(NamedTuple):
     early_eos: bool = False
 
 
-def load(name: str, about: str, requests: Iterable[AskedRequest]) -> Load:
+def load(name: str, about: str, requests: Iterable[ShapedRequest]) -> Load:
     """Return a load of these requests, numbered from 1; no two share a prompt."""
     return Load(
         name,
@@ -88,25 +88,25 @@ def poisson(chance: random.Random, count: int, gap: float) -> list[int]:
     return arrivals
 
 
-def chat(chance: random.Random, count: int) -> list[AskedRequest]:
+def chat(chance: random.Random, count: int) -> list[ShapedRequest]:
     return [
         (arrival, log_evenly(chance, 50, 4000), log_evenly(chance, 20, 1500))
         for arrival in poisson(chance, count, 10)
     ]
 
 
-def long_prompts(chance: random.Random, count: int) -> list[AskedRequest]:
+def long_prompts(chance: random.Random, count: int) -> list[ShapedRequest]:
     return [
         (arrival, evenly(chance, 8000, 30000), evenly(chance, 50, 500))
         for arrival in poisson(chance, count, 50)
     ]
 
 
-def long_outputs(chance: random.Random, count: int) -> list[AskedRequest]:
+def long_outputs(chance: random.Random, count: int) -> list[ShapedRequest]:
     return [(arrival, 100, evenly(chance, 2000, 8000)) for arrival in poisson(chance, count, 100)]
 
 
-def mixed(chance: random.Random, count: int) -> list[AskedRequest]:
+def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
     """Return requests of which one in ten is very long."""
     return [
         (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
@@ -116,7 +116,7 @@ def mixed(chance: random.Random, count: int) -> list[AskedRequest]:
     ]
 
 
-def shares(batches: Iterable[int], life: int = 300) -> list[AskedRequest]:
+def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
     """Return for each n of `batches` n requests that end in the same step with an n-th of the limit
     each.
 
@@ -136,7 +136,7 @@ def shares(batches: Iterable[int], life: int = 300) -> list[AskedRequest]:
 
 
 # Admission sequences that exceed the limit under some formula (shared design, "Counterexamples").
-AIMED: dict[str, list[AskedRequest]] = {
+AIMED: dict[str, list[ShapedRequest]] = {
     "2.0.1 and two readings": [
         (0, 26031, 210),
         (53, 26083, 158),
@@ -156,7 +156,7 @@ AIMED: dict[str, list[AskedRequest]] = {
 }
 
 
-def aimed(names: Iterable[str]) -> list[AskedRequest]:
+def aimed(names: Iterable[str]) -> list[ShapedRequest]:
     """Return the counterexamples one after the other, each from an empty system."""
     requests, start = [], 0
     for name in names:
@@ -176,7 +176,7 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
 
     def drawn(
         name: str,
-        generate: Callable[[random.Random, int], list[AskedRequest]],
+        generate: Callable[[random.Random, int], list[ShapedRequest]],
         count: int,
         about: str,
     ) -> Load:

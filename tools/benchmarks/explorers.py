@@ -144,7 +144,7 @@ def rows(quick: bool) -> Iterator[Row]:
                 ratio=None if base.holds is None else figures.seconds / base.seconds,
                 ratio_at_least=late,
                 to="explorer, answer",
-                note=f"{figures.states:,} states, {_told(figures.holds)}",
+                note=f"{figures.states:,} states, {_in_words(figures.holds)}",
             )
     if spin.MISSING:
         yield Row(
@@ -155,7 +155,7 @@ def rows(quick: bool) -> Iterator[Row]:
         )
 
 
-def _told(holds: bool | None) -> str:
+def _in_words(holds: bool | None) -> str:
     return {True: "holds", False: "broken", None: "not in time"}[holds]
 
 

@@ -19,7 +19,7 @@ from schedproof.gate.campaign.report import report
 from schedproof.gate.compare.baseline import read_baseline
 from schedproof.gate.corpus.folder import Origin, add, entries
 from schedproof.gate.explore.checkpoint import load as load_checkpoint
-from schedproof.gate.explore.checkpoint import put_by
+from schedproof.gate.explore.checkpoint import save_checkpoint
 from schedproof.gate.files.project_file import read_project
 from schedproof.gate.files.scenario_file import read_scenario, scenario_json
 from schedproof.gate.judging.deviations import read_deviations
@@ -172,7 +172,7 @@ def _made(folder: Path) -> Mapping[str, bytes]:
     run = Exploration(EXPLORED, CHECKED)
     for _ in zip(range(3), run.search.run(), strict=False):
         pass
-    put_by(folder / "later", run)
+    save_checkpoint(folder / "later", run)
     [kept] = (folder / "later").iterdir()
     kept.rename(folder / "later.exploration")
     files = {name: (folder / name).read_bytes() for name in LOADERS if name != kept.name}
@@ -181,7 +181,7 @@ def _made(folder: Path) -> Mapping[str, bytes]:
 
 def name_of_checkpoint(folder: Path) -> str:
     """Write a checkpoint of an exploration to the folder and return its name."""
-    put_by(folder, Exploration(EXPLORED, CHECKED))
+    save_checkpoint(folder, Exploration(EXPLORED, CHECKED))
     [kept] = folder.glob("*.exploration")
     return kept.name
 

@@ -68,7 +68,9 @@ class RecordedRun:
 
     def happenings(self) -> list[Happening]:
         """Return all events in the order of the steps."""
-        return sorted([*_asked(self), *self.followed.happenings, *_judged(self)], key=_step)
+        return sorted(
+            [*_client_happenings(self), *self.followed.happenings, *_judged(self)], key=_step
+        )
 
 
 def recorded(
@@ -151,7 +153,7 @@ def _step(happening: Happening) -> int:
     return happening.step
 
 
-def _asked(run: RecordedRun) -> list[Happening]:
+def _client_happenings(run: RecordedRun) -> list[Happening]:
     found = []
     for request in run.scenario.requests:
         if request.id in run.refused:

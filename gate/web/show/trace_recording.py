@@ -19,7 +19,7 @@ from .recording import RecordedRun, ended, reported
 
 
 @dataclass
-class _Asked:
+class _Sent:
     """The requests and aborts of one run; lengths that the trace omits are read from the end."""
 
     begun: Begun
@@ -81,7 +81,7 @@ def recorded_trace(
         FileError: a line does not follow the protocol.
         InputError: the trace has no run with a request.
     """
-    per_run: list[_Asked] = []
+    per_run: list[_Sent] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []
     broken: list[RecordedRun] = []
@@ -91,7 +91,7 @@ def recorded_trace(
             if broken:  # what comes after it is not shown
                 return
             if isinstance(event, Begun):
-                per_run.append(_Asked(event))
+                per_run.append(_Sent(event))
             elif per_run:
                 per_run[-1].take(event)
             yield event
@@ -126,7 +126,7 @@ def recorded_trace(
 
 
 def _run(
-    name: str, run: TraceRun, sent: _Asked, followed: tuple[Follower, Evidence] | None
+    name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
 ) -> RecordedRun:
     """Return a run of the trace as a page shows it; `followed` is None if it broke at once."""
     begun = run.begun

@@ -206,7 +206,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         'policy "fcfs", reserve_full_isl true, watermark 0.0' in result.out
     )
     assert (
-        "B is asked in the terms of llmservingsim, where it has prioritize_prefill false, pp_"
+        "B is configured in the terms of llmservingsim, where it has prioritize_prefill false, pp_"
         in (result.out)
     )
     [found] = read_json("d.json")["differences"]
