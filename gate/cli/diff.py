@@ -166,7 +166,7 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
     """Run the same scenarios on both targets: a gate of the first, with the second beside it and no
     rules."""
     options = _options(begun, specs[0], specs[1], setting)
-    found: list[DiffFinding] = []
+    findings: list[DiffFinding] = []
     reported = SideNames(
         (specs[0].text, specs[1].text),
         (replay_options(specs[0], None, begun.step_limit), _replay_b(begun, specs[1])),
@@ -179,13 +179,13 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         try:
             for kept in keep_differences(gate, begun.max_differences):
                 finding = finding_of(gate, kept)
-                found.append(finding)
+                findings.append(finding)
                 print_finding(begun.console, finding, kept, reported)
         except TargetFault as fault:
             gate.results.fault = gate.results.fault or BreakOff.of(fault, gate.stderr())
         except KeyboardInterrupt:
             gate.results.interrupted = True
-        _conclude(begun, gate, setting, found, None)
+        _conclude(begun, gate, setting, findings, None)
         return {}
 
     try:
@@ -195,7 +195,7 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
     finally:
         reporter.close()
-    return _code(results, found)
+    return _code(results, findings)
 
 
 def _options(begun: Begun, a: TargetSpec, b: TargetSpec, setting: Setting) -> GateOptions:
@@ -232,11 +232,11 @@ def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
         reporter = DiffReporter(begun.console)
         gate = GateContext(options, pair, reporter, now.stderr, base=Base(pair, ()))
         try:
-            found = replay_baseline(gate, file, records)
+            kept_findings = replay_baseline(gate, file, records)
         finally:
             reporter.close()
-    findings = [finding_of(gate, kept) for kept in found[: begun.max_differences]]
-    for finding, kept in zip(findings, found, strict=False):
+    findings = [finding_of(gate, kept) for kept in kept_findings[: begun.max_differences]]
+    for finding, kept in zip(findings, kept_findings, strict=False):
         print_finding(begun.console, finding, kept, reported)
     _conclude(begun, gate, both, findings, str(file))
     return _code(gate.results, findings)

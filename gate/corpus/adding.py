@@ -106,8 +106,8 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     scenario = replace(entry.scenario, expect=None)
     outcome = run_of(target, scenario, (), entry.path)
     if not outcome.broken:
-        found = f" (found on {entry.found_on})" if entry.found_on else ""
-        say(f"{entry.path}: breaks no rule on {spec}{found}: not changed")
+        where = f" (found on {entry.found_on})" if entry.found_on else ""
+        say(f"{entry.path}: breaks no rule on {spec}{where}: not changed")
         return False
     smaller, how = minimized(target, scenario, outcome.broken[0], [])
     if size(smaller) >= size(scenario) and smaller.config == scenario.config:

@@ -195,8 +195,8 @@ def test_name(entry: Entry) -> str:
 
 def about(entry: Entry) -> str:
     title = next(rule.title for rule in load(entry.scenario.system) if rule.id == entry.rule)
-    found = f"; found on {entry.found_on}" if entry.found_on else ""
-    line = one_line(f"{entry.rule} {title}{found}")
+    where = f"; found on {entry.found_on}" if entry.found_on else ""
+    line = one_line(f"{entry.rule} {title}{where}")
     return line.replace("\\", "/").replace('"', "'")[:90] + "."
 
 

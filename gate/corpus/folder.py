@@ -98,10 +98,10 @@ def files(folder: Path) -> Iterator[Path]:
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` begins a corpus")
     try:
-        found = sorted(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except OSError as error:
         raise FileError(f"{folder}: cannot be read ({error.strerror})") from None
-    yield from (path for path in found if path.suffix == ".json" and not path.is_dir())
+    yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
 
 
 def read_entry(path: Path) -> Entry:

@@ -92,12 +92,12 @@ class _Reader(pickle.Unpickler):
         if (module, name) in HARMLESS:
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
-            found = super().find_class(module, name)
+            member = super().find_class(module, name)
             # Any other function could be called with anything: `getattr` by another name reaches
             # `eval`.
-            held = isinstance(found, type) or FUNCTIONS.match(module)
-            if held and getattr(found, "__module__", "") == module:
-                return found
+            held = isinstance(member, type) or FUNCTIONS.match(module)
+            if held and getattr(member, "__module__", "") == module:
+                return member
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 

@@ -128,18 +128,18 @@ class Base:
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
         """Run a scenario to its end on the base alone; return every rule that the base breaks."""
         self.pair.part()
-        found: dict[str, Broken] = {}
+        failures: dict[str, Broken] = {}
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
             for failure in broken:
-                found.setdefault(failure.rule, failure)
+                failures.setdefault(failure.rule, failure)
             return []
 
         try:
             replay(self.pair.sides[1].target, scenario, self._rules, new=collect)
         except (ConfigRefused, InputError):
             return {}
-        return found
+        return failures
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
         """Return whether the base breaks a rule in a scenario where the change breaks none."""

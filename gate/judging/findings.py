@@ -149,8 +149,8 @@ def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> s
     """Return the fields that differ in the first step that differs from the model's (or the
     base's), up to the failing step."""
     if gate.base is not None:  # the first step that differs from the base's says more
-        found = gate.base.pair.difference
-        return None if found is None else found.shape
+        difference = gate.base.pair.difference
+        return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
     if not lockstep or type(gate.target) is ModelTarget or first.rule == NEVER_HANGS:
         return None

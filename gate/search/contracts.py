@@ -228,8 +228,8 @@ def _require(module: str, what: str, package: str) -> None:
 
 def _strategies(contract: Contract) -> dict[str, st.SearchStrategy[Any]]:
     lists = st.lists(st.integers(min_value=1), min_size=1, max_size=MAX_MEMBERS)
-    found: dict[str, st.SearchStrategy[Any]] = {}
+    strategies: dict[str, st.SearchStrategy[Any]] = {}
     for name, kind in contract.arguments().items():
         least, most = getattr(contract.sizes, name, (0, None))
-        found[name] = st.integers(least, most) if kind is int else lists
-    return found
+        strategies[name] = st.integers(least, most) if kind is int else lists
+    return strategies

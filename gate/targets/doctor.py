@@ -173,13 +173,13 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
         before(target, scenario)
         again = _steps(target, scenario)
         pairs = enumerate(zip(first, again, strict=False))
-        found = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
-        if found:
-            number, different = found
+        difference = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
+        if difference:
+            number, different = difference
             differences_text = (
                 "; ".join(different).replace("target ", "first ").replace("model ", "then ")
             )
-            yield Remark("wrong", what, f"step {number} is another: {differences_text}")
+            yield Remark("wrong", what, f"step {number} differs: {differences_text}")
         elif len(first) != len(again):
             yield Remark("wrong", what, f"{len(first)} steps first, then {len(again)}")
         else:

@@ -22,18 +22,18 @@ def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
     shows."""
     if step is None:
         return []
-    found = []
+    used = []
     if "max_batch_tkv" in config and step.kind == "decode" and step.tkv is not None:
         volume = len(step.scheduled) * step.tkv
-        found.append(Measure(VOLUME, volume, config["max_batch_tkv"], "tokens"))
+        used.append(Measure(VOLUME, volume, config["max_batch_tkv"], "tokens"))
     if "max_num_batched_tokens" in config:
         tokens = sum(step.scheduled.values())
-        found.append(
+        used.append(
             Measure("tokens of the step", tokens, config["max_num_batched_tokens"], "tokens")
         )
     if config.get("max_num_seqs") and step.running is not None:
-        found.append(Measure("running", len(step.running), config["max_num_seqs"], "requests"))
+        used.append(Measure("running", len(step.running), config["max_num_seqs"], "requests"))
     if config.get("num_blocks") is not None and step.free_blocks is not None:
         held = config["num_blocks"] - step.free_blocks
-        found.append(Measure("blocks held", held, config["num_blocks"], "blocks"))
-    return found
+        used.append(Measure("blocks held", held, config["num_blocks"], "blocks"))
+    return used

@@ -144,13 +144,13 @@ def _cell(
 
 def spans(numbers: Sequence[int]) -> str:
     """Return the numbers in words; consecutive ones are written like `3–5`."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in sorted(numbers):
-        if found and found[-1][1] + 1 == number:
-            found[-1][1] = number
+        if ranges and ranges[-1][1] + 1 == number:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in found)
+            ranges.append([number, number])
+    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in ranges)
 
 
 def _blocks(numbers: Sequence[int]) -> str:
@@ -181,15 +181,15 @@ def _joined(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells; in a large pool, neighbours in the same state are merged."""
     if len(cells) <= ALONE:
         return list(cells)
-    found: list[Cell] = []
+    merged: list[Cell] = []
     for cell in cells:
         plain = msgspec.structs.replace(cell, holds="") if cell.state in QUIET else cell
-        if found and plain.state in QUIET and _alike(found[-1], plain):
-            found[-1] = msgspec.structs.replace(found[-1], last=plain.last)
+        if merged and plain.state in QUIET and _alike(merged[-1], plain):
+            merged[-1] = msgspec.structs.replace(merged[-1], last=plain.last)
         else:
-            found.append(plain)
-    marked = [cell for cell in found if cell.state not in QUIET]
-    quiet = [cell for cell in found if cell.state in QUIET]
+            merged.append(plain)
+    marked = [cell for cell in merged if cell.state not in QUIET]
+    quiet = [cell for cell in merged if cell.state in QUIET]
     return sorted([*marked[:ALONE], *quiet[: max(ALONE - len(marked), 0)]], key=lambda c: c.first)
 
 

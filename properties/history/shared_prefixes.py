@@ -103,15 +103,15 @@ class SharedPrefixes(Generic[R]):
         family = self._families.get(_beginning(request), {})
         if not self._ended:
             return family.values()
-        found = {id(other): other for other in family.values()}
+        relatives = {id(other): other for other in family.values()}
         branches = self._ended
         for stream, length in known_tokens(request):
             branch = branches.get(stream)
             if branch is None:
                 break
-            found.update((id(other), other) for other in branch.deciding())
+            relatives.update((id(other), other) for other in branch.deciding())
             branches = branch.children.get(length, {})
-        return found.values()
+        return relatives.values()
 
 
 def _beginning(request: RequestHistory) -> str:

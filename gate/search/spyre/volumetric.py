@@ -330,14 +330,14 @@ def _refusal(search: VolumeSearch, known: Known) -> int:
 
 
 def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
-    found: list[int] = []
+    steps: list[int] = []
 
     def watch(number: int, step: Step) -> None:
         if step.kind == "prefill" and request_id in step.scheduled:
-            found.append(number)
+            steps.append(number)
 
     run_replay(target, scenario, (), watch)
-    return found[-1] if found else None
+    return steps[-1] if steps else None
 
 
 def run_proof(search: VolumeSearch) -> int:

@@ -431,10 +431,10 @@ class Contents:
 
 def cut(segments: Segments, tokens: int) -> Segments:
     """Return the first `tokens` tokens."""
-    found: Segments = []
+    leading: Segments = []
     for name, length in segments:
         if tokens <= 0:
             break
-        found.append([name, min(length, tokens)])
+        leading.append([name, min(length, tokens)])
         tokens -= length
-    return found
+    return leading

@@ -154,18 +154,18 @@ def _step(happening: Happening) -> int:
 
 
 def _client_happenings(run: RecordedRun) -> list[Happening]:
-    found = []
+    happenings = []
     for request in run.scenario.requests:
         if request.id in run.refused:
             why = run.refused[request.id]
-            found.append(Happening(request.arrival, "refused", request.id, word=why))
+            happenings.append(Happening(request.arrival, "refused", request.id, word=why))
             continue
         sizes = (request.prompt_len, request.max_tokens)
-        found.append(Happening(request.arrival, "arrived", request.id, *sizes))
+        happenings.append(Happening(request.arrival, "arrived", request.id, *sizes))
         if request.abort_at is not None:
-            found.append(Happening(request.abort_at, "aborted", request.id))
+            happenings.append(Happening(request.abort_at, "aborted", request.id))
     last = len(run.steps)
-    return [failure for failure in found if failure.step <= last]
+    return [failure for failure in happenings if failure.step <= last]
 
 
 def _judged(run: RecordedRun) -> list[Happening]:
