@@ -136,17 +136,17 @@ def added(**changes):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([{"op": "jump"}], '1: $.op: "jump"; valid: start, add, abort, step, stop'),
+        ([{"op": "jump"}], '1: $.op: "jump"; valid: start, add, abort, control, step, stop'),
         ([{"op": 3}], "1: $.op: 3; valid: start, "),
         ([{}], "1: $.op: null; valid: start, "),
         ([OK], "1: a reply without its request; valid: a line with op"),
         ([STEP], '1: $.op: "step" before a start that the target accepted'),
         ([START, START], '2: the reply to "start" is missing; valid: a line with ok'),
         ([START, {"ok": 1}], "2: $.ok: 1; valid: true or false"),
-        ([START, OK], "2: $.name: missing; valid: defaults, name, observes, ok, version"),
+        ([START, OK], "2: $.name: missing; valid: controls, defaults, name, observes, ok, version"),
         (
             [START, STARTED | {"note": 1}],
-            "2: $.note: unknown key; valid: defaults, name, observes, ",
+            "2: $.note: unknown key; valid: controls, defaults, name, observes, ",
         ),
         ([START, STARTED | {"observes": 4}], "2: $: observes is 4; valid: a list of field names"),
         ([START | {"system": "x"}, STARTED], "1: $.system: 'x' is not a system; valid: spyre, "),
