@@ -95,7 +95,7 @@ def no_limit() -> None:
 
 
 def why() -> str:
-    """Return why the run ended early, to begin its last line."""
+    """Return why the run ended early, as the start of its last line."""
     return f"the time limit of {_limit:g} s is over" if _over else "interrupted"
 
 

@@ -57,7 +57,8 @@ class _Console(Console):
         super().print(*objects, markup=markup, **options)
 
     def _wrapped(self, text: Text) -> Text:
-        """Continue under the text behind a label ("  rule:     In every"), else two further in."""
+        """Wrap the text; continued lines are indented to the text after a label ("  rule:
+        In every"), or by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)

@@ -101,7 +101,7 @@ def _of_its_own_rule(
     outcome: Outcome,
     found_on: FoundOn | None,
 ) -> EntryVerdict:
-    """Judge a run in which rules break other than the one that the scenario is about."""
+    """Judge a run that breaks other rules than the one that the scenario is about."""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
     others = ", ".join(failure.rule for failure in outcome.broken)

@@ -123,7 +123,7 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts; two of them are equal as far as their hashes are.
+    """Return the prompts; two of them share tokens as far as their hashes agree.
 
     A new segment begins where prompts diverge or where one of them begins. A prompt without hashes
     equals no other.

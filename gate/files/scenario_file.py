@@ -1,4 +1,4 @@
-"""Read scenario files with one clear error, and write them whole or not at all."""
+"""Read scenario files, with one clear error for a bad file, and write them whole or not at all."""
 
 import hashlib
 import json

@@ -163,7 +163,7 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Sort key: first what broke first, then what was shrunk, then what needs the fewest
+    """Return a sort key: first what broke first, then what was shrunk, then what needs the fewest
     features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)

@@ -282,7 +282,8 @@ def shrink_and_keep(
     began, trials, steps = time.monotonic(), 0, 0
 
     def breaks(candidate: Scenario) -> bool | None:
-        """Return None if the target refuses the scenario or one of its requests."""
+        """Return whether the scenario breaks the same rule; None if the target refuses it or one of
+        its requests."""
         nonlocal trials, steps
         trials += 1
         name = f"making {first.rule} smaller, {place.scale}"

@@ -232,7 +232,7 @@ def _release_streams() -> None:
 
 
 def _reap(child: int, leader: int) -> int | None:
-    """Reap children that have ended; return the status of the command if it is known by that."""
+    """Reap children that have ended; return the command's status if it was among them."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             process, status = ended

@@ -176,7 +176,7 @@ def united(*parts: Iterable[Entered]) -> list[Entered]:
 class Interval:
     """Tells which probes a target's processes pass between two calls of `take`.
 
-    At the end, the folder has everything back, as if the interval had not been used.
+    At the end, the folder again holds all probes, as if the interval had not been used.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -245,7 +245,8 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
 
 
 def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
-    """Yield how many rules can be judged, and which hidden fields would allow how many more."""
+    """Yield how many rules can be judged, and how many more could be if the target showed certain
+    fields."""
     checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
     seen = [rule for rule in checked if observes.issuperset(rule.needs)]
     yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")

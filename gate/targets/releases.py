@@ -275,7 +275,7 @@ def _make(part: _Part, workshop: "_Workshop") -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder; of a link, only the link."""
+    """Remove a file or folder; if it is a link, remove only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -87,8 +87,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def lookahead(self) -> int:
-        """Return the number of decisions that can be in flight at once: 1 if each completes before
-        the next."""
+        """Return the number of further tokens for which each request gets blocks, for the drafter's
+        own keys and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.

@@ -60,7 +60,7 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision supports, of none of the kinds to
+        """Draw configurations of a scale that the revision supports, without the kinds in
         `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:

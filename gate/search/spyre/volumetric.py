@@ -264,8 +264,8 @@ def _proven_first(search: VolumeSearch) -> bool:
 
 
 def run_worst(search: VolumeSearch, objective: Objective) -> int:
-    """Print how far the formula goes with this many requests, and the run that shows it; return the
-    exit code."""
+    """Print the worst case of the formula with this many requests, and a run that shows it; return
+    the exit code."""
     search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
     search.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):

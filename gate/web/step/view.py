@@ -100,7 +100,7 @@ def verdict(run: ByHand) -> str:
 
 
 def _measures(run: ByHand) -> list[Measure]:
-    """Return how much of each limit the last step used, and of the limit on the volume, the last
+    """Return how much the last step used of each limit; for the limit on the volume, the last
     decode step."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)

@@ -231,10 +231,11 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 
 
 def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Return a message if the budget cut a request although more is left than came back for this
-    request while blocks were searched.
+    """Return a message if a request got less than it could although enough of the budget is left.
 
-    A request that took no block has preempted no other.
+    A preemption gives its share of the budget back while blocks are searched, perhaps too late for
+    the request. So the rest must be larger than these shares. A request that took no block has
+    preempted no other.
     """
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]

@@ -54,8 +54,8 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until all decisions in flight complete, in which as many may begin
-    first."""
+    """Return the most steps until all decisions in flight have completed, if as many more begin
+    before."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
