@@ -106,7 +106,8 @@ def command(
     time_limit: TimeLimit = None,
     offline: Offline = False,
 ) -> None:
-    """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
+    """Find where two schedulers decide differently: run the same scenarios on both, and compare
+    each step."""
     if since is not None:  # a baseline has its own
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision

@@ -48,7 +48,7 @@ class Found(msgspec.Struct, frozen=True):
     """A counterexample that was shrunk, written to a file and replayed.
 
     `replay` is the command that replays it; `stderr` is the target's output in that run; `cause` is
-    what that run shows of the cause.
+    the cause of the failure, as far as that run shows it.
     """
 
     finding: Finding

@@ -52,7 +52,7 @@ def confirm(
 ) -> tuple[Outcome, Cause | None]:
     """Replay a scenario that broke a rule, and require that it breaks the same rule.
 
-    Return the outcome, and what this run shows of the cause.
+    Return the outcome, and the cause as far as this run shows it.
 
     Raises:
         TargetBroken: it does not break the rule again; the scenario is written to a file anyway.

@@ -214,7 +214,7 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """The first in line is scheduled before the work in front of it can have ended (ALL-R05)."""
+    """The first in line is scheduled within the most steps that earlier work can take (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
@@ -303,8 +303,8 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """While a request is unfinished, one of three steps in a row computes a token; one of more if
-    several decisions are in flight (ALL-R10)."""
+    """While a request is unfinished, at least one of three consecutive steps computes a token; with
+    several decisions in flight, one of a longer sequence (ALL-R10)."""
     allowed = 1 + history.features.idle_steps(history)
     if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
         return None

@@ -32,7 +32,7 @@ class RecordedRun:
         followed: the steps, and how the state changes over them.
         broken: the rules that the last step breaks, the first one in front; `step` of a crash is
             one beyond the last step.
-        cause: what the run shows of the cause of the first of them.
+        cause: the cause of the first of them, as far as the run shows it.
         expected: the last step as the model would have done it, where it runs beside the target.
         projected: the volumes that admission computed, if the target's formula is known, for
             requests that joined and those that the limit refused.

@@ -334,7 +334,7 @@ def lost_its_blocks(request: VllmRequestHistory) -> bool:
 
 
 def nothing_else_changes(history: VllmRun, step: Step) -> bool:
-    """Return whether the free blocks after the step were free in it.
+    """Return whether the blocks that are free after the step were already free during it.
 
     No request may leave, be preempted, or join, and no blocks of earlier requests may come back.
     """
