@@ -108,7 +108,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an operator does before a step, after its arrivals and aborts."""
+    """A control event: an operator's action before a step, after its arrivals and aborts."""
 
     step: StepNumber
     kind: Control
@@ -176,8 +176,8 @@ def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
                 last = len(request.prompt) - 1
                 raise InputError(
                     f"{path}[{place}]",
-                    f"{number} is no segment of the prompt, or given twice; valid: 0 to {last}, "
-                    "each once",
+                    f"{number} is not a segment of the prompt, or is given twice; "
+                    f"valid: 0 to {last}, each once",
                 )
             name, length = request.prompt[number]
             lengths.setdefault(name, (length, request.id))

@@ -1,4 +1,4 @@
-"""Targets: any scheduler under test, as an object with five methods, or six.
+"""Targets: any scheduler under test, as an object with five methods and an optional sixth.
 
 Source: the target protocol. Replies are the protocol's JSON objects as plain dicts, so that a
 target in this process and one behind a pipe behave the same.
@@ -124,7 +124,7 @@ class ModelTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Do what an operator does before the next step; `done` says whether it was possible."""
+        """Perform a control event before the next step; `done` says whether it was possible."""
         model = self._model
         if model is None:
             return _not_started("control")

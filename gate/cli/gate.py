@@ -260,7 +260,7 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
         if named or spec.kind not in ("factory", "command"):
             raise
         others = ", ".join(name for name in SYSTEMS if name != spec.default_system)
-        hint = f"it was asked as {spec.default_system}; --system says what it is: {others}"
+        hint = f"it was started as {spec.default_system}; --system chooses another: {others}"
         if isinstance(error, ConfigRefused):
             raise ConfigRefused(f"{error}; {hint}") from None
         output.fail(str(error))

@@ -52,7 +52,7 @@ def check_different(files: Mapping[str, Path]) -> None:
         is_kept = file.is_file() or not file.exists()
         first = named.setdefault(file.resolve(), name) if is_kept else name
         if first != name:
-            raise InputError(name, f"{file} is the file of {first}, too; valid: another file")
+            raise InputError(name, f"{file} is the file of {first}; valid: another file")
 
 
 def check_unicode(name: str, value: str) -> None:

@@ -25,7 +25,7 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 
 
 class EntryVerdict(NamedTuple):
-    """How a scenario's replay compares with its expectation.
+    """The result of a replay, compared with the expectation of the scenario.
 
     Attributes:
         why: the reason in one line, if the result is unexpected or inconclusive.
@@ -83,7 +83,7 @@ def judge(
             return EntryVerdict("as expected", f"before it {others} breaks", alone)
         return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
     if len(outcome.session.rejected) == len(scenario.requests):
-        why = "the target refuses every request at the door"
+        why = "the target refuses every request"
         return EntryVerdict("not exercised", why, outcome, refused=True)
     violates = (scenario.expect and scenario.expect.violates) or ()
     if violates and not outcome.broken:
@@ -108,7 +108,7 @@ def _of_its_own_rule(
     outcome: Outcome,
     found_on: FoundOn | None,
 ) -> EntryVerdict:
-    """Judge a run in which rules break other than the one that the scenario is about."""
+    """Judge a run that breaks other rules than the one that the scenario is about."""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
     others = ", ".join(failure.rule for failure in outcome.broken)

@@ -39,7 +39,7 @@ def check_regular(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise FileError(f"{path}: cannot be read (Is a directory)")
     if not stat.S_ISREG(mode):
-        raise FileError(f"{path}: no regular file; valid: a file")
+        raise FileError(f"{path}: not a regular file; valid: a file")
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
@@ -53,7 +53,7 @@ def read_text(path: Path, most: int, kind: str) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, which no {kind} is")
+            raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
         return data.decode("utf-8")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
@@ -75,8 +75,7 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Return what JSON that schedproof wrote says; `place` is the file, and the line if it has
-    many.
+    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many.
 
     Raises:
         FileError: no JSON, nested too deeply, or of another kind.
@@ -93,7 +92,7 @@ def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
 
 
 def is_deep(data: bytes) -> bool:
-    """Return whether JSON is nested deeper than any file of schedproof is."""
+    """Return whether JSON is nested deeper than any file that schedproof reads."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)

@@ -1,4 +1,4 @@
-"""Read scenario files with one clear error, and write them whole or not at all."""
+"""Read scenario files, with one clear error for a bad file, and write them whole or not at all."""
 
 import hashlib
 import json
@@ -179,7 +179,7 @@ def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
 
 
 def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
-    """Raise InputError for control events that no target has with this configuration."""
+    """Raise InputError for control events that the system does not have in this configuration."""
     if not scenario.events:
         return
     kinds = make_model(scenario.system, revision, config).controls

@@ -101,7 +101,7 @@ class PipeTarget:
         return self._ask({"op": "abort", "id": id, **when}, self._step_limit)
 
     def control(self, kind: str) -> Reply:
-        """Resets or pauses the scheduler, before the next step."""
+        """Reset or pause the scheduler before the next step."""
         return self._ask({"op": "control", "kind": kind}, self._step_limit)
 
     def step(self) -> Reply:

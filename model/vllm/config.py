@@ -106,8 +106,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def lookahead(self) -> int:
-        """Return the number of decisions that can be in flight at once: 1 if each completes before
-        the next."""
+        """Return the number of further tokens for which each request gets blocks, for the drafter's
+        own keys and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -231,7 +231,7 @@ def _check_in_flight(config: VllmConfig) -> None:
     if config.early and config.depth == 1:
         raise InputError(
             "$.config.early_completions",
-            f"{config.early} where every step completes at once; valid: 0, or async_scheduling, or "
+            f"{config.early} if every step completes at once; valid: 0, or async_scheduling, or "
             "a pipeline_parallel_size of at least 2",
         )
     if config.drafts and stages > 1:
@@ -291,8 +291,8 @@ def _check_groups(config: VllmConfig) -> None:
         "kv_connector": config.loads,
         "num_lookahead_tokens": config.lookahead > 0,
     }
-    for key, given in others.items():
-        if config.more_groups and given:
+    for key, is_on in others.items():
+        if config.more_groups and is_on:
             problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
 

@@ -103,7 +103,8 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events, or none with a connector, whose blocks no reset takes back."""
+        """Return all control events, or none with a connector, because no reset takes its
+        blocks back."""
         return () if self.config.loads else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:

@@ -1,4 +1,5 @@
-"""The cause of everything else: who had its turn in which step, and what the others lacked."""
+"""The cause of every other failure: which requests had a turn in each step, and what the others
+lacked."""
 
 from collections.abc import Iterator, Sequence
 
@@ -142,7 +143,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the step from which on a request got nothing."""
+    """Return the first step since which a request has got nothing."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1
@@ -155,7 +156,7 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what the next turn of a request needs, as far as the target shows what is left."""
+    """Yield what the next turn of a request needs, if the target shows what is left of it."""
     config, step, held = (
         failure.config,
         failure.last,

@@ -57,7 +57,7 @@ class KeptPrefixes:
         taken = {number for table in others for number in table}
         unseen = self._something_unseen(history, step, but=request.id)
         still = _held_before_and_after(history, step) if unseen else self.holds.keys()
-        found = 0
+        longest = 0
         for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
             content = of_partition(request, prefix(request.content, blocks * self.block_size))
             copies = self.places.get(content, {})
@@ -66,8 +66,8 @@ class KeptPrefixes:
                 break
             if not taken.isdisjoint(copies) or not copies.keys() <= still:
                 break
-            found = blocks * self.block_size
-        return found
+            longest = blocks * self.block_size
+        return longest
 
     def observe(self, history: Observed, step: Step) -> None:
         """Record a step, before the history does."""

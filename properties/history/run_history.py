@@ -26,8 +26,11 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 
 
 class ControlEvent(NamedTuple):
-    """What an operator did before the coming step: its kind, whether the target did it, and the
-    requests that ran and those that held blocks, None where they are not shown."""
+    """A control event before the coming step.
+
+    It has its kind, whether the target did it, and the requests that ran and those that held
+    blocks; these are None if the target does not show them.
+    """
 
     kind: str
     done: bool
@@ -169,7 +172,7 @@ class RunHistory(Generic[R]):
             self._note_first_in_line()
 
     def control(self, kind: str, done: bool) -> None:
-        """Book a control event, and whether the target did it."""
+        """Record a control event, and whether the target did it."""
         running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
         holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
         self.client_changes += 1
@@ -187,7 +190,7 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def _running_wait(self) -> None:
-        """Book that all running requests wait in front, and that nothing of them is computed."""
+        """Record that all running requests wait in front again with nothing computed."""
         self.features.dropped(self)
         for account in self.live.values():
             if account.started:
@@ -199,7 +202,7 @@ class RunHistory(Generic[R]):
         if last is None:
             return
         together = None if last.waiting is None else (*(last.running or ()), *last.waiting)
-        nothing = {
+        nothing: dict[str, Any] = {
             name: ((), {})[name in KEYED]
             for name in ("running", "prefilling", *KEYED)
             if getattr(last, name) is not None
@@ -353,8 +356,10 @@ class RunHistory(Generic[R]):
         return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
-        """Return the requests that can share tokens with this one, itself included; of those that
-        have ended, the ones that decide how much."""
+        """Return the requests that can share tokens with this one, including itself.
+
+        Of ended requests, only those that decide how many tokens are shared are included.
+        """
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:

@@ -118,7 +118,7 @@ class ShadowCache:
     _places: Counter[str] = field(default_factory=Counter)
 
     def nothing_is_held(self) -> None:
-        """Book that no request holds a block any more. What the blocks hold stays."""
+        """Record that no request holds a block any more; the content of the blocks stays."""
         self.read.clear()
         self.readers.clear()
 

@@ -223,7 +223,7 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """The first in line is scheduled before the work in front of it can have ended (ALL-R05)."""
+    """The first in line is scheduled within the most steps that earlier work can take (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line

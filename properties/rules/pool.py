@@ -1,4 +1,4 @@
-"""How many blocks tokens need, and how many were free when a step was decided."""
+"""Count the blocks that tokens need, and those that were free when a step was decided."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -27,10 +27,11 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate that a starting request finds everything computed before whose blocks
-    have not been handed out since, even if no request holds them any more.
+    """Return a predicate: a starting request finds all tokens computed before whose blocks have not
+    been handed out since.
 
-    `starting`: the requests that start in a step.
+    It finds them even if no request holds these blocks any more. `starting` returns the requests
+    that start in a step.
     """
 
     def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:

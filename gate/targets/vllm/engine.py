@@ -107,7 +107,7 @@ class VllmEngine(SchedulerView):
         return True
 
     def control(self, kind: str) -> bool:
-        """Reset or pause the scheduler; false if nothing was reset."""
+        """Reset or pause the scheduler; return False if nothing was reset."""
         return control.carry_out(self, kind)
 
     def execute(self, decision: Any) -> Flight:

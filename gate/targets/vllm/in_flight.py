@@ -82,7 +82,7 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> None:
-        """Expect no token of these requests from the decisions in flight."""
+        """Expect no tokens for these requests from the decisions in flight."""
         for flight in self._queue:
             for name in names & flight.first.keys():
                 del flight.first[name]

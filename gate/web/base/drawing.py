@@ -1,4 +1,4 @@
-"""Place the picture of a cause, in percent: it fits any width, and needs no script."""
+"""Lay out the picture of a cause in percent, so that it fits any width and needs no script."""
 
 import re
 from collections.abc import Sequence
@@ -59,8 +59,10 @@ class Chart(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What the template `cause.html` needs. `why` are pairs of a step, if any, and what is
-    said of it."""
+    """The values of the template `cause.html`.
+
+    `why` are pairs of a step, which may be empty, and a sentence.
+    """
 
     cause: Cause
     why: Sequence[tuple[str, str]]

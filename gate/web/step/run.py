@@ -133,7 +133,7 @@ class ByHand:
         """
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
-            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand has no more")
+            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand may have no more")
         if shared > prompt:
             raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
         external = loads.get("external_tokens", 0)
@@ -151,7 +151,7 @@ class ByHand:
         )
         self._do(self.clients._replace(requests=(*self.clients.requests, request)))
         if not bounds_of(self.setup.system).can_run(self.setup.config, prompt, max_tokens):
-            self.notice = f"{name} can never run in this configuration: it has to be refused"
+            self.notice = f"{name} can never run in this configuration, so it must be refused"
 
     def load(self, scenario: Scenario) -> None:
         """Start again with the configuration and the clients of a scenario, before its first step.
@@ -226,7 +226,7 @@ class ByHand:
         rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
-            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand has no more")
+            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand may have no more")
         self._do(self.clients)
         for _ in range(times):
             self.clients = self.clients._replace(steps=self.clients.steps + 1)
@@ -271,7 +271,7 @@ class ByHand:
         now = [taken.step for taken in self.taken]
         for number, (old, new) in enumerate(zip(before, now, strict=False)):
             if old is not None and old != new:
-                self.notice = f"run again, the target answers step {number} otherwise than before"
+                self.notice = f"run again, the target answers step {number} differently from before"
                 return
 
     def _take(self) -> None:
@@ -322,7 +322,7 @@ class ByHand:
 
     def _must_go_on(self) -> None:
         if self.ended:
-            raise NotNow("the run has ended; valid: undo, or begin anew")
+            raise NotNow("the run has ended; valid: undo, or start again")
 
     def _must_be_here(self, name: str) -> Request:
         live = self.session.monitor.history.live

@@ -119,8 +119,11 @@ def order_is_known(history: VllmRun) -> bool:
 
 
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Return the requests that are not admitted in this step although neither a decision nor a load
-    is in flight for them, in the same order; none while the scheduler is paused."""
+    """Return the requests that could be admitted but are not, in the same order.
+
+    A request with a decision or a load in flight cannot be admitted, and none can while the
+    scheduler is paused.
+    """
     return (
         request
         for request in (() if history.pause else waited_before(history))
