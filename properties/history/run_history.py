@@ -183,6 +183,7 @@ class RunHistory(Generic[R]):
             self._running_wait()
         if kind not in PAUSES and done:
             self.features.reset(self)
+            self._kin.reset()
             if self.kept is not None:
                 self.kept = KeptPrefixes(self.config["block_size"])
         self._changed()
