@@ -57,7 +57,7 @@ def test_what_is_computed_after_a_reset_is_found_although_another_computed_more_
         Request(id="new", arrival=0, prompt=prompt, max_tokens=1),
         Request(id="late", arrival=2, prompt=(*prompt, ("out:old", 7)), max_tokens=1),
     )
-    changes = {"num_blocks": 8, "max_num_batched_tokens": 24}
+    changes = {"block_size": 16, "num_blocks": 2, "max_num_batched_tokens": 64}
     run = replace(scenario(Event(2, "reset_prefix_cache"), **changes), requests=requests)
     outcome = judged(run)
     assert outcome.broken == []
