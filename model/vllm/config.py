@@ -28,9 +28,10 @@ SAYING_NOTHING = {
 
 
 class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Layers that keep the same tokens: all of them, or the last `window` tokens."""
+    """Layers that keep the same tokens: all of them, the last `window` tokens, or those of the last
+    chunk, where chunks have `window` tokens."""
 
-    kind: Literal["full", "sliding_window"]
+    kind: Literal["full", "sliding_window", "chunked_local"]
     window: Positive | UnsetType = UNSET
 
 
@@ -271,13 +272,16 @@ def _check_groups(config: VllmConfig) -> None:
         problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
         raise InputError(path, f"{problem}; valid: another kind behind the first")
     for number, group in enumerate(config.kv_groups):
-        slides = group.kind == "sliding_window"
-        if slides and (group.window is UNSET or group.window < 2):
-            given = "no" if group.window is UNSET else f"{group.window} as"
-            problem = f"sliding_window with {given} window; valid: at least 2 tokens"
-            raise InputError(f"{path}[{number}].window", problem)
-        if not slides and group.window is not UNSET:
-            problem = f"{group.window} with kind {group.kind}; valid: absent"
+        given = "no window" if group.window is UNSET else f"window {group.window}"
+        window, valid = group.window or 0, ""
+        if group.kind == "sliding_window" and window < 2:
+            valid = "at least 2 tokens"
+        if group.kind == "chunked_local" and (not window or window % config.block_size):
+            valid = f"a multiple of block_size ({config.block_size})"
+        if group.kind == "full" and window:
+            valid = "absent"
+        if valid:
+            problem = f"{group.kind} with {given}; valid: {valid}"
             raise InputError(f"{path}[{number}].window", problem)
     others = {
         "async_scheduling": config.decides_ahead,

@@ -1,6 +1,7 @@
 """Groups of the KV cache behind the first: layers that keep other tokens than full attention does.
 
-Source: release 0.33.0, HybridKVCacheCoordinator, SlidingWindowManager, KVCacheManager.
+Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
+SlidingWindowManager, ChunkedLocalAttentionManager.
 
 All groups take their blocks from one pool, as many as full attention for the same tokens. A group
 whose layers read a window gives back what has slid out of it, and has the null block there.
@@ -29,15 +30,20 @@ Table = tuple[int, ...]
 
 def read_from(group: KvGroup, computed: int) -> int:
     """Return the first token that the layers of a group read to compute the next one."""
+    if group.kind == "chunked_local" and group.window:
+        return computed // group.window * group.window
     return max(computed - group.window + 1, 0) if group.window else 0
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return the most blocks that a request of so many tokens holds in a group at once: those of a
-    window and of a step, which need not begin at a border."""
+    window, which need not begin at a border, or of a chunk, and of a step."""
     whole = blocks_for(tokens, config.block_size)
     if not group.window:
         return whole
+    if group.kind == "chunked_local":
+        at_once = min(group.window + config.max_num_batched_tokens, config.max_model_len)
+        return min(whole, blocks_for(at_once, config.block_size))
     at_once = min(group.window - 1 + config.max_num_batched_tokens, config.max_model_len)
     return min(whole, blocks_for(at_once, config.block_size) + 1)
 

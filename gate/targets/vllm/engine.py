@@ -35,7 +35,7 @@ class VllmEngine(SchedulerView):
         groups.check(config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        specs = groups.specs(groups.windows(config), config["block_size"])
+        specs = groups.specs(groups.kinds(config), config["block_size"])
         scheduler = _scheduler(class_for(release, config), vllm_config, specs, self.usable_blocks)
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)

@@ -125,7 +125,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
     try:
-        planned = _planning(drafter(config), policy, groups.windows(config), **options)
+        planned = _planning(drafter(config), policy, groups.kinds(config), **options)
     except PARTS_MISSING as error:
         return vllm_config, StartUp(None, f"{release}: {start_up.CHECK} cannot be run: {error}")
 
@@ -150,13 +150,13 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
 def _planning(
     drafts: tuple[str, int] | None,
     policy: str | None,
-    windows: tuple[int | None, ...],
+    kinds: tuple[tuple[str, int | None], ...],
     **options: Any,
 ) -> str | None:
-    """Return why vLLM does not start with these options, and layers with these windows; None if it
+    """Return why vLLM does not start with these options and layers of these kinds; None if it
     does."""
     vllm_config = cached_config(drafts, policy, **options)
-    specs = groups.specs(windows, vllm_config.cache_config.block_size)
+    specs = groups.specs(kinds, vllm_config.cache_config.block_size)
     return start_up.refusal(vllm_config, specs)
 
 
