@@ -24,6 +24,7 @@ SAYING_NOTHING = {
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
+    "prefix_cache_retention_interval": None,
 }
 
 
@@ -57,7 +58,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     of at most `encoder_cache_size` tokens.
 
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
-    is full attention.
+    is full attention. With `prefix_cache_retention_interval` 0, only those blocks of a sliding
+    window can be found that the same prompt, or the one that shares its beginning, would read; with
+    null all.
     """
 
     block_size: Positive = 16
@@ -86,6 +89,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     encoder_cache_size: Count | UnsetType = UNSET
     # Layers that do not all keep the same tokens (`kv_groups`).
     kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
+    prefix_cache_retention_interval: Count | UnsetType | None = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -161,6 +165,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Layers that do not all keep the same tokens.
 
     @property
+    def retains_little(self) -> bool:
+        """Return whether few blocks of sliding windows can be found."""
+        return self.prefix_cache_retention_interval == 0
+
+    @property
     def more_groups(self) -> tuple[KvGroup, ...]:
         """Return the groups of the KV cache behind the first, which is full attention."""
         return self.kv_groups[1:] if self.kv_groups else ()
@@ -198,8 +207,10 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
 
 
 def _says_nothing(key: str, value: Any) -> bool:
-    nothing = SAYING_NOTHING.get(key)
-    return nothing is not None and value == nothing and type(value) is type(nothing)
+    if key not in SAYING_NOTHING:
+        return False
+    nothing = SAYING_NOTHING[key]
+    return bool(value == nothing) and type(value) is type(nothing)
 
 
 def _check_speculation(config: VllmConfig) -> None:
@@ -262,6 +273,10 @@ def _check_encoder(config: VllmConfig) -> None:
 
 
 def _check_groups(config: VllmConfig) -> None:
+    if config.prefix_cache_retention_interval:
+        path = "$.config.prefix_cache_retention_interval"
+        problem = f"{config.prefix_cache_retention_interval} is not modelled; valid: 0 or null"
+        raise InputError(path, problem)
     if config.kv_groups is UNSET:
         return
     path = "$.config.kv_groups"

@@ -110,8 +110,25 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
 def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
     """Return the request with the blocks of its hit in each group, in use from now on."""
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
+    longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
+    junction = len(longest) if len(longest) > len(sequence.blocks) else 0
     pool = touch(pool, [block for table in tables for block in table])
-    return sequence._replace(tables=tuple(tables)), pool
+    joined = sequence._replace(tables=tuple(tables), junction=junction * config.block_size)
+    return joined, pool
+
+
+def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
+    """Return whether a full block can be found: if only little of a window is retained, those
+    before the last token of the prompt, and before the end of what full attention had cached."""
+    if not config.retains_little or group.kind != "sliding_window":
+        return True
+    ends = (sequence.prompt - 1, sequence.junction)
+    return any(
+        read_from(group, end // config.block_size * config.block_size) // config.block_size
+        <= place
+        < end // config.block_size
+        for end in ends
+    )
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tuple[Sequence, Pool]:
@@ -134,9 +151,11 @@ def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: in
         pool,
         [
             (table[place], name(config, sequence, number, place))
-            for number, table in enumerate(sequence.tables)
+            for number, (group, table) in enumerate(
+                zip(config.more_groups, sequence.tables, strict=True)
+            )
             for place in range(sequence.published, covered // config.block_size)
-            if table[place] != NULL
+            if table[place] != NULL and is_retained(config, sequence, group, place)
         ],
     )
 

@@ -65,6 +65,8 @@ def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     more = st.lists(st.one_of(slides, chunks, st.just(FULL)), max_size=1)
     further = [draw(st.one_of(slides, slides, chunks)), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if draw(st.booleans()):
+        drawn["prefix_cache_retention_interval"] = 0
     if config["num_blocks"] is None:
         return drawn
     blocks = blocks_for(length, block)

@@ -8,7 +8,7 @@ from typing import Any
 from ..protocol_checks import refuse
 from . import start_up
 
-KEY = "kv_groups"
+KEY, RETENTION = KEYS = ("kv_groups", "prefix_cache_retention_interval")
 FULL, WINDOW, CHUNKS = KINDS = ("full", "sliding_window", "chunked_local")
 # Keys that the model of several groups does not have, with what they are without.
 NOT_WITH = {
@@ -46,6 +46,8 @@ def check(config: Mapping[str, Any]) -> None:
         if kind == CHUNKS and (type(window) is not int or window < 1 or window % size):
             valid = f"a multiple of block_size ({size})"
             raise refuse(f"{KEY}[{number}].window", window, valid)
+    if config.get(RETENTION):
+        raise refuse(RETENTION, config[RETENTION], "0 or null")
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
             raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")

@@ -40,7 +40,7 @@ OPTIONS = (
 # What an adapter raises that a release has moved something away from.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 # What a release does that knows nothing of the option.
-WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
+WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None}
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,7 @@ def _value_of(vllm_config: Any, key: str) -> Any:
         "reserve_full_isl": getattr(scheduler, "scheduler_reserve_full_isl", False),
         "watermark": getattr(scheduler, "watermark", 0),
         "pipeline_parallel_size": vllm_config.parallel_config.pipeline_parallel_size,
+        groups.RETENTION: getattr(cache, groups.RETENTION, None),
     }
     return values[key] if key in values else getattr(scheduler, key)
 

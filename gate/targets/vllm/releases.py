@@ -43,6 +43,7 @@ SCALES = GateScales(
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
         GROUPS,
+        {"prefix_cache_retention_interval": 0, **GROUPS},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
@@ -65,6 +66,7 @@ SCALES = GateScales(
         ),
         Configuration("encoder", ENCODER),
         Configuration("groups", GROUPS),
+        Configuration("groups, few blocks kept", {**GROUPS, "prefix_cache_retention_interval": 0}),
     ),
 )
 

@@ -40,12 +40,13 @@ KEYS = {
     "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
     "max_num_encoder_input_tokens": protocol_checks.COUNT,
     "encoder_cache_size": protocol_checks.COUNT,
+    "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
 }
 
 
 LOAD_KEYS = ("kv_connector", "kv_load_failure_policy")
-MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS, groups.KEY)
+MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS, *groups.KEYS)
 
 
 class VllmTarget(HostedTarget):
