@@ -116,8 +116,10 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
 ) -> Mapping[Content, tuple[int, ...]]:
-    """Return what is cached without these blocks. All are cached: it is copied once, not for each
-    block."""
+    """Return the cached contents without these blocks.
+
+    The mapping is copied once for all of them, not once per block.
+    """
     named = [(block, content) for block, content in blocks if content is not None]
     if not named:
         return cached

@@ -40,11 +40,12 @@ class ReferenceModel(Generic[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return the control events that this configuration has."""
+        """Return the control events that are possible in this configuration."""
         return ()
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Do what an operator does before the next decision; return whether it was done."""
+        """Perform a control event before the next decision; return the state and whether it was
+        done."""
         raise NotImplementedError(kind)
 
     def initial(self) -> State:
@@ -63,7 +64,7 @@ class Model(Protocol):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return the control events that this configuration has."""
+        """Return the control events that are possible in this configuration."""
 
     def initial(self) -> Any:
         """Return the state before any request arrives."""
@@ -78,7 +79,8 @@ class Model(Protocol):
         """Abort the request before the next decision."""
 
     def control(self, state: Any, kind: str) -> tuple[Any, bool]:
-        """Do what an operator does before the next decision; return whether it was done."""
+        """Perform a control event before the next decision; return the state and whether it was
+        done."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation

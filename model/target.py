@@ -1,4 +1,4 @@
-"""Targets: any scheduler under test, as an object with five methods, or six.
+"""Targets: any scheduler under test, as an object with five methods and an optional sixth.
 
 Source: the target protocol. Replies are the protocol's JSON objects as plain dicts, so that a
 target in this process and one behind a pipe behave the same.
@@ -10,13 +10,14 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError, ReleaseEnded
-from .scenario import TO_CONNECTOR, Request, check_requests
+from .scenario import OF_PARTITION, TO_CONNECTOR, Request, check_requests
 from .systems import Model, full_config, make_model, with_formula
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
     {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"}
     | TO_CONNECTOR.keys()
+    | OF_PARTITION.keys()
 )
 
 
@@ -123,7 +124,7 @@ class ModelTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Do what an operator does before the next step; `done` says whether it was possible."""
+        """Perform a control event before the next step; `done` says whether it was possible."""
         model = self._model
         if model is None:
             return _not_started("control")

@@ -156,8 +156,10 @@ class Rule:
         return replace(self, statement=made[-1].statement, source=made[-1].source, changes=later)
 
     def divergences_of(self, version: str) -> tuple[Divergence, ...]:
-        """Return the known divergences of this release. A release that is judged by an older
-        statement diverges by the newer one."""
+        """Return the known divergences of this release.
+
+        A release that is judged by an older statement diverges by the newer one.
+        """
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
             last = made[-1]

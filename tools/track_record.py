@@ -1,16 +1,16 @@
-"""Since and until which published release is each fault of the track record there?
+"""From which to which published release does each fault of the track record exist?
 
-Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
-the faults in `track-record/faults.toml` and from what their scenarios did on each release, which
-`track-record/releases.json` has. `track-record/red-lines.md` lists every rule that gates of some
-releases call broken, from `track-record/red-lines.toml`, each with its fault or decision.
+Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it. They
+are made from the faults in `track-record/faults.toml` and the results of their scenarios on each
+release in `track-record/releases.json`. `track-record/red-lines.md` lists every rule that gates of
+some releases report as broken, each with its fault or decision, from `track-record/red-lines.toml`.
 
     make tool NAME=track_record
     make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"
 
-With `--replay` it first replays every scenario on each release of these names, and on those that
-are named with a version; what is recorded already is not replayed again. A release is installed
-once (70 MB), and takes one or two minutes.
+With `--replay` it first replays every scenario on each release of these names, and on names given
+with a version. Results that are recorded already are not replayed. A release is installed once (70
+MB) and takes one or two minutes.
 """
 
 import argparse
@@ -56,7 +56,7 @@ Record = dict[str, dict[str, dict[str, str]]]  # by name, version and fault
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A fault, and the scenario that shows it: `rule` breaks in it."""
+    """A fault, and the scenario that shows it, in which `rule` breaks."""
 
     id: str
     releases: tuple[str, ...]
@@ -72,7 +72,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def page(self) -> str:
-        """Return the page of findings that explains it, by the first name in `releases`."""
+        """Return the name of the findings page that explains it, by the first of its `releases`."""
         return "vllm" if self.releases == ("vllm",) else "sendnn"
 
     @property
@@ -84,14 +84,17 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def link(self) -> str:
-        """Return the address of that heading, seen from `DETAILS`."""
+        """Return the address of that heading, relative to `DETAILS`."""
         slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", self.heading.lower()).strip())
         return f"../{self.page}.md#{slug}"
 
 
 class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Rules that a gate of the release `target` calls broken, and the line of its code that decides
-    so: a fault of the track record, or a decision of upstream."""
+    """Rules that a gate of the release `target` reports as broken, and the line of code that causes
+    it.
+
+    The cause is a fault of the track record or a decision of upstream.
+    """
 
     target: str
     rules: tuple[str, ...]
@@ -102,8 +105,10 @@ class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Span(NamedTuple):
-    """The releases from the first that has a fault to the last; `before` and `after` are the states
-    of the neighbours, None where there is none."""
+    """The first and the last release that have a fault.
+
+    `before` and `after` are the states of the neighbouring releases, None if there is none.
+    """
 
     first: str
     last: str
@@ -126,7 +131,7 @@ def recorded() -> Record:
 
 
 def span_of(states: States) -> Span | None:
-    """Return since and until when a fault is there; None if no release has it."""
+    """Return the first and last release that have a fault, or None if no release has it."""
     versions = sorted(states, key=Version)
     broken = [number for number, version in enumerate(versions) if states[version] == BROKEN]
     if not broken:
@@ -141,7 +146,7 @@ def span_of(states: States) -> Span | None:
 
 
 def table(record: Record) -> Iterator[str]:
-    """Yield the lines of the table, one a fault and a name of releases."""
+    """Yield the lines of the table, one for each fault and package."""
     yield "| | what goes wrong | configuration | releases | smallest | found by | upstream |"
     yield "|---|---|---|---|---|---|---|"
     for fault in faults():
@@ -158,7 +163,7 @@ def table(record: Record) -> Iterator[str]:
 
 
 def _lasts(name: str, span: Span) -> str:
-    """Since and until when releases of this name have it."""
+    """Return from which release to which the fault exists."""
     since = span.first if span.before in (HOLDS, IDLE) else f"{span.first} or before"
     if span.after is None:
         return f"{name} {since}, **still**"
@@ -167,14 +172,14 @@ def _lasts(name: str, span: Span) -> str:
 
 
 def _upstream(fault: Fault) -> str:
-    """Where it was reported, and what ends it."""
+    """Return where the fault was reported, and what fixes it."""
     is_its_own_report = fault.reported in fault.fix
     reported = fault.reported if not is_its_own_report else ""
     return "; ".join(filter(None, [reported, fault.fix and f"fix: {fault.fix}"]))
 
 
 def details(record: Record) -> Iterator[str]:
-    """Yield the lines of the page with a section a fault."""
+    """Yield the lines of the page, which has a section for each fault."""
     yield "# Track record in detail"
     yield ""
     yield "For readers of the [track record](../track-record.md) who want to know what one fault"
@@ -202,7 +207,7 @@ def details(record: Record) -> Iterator[str]:
 
 
 def red_lines_page(record: Record) -> Iterator[str]:
-    """Yield the lines of the page with every red line of some releases."""
+    """Yield the lines of the page with every rule that some releases break."""
     yield "# Every red line"
     yield ""
     yield "For readers who ask whether a rule that a gate calls broken is a fault. The table has"
@@ -250,7 +255,7 @@ def _states(record: Record, name: str, fault: Fault) -> States:
 
 
 def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
-    """Replay the scenario of a fault: broken, holds, or why it cannot be said."""
+    """Replay the scenario of a fault; return broken, holds, or why neither can be said."""
     scenario = read_scenario(ROOT / fault.scenario)
     rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, NO_LOCKSTEP)
     try:
@@ -265,7 +270,7 @@ def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
 
 
 def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> None:
-    """Replay the scenarios of faults on a release, and add what they show to what is `known`."""
+    """Replay the scenarios of faults on a release, and add the results to `known`."""
     spec = parse_target(target)
     with opened(spec, step_limit=STEP_LIMIT) as open_target:
         for fault in [*missing[:1], *missing]:  # the first start may take too long, on a slow disk
@@ -276,7 +281,7 @@ def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> N
 
 
 def replay_all(names: Sequence[str], record: Record) -> None:
-    """Replay what is not recorded, and write it down after each release."""
+    """Replay what is not recorded yet, and save the record after each release."""
     for word in names:
         for target in [word] if "==" in word else releases_of(word):
             name, _, version = target.partition("==")
@@ -293,7 +298,7 @@ def replay_all(names: Sequence[str], record: Record) -> None:
 
 
 def write(record: Record) -> None:
-    """Write the record, a line a release."""
+    """Write the record, with a line for each release."""
     in_order: dict[str, Any] = {
         name: {version: versions[version] for version in sorted(versions, key=Version)}
         for name, versions in record.items()

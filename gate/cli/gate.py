@@ -260,7 +260,7 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
         if named or spec.kind not in ("factory", "command"):
             raise
         others = ", ".join(name for name in SYSTEMS if name != spec.default_system)
-        hint = f"it was asked as {spec.default_system}; --system says what it is: {others}"
+        hint = f"it was started as {spec.default_system}; --system chooses another: {others}"
         if isinstance(error, ConfigRefused):
             raise ConfigRefused(f"{error}; {hint}") from None
         output.fail(str(error))
@@ -276,7 +276,8 @@ def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
     first = verdict.faults[0]
     page = Path(first.scenario).with_suffix(".html")
     options = shlex.split(gate.replay_options_of([first.rule]))
-    words = [sys.executable, "-m", "schedproof", "show", first.scenario, "-o", str(page), *options]
+    command = [sys.executable, "-P", "-m", "schedproof", "show", first.scenario]
+    words = [*command, "-o", str(page), *options]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     if ran.returncode != BROKEN:
         output.fail(f"--open: {ran.stderr.strip() or 'the rule does not break again'}")

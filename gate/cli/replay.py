@@ -132,7 +132,7 @@ def command(
         idle += last - first + 1
         lines.close()
         if not quiet:
-            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, not run")
+            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, so skipped")
 
     # A recorded run is whole, and so is a drawn one.
     skipped = skip if trace is None and perfetto is None else None
@@ -156,7 +156,7 @@ def command(
     if perfetto is not None:
         write_perfetto(perfetto, [run_of(read, outcome, steps)])
     for name, why in outcome.session.rejected.items():
-        output.say(console, f"{name} refused at the door: {why}")
+        output.say(console, f"{name} refused: {why}")
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]

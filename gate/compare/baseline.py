@@ -149,7 +149,7 @@ def _records(
             raise FileError(f"{path}: line {number}: {problem}; {valid}")
         records += 1
         yield number, record, scenario
-    raise FileError(f"{path}: cut off after {records} records: the line that ends it is missing")
+    raise FileError(f"{path}: cut off after {records} records: its last line is missing")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -166,7 +166,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:
-        raise FileError(f"{path}: no gzip file, or a damaged one ({error})") from None
+        raise FileError(f"{path}: not a gzip file, or damaged ({error})") from None
     except (EOFError, zlib.error) as error:
         raise FileError(f"{path}: damaged or cut off ({error})") from None
     except OSError as error:

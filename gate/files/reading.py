@@ -39,7 +39,7 @@ def check_regular(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise FileError(f"{path}: cannot be read (Is a directory)")
     if not stat.S_ISREG(mode):
-        raise FileError(f"{path}: no regular file; valid: a file")
+        raise FileError(f"{path}: not a regular file; valid: a file")
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
@@ -53,7 +53,7 @@ def read_text(path: Path, most: int, kind: str) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, which no {kind} is")
+            raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
         return data.decode("utf-8")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
@@ -75,8 +75,7 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Return what JSON that schedproof wrote says; `place` is the file, and the line if it has
-    many.
+    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many.
 
     Raises:
         FileError: no JSON, nested too deeply, or of another kind.
@@ -93,7 +92,7 @@ def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
 
 
 def is_deep(data: bytes) -> bool:
-    """Return whether JSON is nested deeper than any file of schedproof is."""
+    """Return whether JSON is nested deeper than any file that schedproof reads."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
@@ -121,6 +120,24 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
             break
         path, value = f"{path}{'' if part.startswith('[') else '.'}{part}", inner
     return f"{path}: {quoted(value)}: {problem}"
+
+
+def check_unique(line: bytes, value: dict[str, Any]) -> None:
+    """Check quickly that no object of a line, which was read as `value`, has a key twice.
+
+    Raises:
+        ValueError: one has.
+    """
+    # A key that is given twice leaves a colon too many; so does a colon in a text.
+    count = len(value)
+    for inner in value.values():
+        if type(inner) is dict:
+            count += len(inner)
+            for inmost in inner.values():
+                if type(inmost) is dict:
+                    count += len(inmost)
+    if line.count(b":") != count:
+        json.loads(line, object_pairs_hook=unique_keys)
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

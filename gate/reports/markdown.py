@@ -1,4 +1,5 @@
-"""Write the verdict as Markdown for a pull request: at most 40 lines, a command for each fault."""
+"""Write the verdict as Markdown for a pull request: at most 40 lines, with a command for each
+fault."""
 
 import re
 from collections.abc import Sequence
@@ -36,8 +37,10 @@ class Markdown:
 
 
 def markdown(verdict: Verdict) -> str:
-    """Return the result, and for each fault a line and the command that replays it. Faults that
-    the base has as well are none: its rules are listed as known."""
+    """Return the result as Markdown, with a line and a replay command for each fault.
+
+    Faults that the base has as well are left out; their rules are listed as known.
+    """
     counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
     if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):
         counts.append(f"{judged_not} were not judged")
@@ -74,7 +77,7 @@ def markdown(verdict: Verdict) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a printable line that Markdown takes for nothing but text."""
+    """Return a printable line that Markdown shows as plain text."""
     return PUNCTUATION.sub(r"\\\1", _short(text))
 
 

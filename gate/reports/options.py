@@ -135,8 +135,10 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, then that of the console. Files come first, since the console
-    may have no reader. `page` writes `options.html`."""
+    """Open the requested reporters, then that of the console; `page` writes `options.html`.
+
+    Files come first, since the console may have no reader.
+    """
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

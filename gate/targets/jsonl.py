@@ -17,7 +17,7 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test: the operations, each answering with the protocol's reply.
+    """A scheduler under test; each operation returns the protocol's reply.
 
     `control` is optional: only the kinds that the reply to `start` declares are sent.
     """

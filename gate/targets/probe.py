@@ -103,7 +103,8 @@ def probe(request: ProbeRequest) -> Capabilities:
 
 
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
-    """Say which control events the search draws for the system and the target does not take."""
+    """Report the control events that the search draws for the system but the target does not
+    accept."""
     drawn = getattr(generators_of(request.system), "CONTROLS", ())
     missing = [kind for kind in dict.fromkeys(drawn) if kind not in started.controls]
     why = "left out, the target does not declare them in controls"

@@ -45,8 +45,8 @@ class Hosted(NamedTuple):
     """An engine that can add, abort and step requests, with its reply to `start`.
 
     `defaults`: for each configuration key, the release's value if none is given, as far as known.
-    `start_up`: whether a server starts like this; None for schedulers without a server.
-    `controls`: the control events that the engine accepts.
+    `start_up`: whether a server starts with this configuration; None for schedulers without a
+    server. `controls`: the control events that the engine accepts.
     """
 
     engine: Any
@@ -118,7 +118,7 @@ class HostedTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Do what an operator does before the next decision; `done` says whether it was."""
+        """Perform a control event before the next decision; `done` says whether it was possible."""
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:

@@ -207,7 +207,7 @@ def _scheduler(text: str, words: str) -> str:
         or (parts[-1] == "py")
     ):
         raise UnknownTargetError(
-            f"TARGET {text!r}: {words!r} is no scheduler class; valid: {CLASSES}"
+            f"TARGET {text!r}: {words!r} is not a scheduler class; valid: {CLASSES}"
         )
     if in_file and not Path(place).is_file():
         raise UnknownTargetError(f"TARGET {text!r}: {place}: no such file; valid: {CLASSES}")

@@ -54,7 +54,8 @@ class Aborted(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """An operator reset or paused the scheduler, which did it or not."""
+    """A reset or pause of the scheduler by an operator; `done` says whether the scheduler did
+    it."""
 
     line: int
     kind: str

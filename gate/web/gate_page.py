@@ -1,4 +1,4 @@
-"""Draw a whole gate on one page: each fault with its cause, what was run, and what was not."""
+"""Draw a whole gate on one page: each fault with its cause, and what was run or left out."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,8 @@ WORDS = {
 
 
 class DrawnFault(NamedTuple):
-    """A fault of the verdict, with its rule, its picture, and what its clients sent."""
+    """A fault of the verdict, with its rule, its picture, and the requests that its clients
+    sent."""
 
     fault: Fault
     rule: Rule
@@ -61,7 +62,7 @@ class GatePage:
 
 
 def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found]) -> str:
-    """Return the page as HTML: no script, nothing from elsewhere. `found` are the findings by
+    """Return the page as HTML without scripts or external resources; `found` are the findings by
     scenario."""
     values: dict[str, Any] = {
         "verdict": verdict,
@@ -91,6 +92,7 @@ def _drawn(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
     sent, details = list[str](), list[str]()
     if event is not None:
         sent = [scenario_config(event.scenario), *request_lines(event.scenario)]
+    if event is not None and fault.kind in ("crash", "hang"):
         details = (event.run.details or event.stderr).strip().splitlines()[-SHOWN_DETAILS:]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
     drawn = picture(event.cause) if event is not None else None

@@ -25,6 +25,7 @@ SAYING_NOTHING = {
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
+    "cache_partitions": False,
 }
 
 
@@ -61,6 +62,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     is full attention. With `prefix_cache_retention_interval` 0, only those blocks of a sliding
     window can be found that the same prompt, or the one that shares its beginning, would read; with
     null all.
+
+    Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
+    blocks of their own.
     """
 
     block_size: Positive = 16
@@ -90,6 +94,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Layers that do not all keep the same tokens (`kv_groups`).
     kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
+    # Salts and adapters of requests (`partition`).
+    cache_partitions: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -105,8 +111,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def lookahead(self) -> int:
-        """Return the number of decisions that can be in flight at once: 1 if each completes before
-        the next."""
+        """Return the number of further tokens for which each request gets blocks, for the drafter's
+        own keys and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -237,7 +243,7 @@ def _check_in_flight(config: VllmConfig) -> None:
     if config.early and config.depth == 1:
         raise InputError(
             "$.config.early_completions",
-            f"{config.early} where every step completes at once; valid: 0, or async_scheduling, or "
+            f"{config.early} if every step completes at once; valid: 0, or async_scheduling, or "
             "a pipeline_parallel_size of at least 2",
         )
     if config.drafts and stages > 1:

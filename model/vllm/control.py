@@ -1,7 +1,7 @@
-"""Control events: an operator resets the prefix cache, pauses the scheduler, or lets it go on.
+"""Control events: an operator resets the prefix cache, or pauses or resumes the scheduler.
 
 Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.pause_scheduler. A
-server does so when it changes its weights, or sleeps.
+server uses them when it changes its weights or sleeps.
 """
 
 from ..pool import NOTHING_CACHED
@@ -24,8 +24,10 @@ def control(config: VllmConfig, state: State, kind: str, revision: Revision) -> 
 
 
 def reset(state: State) -> tuple[State, bool]:
-    """Return the state in which no block can be found by its content (V1-R36). Nothing is reset
-    while a request holds a block (V1-R35)."""
+    """Return the state in which no block can be found by its content (V1-R36), and True.
+
+    If a request holds a block, the state is unchanged and the second value is False (V1-R35).
+    """
     if any(sequence.blocks for sequence in state.holders):
         return state, False
     tail = tuple([(block, None) for block, _ in state.pool.tail])
@@ -35,7 +37,7 @@ def reset(state: State) -> tuple[State, bool]:
 def without_running(config: VllmConfig, state: State, revision: Revision) -> State:
     """Return the state in which all requests that ran wait in front, in their order (V1-R37).
 
-    The tokens that are on their way to them are dropped: they will be computed again.
+    Their tokens in flight are dropped and will be computed again.
     """
     _, state = revision.begin(config, state)
     plan = Plan.of(config, state)
@@ -56,8 +58,11 @@ def without_running(config: VllmConfig, state: State, revision: Revision) -> Sta
 
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
-    """Return the decision of a paused scheduler: nothing at all (V1-R38), or the running requests
-    only, of which those that are preempted wait until it is resumed (V1-R39)."""
+    """Return the decision of a paused scheduler.
+
+    If all is paused it schedules nothing (V1-R38). If only new requests are, it schedules the
+    running ones; a request that is preempted meanwhile waits until it resumes (V1-R39).
+    """
     config, state = revision.begin(config, state)
     plan = Plan.of(config, state)
     if state.pause == "pause_all":

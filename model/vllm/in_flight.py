@@ -97,8 +97,8 @@ def delivered(sequence: Sequence, coming: Coming) -> Sequence:
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     """Return whether a running request has nothing to compute until a promised token comes.
 
-    The token is its last one, or the next token is not decided ahead (V1-R06); or the tokens in
-    flight take all positions if every draft is right.
+    This is so if that token is its last one, if the next token is not decided ahead (V1-R06), or if
+    the tokens in flight fill all positions when every draft is right.
     """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True

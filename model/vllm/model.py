@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import control, encoder, kv_groups, scheduler, speculation
+from . import control, encoder, kv_groups, partition, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -85,6 +85,8 @@ class VllmModel(ReferenceModel[State]):
         accepted = request.accepted if self.config.drafts else ()
         inputs = encoder.inputs_of(request) if request.encoder_inputs else ()
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
+        if self.config.cache_partitions is True:
+            newcomer = newcomer._replace(content=partition.content(request))
         if self.config.loads:
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),
@@ -101,7 +103,8 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events, or none with a connector, whose blocks no reset takes back."""
+        """Return all control events, or none with a connector, because no reset takes its
+        blocks back."""
         return () if self.config.loads else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:

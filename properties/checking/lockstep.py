@@ -45,10 +45,12 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
     """Return whether two observations are literally equal in all fields that both show. If not,
     they may still be equivalent (see `differing`)."""
-    if any(seen.get(field) != model.get(field) for field in NULLABLE):
-        return False
-    if any(field in seen and seen[field] != value for field, value in model.items()):
-        return False
+    for field in NULLABLE:
+        if seen.get(field) != model.get(field):
+            return False
+    for field, value in model.items():
+        if field in seen and seen[field] != value:
+            return False
     return list(seen["scheduled"]) == list(model["scheduled"])
 
 

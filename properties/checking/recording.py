@@ -151,7 +151,7 @@ class Recorded:
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:
-                raise ConfigRefused("the recorded target could abort, this one cannot")
+                raise ConfigRefused("the recorded target could abort, but this one cannot")
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
             method = self._answers[self._place][0] if self._left() else "nothing"

@@ -20,7 +20,7 @@ from .session import Session
 
 @dataclass
 class Outcome:
-    """How a replay ended.
+    """The outcome of a replay.
 
     Attributes:
         broken: the rules that the first faulty step breaks; the first one is reported.

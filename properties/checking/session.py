@@ -131,7 +131,8 @@ class Session:
         return []
 
     def control(self, kind: str) -> list[Broken]:
-        """Do what an operator does; a target that does not declare it continues without."""
+        """Perform a control event and return the broken rules; skip it if the target does not
+        declare it."""
         if kind not in self.started.controls:
             self.left_out[kind] += 1
             return []

@@ -1,18 +1,21 @@
-"""The cause of a failure as data: sentences, and what a picture of it needs."""
+"""The cause of a failure as data: sentences, and the values for a picture of it."""
 
 import msgspec
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Tokens in a row of a request. `kind`: computed, cached, never (counted as cached, but never
-    computed), missed (computed, but not found), now (computed in the step), rest."""
+    """Consecutive tokens of a request.
+
+    `kind` is computed, cached, never (counted as cached, but never computed), missed (computed, but
+    not found), now (computed in the step), or rest.
+    """
 
     kind: str
     tokens: int
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """The tokens of a request, from its first one; `note` says what became of it."""
+    """The tokens of a request from its first one; `note` says how the request ended."""
 
     request: str
     parts: tuple[Part, ...]
@@ -20,14 +23,14 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Blocks `first` to `last` of the pool, which are alike.
+    """Consecutive blocks `first` to `last` of the pool that are in the same state.
 
     Attributes:
-        state: held, shared, free, lost, twice (free, and held), unwritten (read, but never
-            written), foreign (read, and holds other tokens); with `perhaps`, one of several
+        state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
+            written), foreign (read, but holds other tokens). With `perhaps` it is one of several
             blocks of which only the number is known.
         owners: who holds it, or held it last.
-        holds: the tokens that were written to it, where that was seen.
+        holds: the tokens that were written to it, if that was observed.
     """
 
     first: int
@@ -39,8 +42,11 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """What has a limit, by step. `projected`: from step, to step, value, and the request whose
-    admission projected it; `coming`: a value that is still to be reached."""
+    """A limited quantity, by step.
+
+    `projected` has tuples of first step, last step, value, and the request whose admission
+    projected it; `coming` is a value that is still to be reached.
+    """
 
     name: str
     unit: str
@@ -51,7 +57,8 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a request needs for its next turn, and what the step left."""
+    """The quantity that a request needs for its next turn, and how much of it the step left
+    free."""
 
     what: str
     needs: int
@@ -59,8 +66,11 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A request with its turns: the tokens of each step, × where it was preempted, · where it got
-    nothing, and nothing where it was not there."""
+    """A request and its turns.
+
+    A turn is the number of tokens in a step, × for a preemption, · if it got nothing, and empty if
+    the request was not there.
+    """
 
     request: str
     state: str
@@ -70,11 +80,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """What is drawn first of a failure.
+    """The part of a failure's explanation that is drawn first.
 
     Attributes:
         headline: the fault in a few words and numbers.
-        why: sentences; one that begins with "step N:" speaks of that step.
+        why: sentences; one that begins with "step N:" is about that step.
         first: the step of the first turn of each row.
     """
 

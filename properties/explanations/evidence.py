@@ -1,9 +1,9 @@
-"""Follow a run for the cause of its failure.
+"""Follow a run to find the cause of its failure.
 
-The evidence decides what is drawn, not the rule: a step that crosses a limit gives a curve, a hit
-gives the bar of its tokens, a block that is lost or read by mistake gives the pool, and everything
-else the requests with what each needed and what was free. A rule's message says which evidence it
-speaks of: the numbers of the picture are those of the message.
+The evidence, not the rule, decides the picture. A step that crosses a limit gives a curve; a hit
+gives a bar of its tokens; a block that is lost or read by mistake gives the pool; everything else
+gives the requests, with what each needed and what was free. The message of the rule tells which
+evidence it is about, and the picture shows the numbers of the message.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "fre
 
 
 class Evidence:
-    """Follows one run, and says at its end what caused a failure.
+    """Follows one run, and explains at its end what caused a failure.
 
-    Pass `begun` and `watch` to `replay`. Of earlier steps only the decisions are kept.
+    Pass `begun` and `watch` to `replay`. Only the decisions of earlier steps are kept.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Evidence:
         self.follow(session.monitor.history, session.started.version)
 
     def follow(self, history: RunHistory[Any], version: str) -> None:
-        """Begin with a run; what its blocks hold is known if this is before the first step."""
+        """Begin to follow a run; the content of its blocks is known only if no step has run yet."""
         self.history, self.version = history, version
         config = history.config
         if history.shadow is None and not history.step:
@@ -72,7 +72,7 @@ class Evidence:
                     del holders[next(iter(holders))]
 
     def cause(self, scenario: Scenario, broken: Sequence[Broken]) -> Cause | None:
-        """Return what is known of the first of the broken rules; None if the run never began."""
+        """Return the known cause of the first of the broken rules; None if the run never began."""
         if self.history is None or not broken:
             return None
         shown = self._before, self._last

@@ -1,4 +1,4 @@
-"""A run and the step that breaks a rule in it, as each piece of evidence reads them."""
+"""A run and the step that breaks a rule in it, as read by each kind of evidence."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ class Failure:
 
     Attributes:
         history: the run after that step.
-        steps: its decisions; `last` and `before` are the last two steps as they were shown.
-        holders: of each block who held it, with the last step in which that was so.
-        first: the rule that breaks first; `message` and `numbers` are those of all that break.
+        steps: its decisions; `last` and `before` are the last two steps with all their fields.
+        holders: for each block, the requests that held it and the last step in which each did.
+        first: the rule that breaks first; `message` and `numbers` are those of all broken rules.
         ended_by_it: the last step breaks the rule; otherwise the target raised, or never answered.
-        is_progress: the rule speaks of requests that wait.
+        is_progress: the rule is about requests that wait.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Failure:
         self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
 
     def holder(self, block: int, reader: str) -> tuple[str, int] | None:
-        """Return who held a block last, but for its reader, and in which step."""
+        """Return the request other than the reader that held a block last, and the step."""
         held = [holder for holder in self.holders.get(block, {}).items() if holder[0] != reader]
         return held[-1] if held else None
 

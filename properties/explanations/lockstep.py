@@ -81,7 +81,7 @@ class Match:
         self.branches = distinct(tried)
 
     def control(self, kind: str, done: bool) -> None:
-        """Book a control event; a model that answers otherwise departs."""
+        """Record a control event; a model that answers differently no longer follows the target."""
         if self.departed is not None:
             return
         if kind not in self.model.controls:
@@ -198,7 +198,7 @@ class Explainer:
             match.abort(request_id, inside, open_time=open_time)
 
     def control(self, kind: str, done: bool) -> None:
-        """Book a control event, and whether the target did it."""
+        """Record a control event, and whether the target did it."""
         for match in self.matches:
             match.control(kind, done)
 

@@ -36,7 +36,7 @@ def pool_cause(failure: Failure) -> Cause | None:
 def _marked(
     failure: Failure, owners: Mapping[int, list[str]], named: set[int], missing: int
 ) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
-    """Return the marks of blocks, sentences, and the headline."""
+    """Return the marks of blocks, the sentences about them, and the headline."""
     marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
     if missing:
         marks, why, headline = _miscounted(failure, owners, missing)
@@ -104,7 +104,7 @@ def _does(failure: Failure, name: str) -> str:
 
 
 def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
-    """Return who reads other tokens than its own from a block, and what it holds."""
+    """Return who reads tokens from a block that are not its own, and what the block holds."""
     shadow, tables = failure.history.shadow, failure.last.blocks or {}
     if shadow is None:
         return None
@@ -143,14 +143,14 @@ def _cell(
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Return numbers in words, those that follow each other as `3–5`."""
-    found: list[list[int]] = []
+    """Return the numbers in words; consecutive ones are written like `3–5`."""
+    ranges: list[list[int]] = []
     for number in sorted(numbers):
-        if found and found[-1][1] + 1 == number:
-            found[-1][1] = number
+        if ranges and ranges[-1][1] + 1 == number:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in found)
+            ranges.append([number, number])
+    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in ranges)
 
 
 def _blocks(numbers: Sequence[int]) -> str:
@@ -168,7 +168,8 @@ def _owners(step: Step) -> dict[int, list[str]]:
 def _all_numbers(
     seen: Mapping[int, object], owners: Mapping[int, object], size: int | None
 ) -> Sequence[int]:
-    """Return the numbers of the blocks of a pool: from 0, or from 1 where 0 is never handed out."""
+    """Return the numbers of the blocks of a pool, which begin at 1 if block 0 is never handed
+    out."""
     known = sorted({*seen, *owners})
     if size is None:
         return known
@@ -177,18 +178,18 @@ def _all_numbers(
 
 
 def _joined(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells, of a large pool with neighbours that are alike as one."""
+    """Return the cells; in a large pool, neighbours in the same state are merged."""
     if len(cells) <= ALONE:
         return list(cells)
-    found: list[Cell] = []
+    merged: list[Cell] = []
     for cell in cells:
         plain = msgspec.structs.replace(cell, holds="") if cell.state in QUIET else cell
-        if found and plain.state in QUIET and _alike(found[-1], plain):
-            found[-1] = msgspec.structs.replace(found[-1], last=plain.last)
+        if merged and plain.state in QUIET and _alike(merged[-1], plain):
+            merged[-1] = msgspec.structs.replace(merged[-1], last=plain.last)
         else:
-            found.append(plain)
-    marked = [cell for cell in found if cell.state not in QUIET]
-    quiet = [cell for cell in found if cell.state in QUIET]
+            merged.append(plain)
+    marked = [cell for cell in merged if cell.state not in QUIET]
+    quiet = [cell for cell in merged if cell.state in QUIET]
     return sorted([*marked[:ALONE], *quiet[: max(ALONE - len(marked), 0)]], key=lambda c: c.first)
 
 

@@ -1,4 +1,4 @@
-"""The cause of a hit, and of a limit that is crossed: tokens in a bar, or a curve."""
+"""The cause of a wrong hit or a crossed limit: tokens in a bar, or a curve."""
 
 import re
 
@@ -134,5 +134,5 @@ def _curve(
 
 
 def _of(request: RequestHistory, other: RequestHistory) -> int:
-    """Return how many leading tokens of a request another one has computed."""
+    """Return how many leading tokens of a request the other one has computed."""
     return min(in_common(request, other), other.max_computed)

@@ -393,7 +393,7 @@ class OperatedMachine(SchedulerMachine):
 
     @initialize(operated=OPERATED)
     def begin_operation(self, operated: bool) -> None:
-        """One run in four has an operator."""
+        """Decide whether this run has an operator; one run in four has."""
         self.operated = operated
 
     @precondition(lambda self: self.may_operate())
@@ -405,7 +405,7 @@ class OperatedMachine(SchedulerMachine):
         after=st.integers(0, 3),
     )
     def operate(self, data: st.DataObject, kind: str, count: int, before: int, after: int) -> None:
-        """Let some requests arrive and run; then an operator does something."""
+        """Let some requests arrive and run, then perform a control event."""
         if kind not in self.session.started.controls:
             return
         for _ in range(min(count, MAX_REQUESTS - len(self.requests))):

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import TO_CONNECTOR, Event, Request, Scenario, Segment
+from ...model.scenario import OF_PARTITION, TO_CONNECTOR, Event, Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
 from ..search.reach import features_of_requests
 
@@ -73,8 +73,8 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fewer_events(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario without one control event, or with a reset that leaves requests running,
-    or with one that comes a step sooner."""
+    """Yield simpler scenarios: without one control event, with a reset that keeps requests running,
+    or with an event one step earlier."""
     events = scenario.events
     for index in reversed(range(len(events))):
         before, event, after = events[:index], events[index], events[index + 1 :]
@@ -116,6 +116,9 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
     for key in ("load_steps", "load_deferrals", "send_steps"):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
+    for key in OF_PARTITION:
+        if getattr(request, key) is not None:
+            yield replace(request, **{key: None})
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     if request.priority:
@@ -197,8 +200,8 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features without which a shrunk scenario no longer breaks its rule.
 
-    Each option is set to its default, or off if it is on by default, in one replay. A feature
-    that the target cannot do without (`still_breaks` returns None) is not among them.
+    One replay per option sets it to its default, or turns it off if it is on by default. Features
+    that the target requires (`still_breaks` returns None) are left out.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})

@@ -34,9 +34,9 @@ def waits(
     """Return the most steps until all earlier requests have ended, first come, first served; None
     if unbounded.
 
-    By priority, others may overtake it forever. With more than two steps in flight, requests
-    preempted before may; with a connector, all others may while it is loading; and while an encoder
-    has no room for it, those may that need none.
+    By priority, others may overtake it forever. So may requests that were preempted before, with
+    more than two steps in flight; all others while it is loading, with a connector; and those that
+    need no encoder, while an encoder has no room for it.
     """
     depth = in_flight.depth(config)
     overtaken = loads.are_made(config) or encoder.encodes(config)
@@ -49,7 +49,7 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
     First come, first served, the oldest request is never preempted. By priority, the most important
-    one is not, but it may wait behind every running request, again for each request.
+    one is never preempted, but for each request it may wait again behind every running one.
     """
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))

@@ -48,6 +48,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= {"kv_load_failure_policy": "fail"}
     if "num_lookahead_tokens" not in drawn and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
+    if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
+        drawn |= {"cache_partitions": True}
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
@@ -207,9 +209,9 @@ def configs(
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     """Draw the number of usable blocks.
 
-    It is hardly one for every request that may run; or from the need of the longest request
-    (`longest` blocks, the least with which a server sizes its own pool) to a sixth of all requests'
-    needs more; or unbounded.
+    The pool is either crowded, with about one block for every request that may run; or it has the
+    blocks of the longest request (`longest`, the least with which a server sizes its own pool) and
+    up to a sixth of what all requests could need; or it is unbounded.
     """
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
     enough = st.integers(longest, longest + max_num_seqs * longest // 6)
@@ -261,10 +263,11 @@ def budgets(
 
 
 def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
-    """Draw a share of the pool that keeps nothing, or from one block to a third, free.
+    """Draw the watermark as a share of the pool: it keeps no block free, or from one block to a
+    third of them.
 
-    It is half a block away from whole numbers, so it does not matter whether the block counts that
-    is never handed out.
+    The share is half a block away from whole numbers, so that it does not matter whether the block
+    counts that is never handed out.
     """
     if num_blocks is None:
         return st.sampled_from((0.0, 0.1))

@@ -1,4 +1,4 @@
-"""Control events of the engine core: reset the prefix cache, pause the scheduler, let it go on."""
+"""Control events of the engine core: reset the prefix cache, pause the scheduler, resume it."""
 
 import importlib
 import inspect
@@ -12,7 +12,10 @@ RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 
 def offered(engine: SchedulerView) -> tuple[str, ...]:
-    """The events that this scheduler takes; none with a connector, which no reset waits for."""
+    """Return the control events that this scheduler accepts.
+
+    With a connector there are none, because a reset does not wait for its transfers.
+    """
     if engine.config.get("kv_connector"):
         return ()
     own = type(engine.scheduler)
@@ -21,7 +24,7 @@ def offered(engine: SchedulerView) -> tuple[str, ...]:
 
 
 def carry_out(engine: SchedulerView, kind: str) -> bool:
-    """Whether the event was done."""
+    """Perform the event and return whether it was done."""
     scheduler: Any = engine.scheduler
     if kind in PAUSES:
         states = importlib.import_module("vllm.v1.core.sched.interface").PauseState

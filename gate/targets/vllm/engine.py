@@ -49,6 +49,7 @@ class VllmEngine(SchedulerView):
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
+        self._adapters: dict[str, int] = {}  # their numbers
         self._requested_blocks = 0  # by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
@@ -58,6 +59,7 @@ class VllmEngine(SchedulerView):
             raise RefusedError(f"a live request has the id {name!r} already")
         arrival = float(self._arrivals + 1)
         taken = taken_in(self.release, self.config["max_model_len"], request, arrival)
+        taken.cache_salt, taken.lora_request = request.cache_salt, self._adapter(request.lora)
         if request.inputs:
             taken.mm_features = encoder.features(self.config, request)
             self.encoded[name] = tuple(segment.number for segment in request.inputs)
@@ -68,6 +70,14 @@ class VllmEngine(SchedulerView):
         self._outputs[name] = request.output
         if self._loads is not None:
             self._offer(self._loads, request)
+
+    def _adapter(self, name: str | None) -> Any:
+        """The adapter of this name, as vLLM hands it on with a request."""
+        if name is None:
+            return None
+        number = self._adapters.setdefault(name, len(self._adapters) + 1)
+        adapter = importlib.import_module("vllm.lora.request").LoRARequest
+        return adapter(lora_name=name, lora_int_id=number, lora_path=name)
 
     def _offer(self, loads: Any, request: CheckedRequest) -> None:
         name = request.output.id
@@ -98,7 +108,7 @@ class VllmEngine(SchedulerView):
         return True
 
     def control(self, kind: str) -> bool:
-        """Reset or pause the scheduler; false if nothing was reset."""
+        """Reset or pause the scheduler; return False if nothing was reset."""
         return control.carry_out(self, kind)
 
     def execute(self, decision: Any) -> Flight:

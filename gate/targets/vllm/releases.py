@@ -44,6 +44,7 @@ SCALES = GateScales(
         ENCODER,
         GROUPS,
         {"prefix_cache_retention_interval": 0, **GROUPS},
+        {"cache_partitions": True},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
@@ -75,7 +76,7 @@ EXAMINED = ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")
 
 
 def revision_of(version: str) -> str:
-    """Return the revision to compare a release with: the newest that is not newer."""
+    """Return the newest revision that is not newer than the release."""
     _, *named = SYSTEMS["vllm"].revisions
     older = [name for name in named if Version(name) <= Version(version)]
     return max(older, key=Version, default="documented")

@@ -42,11 +42,19 @@ KEYS = {
     "encoder_cache_size": protocol_checks.COUNT,
     "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
+    "cache_partitions": protocol_checks.FLAG,
 }
 
 
 LOAD_KEYS = ("kv_connector", "kv_load_failure_policy")
-MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS, *groups.KEYS)
+MAY_MISS = (
+    *DRAFT_KEYS,
+    *IN_FLIGHT_KEYS,
+    *LOAD_KEYS,
+    *ENCODER_KEYS,
+    *groups.KEYS,
+    "cache_partitions",
+)
 
 
 class VllmTarget(HostedTarget):

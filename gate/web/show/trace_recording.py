@@ -19,7 +19,7 @@ from .recording import RecordedRun, ended, reported
 
 
 @dataclass
-class _Asked:
+class _Sent:
     """The requests and aborts of one run; lengths that the trace omits are read from the end."""
 
     begun: Begun
@@ -81,7 +81,7 @@ def recorded_trace(
         FileError: a line does not follow the protocol.
         InputError: the trace has no run with a request.
     """
-    per_run: list[_Asked] = []
+    per_run: list[_Sent] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []
     broken: list[RecordedRun] = []
@@ -91,7 +91,7 @@ def recorded_trace(
             if broken:  # what comes after it is not shown
                 return
             if isinstance(event, Begun):
-                per_run.append(_Asked(event))
+                per_run.append(_Sent(event))
             elif per_run:
                 per_run[-1].take(event)
             yield event
@@ -126,15 +126,15 @@ def recorded_trace(
 
 
 def _run(
-    name: str, run: TraceRun, sent: _Asked, followed: tuple[Follower, Evidence] | None
+    name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
 ) -> RecordedRun:
-    """What a page shows of a run of the trace; nothing was followed where it broke at once."""
+    """Return a run of the trace as a page shows it; `followed` is None if it broke at once."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"
     notes = [f"{where} to line {run.line}" if run.broken else where]
     if sent.rejected:
-        notes.append(f"{sent.rejected} requests were refused at the door")
+        notes.append(f"{sent.rejected} requests were refused")
     if followed is None:
         followed = Follower(begun.system, begun.config, ids), Evidence()
         followed[1].follow(run.monitor.history, begun.started.version)

@@ -46,6 +46,8 @@ class VllmFeatures(Features):
         """Return the request without drafts and loads, unless the configuration has them."""
         if not speculation.drafts(config):
             request = replace(request, accepted=())
+        if not config.get("cache_partitions"):
+            request = replace(request, cache_salt=None, lora=None)
         return request if loads.are_made(config) else request.without_connector()
 
     def follows(self, config: Config) -> tuple[str, ...]:

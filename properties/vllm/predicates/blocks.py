@@ -7,7 +7,13 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
+from ...rules.pool import (
+    blocks_for,
+    found_again,
+    hit_too_short,
+    in_common_after,
+    shared_blocks,
+)
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
@@ -66,10 +72,13 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
     """Two requests share a block only if it is full and their tokens up to its end are the same; it
     is never written again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
+    shared = shared_blocks(history, step)
     seen: dict[int, tuple[str, int]] = {}
     common: dict[tuple[str, str], int] = {}
-    for name, held in (step.blocks or {}).items():
+    for name, held in (step.blocks or {}).items() if shared else ():
         for place, number in enumerate(held):
+            if number not in shared:
+                continue
             if number not in seen:
                 seen[number] = (name, place)
                 continue
@@ -88,8 +97,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def something_shared(history: VllmRun, step: Step) -> bool:
     """Two requests share a block."""
-    held = [number for numbers in (step.blocks or {}).values() for number in numbers]
-    return len(set(held)) < len(held)
+    return bool(shared_blocks(history, step))
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
@@ -170,7 +178,7 @@ def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 PREDICATES = {
-    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),

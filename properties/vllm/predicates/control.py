@@ -17,7 +17,7 @@ OF_RUNNING = "reset_running_requests"
 
 
 def reset_wrongly(history: VllmRun, step: Step) -> str | None:
-    """The cache is reset if no request holds a block, and with reset_running_requests always
+    """The cache is reset if no request holds a block; with reset_running_requests it always is
     (V1-R35)."""
     for event in _resets(history):
         holding = () if event.kind == OF_RUNNING else event.holding
@@ -52,7 +52,7 @@ def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
 def _since(
     history: VllmRun, step: Step, request: VllmRequestHistory, other: VllmRequestHistory
 ) -> int:
-    """Return how many leading tokens of a request another one has computed since the reset."""
+    """Return how many leading tokens of a request the other one has computed since the reset."""
     computed = other.since_reset
     if other is not request and other.id in step.scheduled and other.ended is None:
         hit = 0 if other.started else history.hit_now(step, other)
@@ -62,7 +62,7 @@ def _since(
 
 
 def could_hit_what_was_reset(history: VllmRun, step: Step) -> bool:
-    """A request starts with tokens that were computed before the reset, and not since."""
+    """Return whether a request starts with tokens computed before the reset, but not since."""
     for request, _ in _starting(history, step):
         kin = history.kin(request)
         ever = max(min(in_common(request, other), other.max_computed) for other in kin)
@@ -79,7 +79,8 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
-    """Requests that ran when reset_running_requests came are in front, in their order (V1-R37)."""
+    """Requests that were running at a reset_running_requests wait in front, in their order
+    (V1-R37)."""
     ran = [request.id for request in _made_wait(history)]
     ran = [name for name in ran if name not in (step.finished or {})]
     line = [*(step.running or ()), *(step.waiting or ())]
@@ -94,8 +95,11 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 
 
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests that ran before the reset, first come, first served; none where others
-    may stand in front of them: those that are set aside, and those that an encoder can serve."""
+    """Return the requests that ran before the reset, first come, first served.
+
+    It is empty if others may be in front of them: requests that are set aside, or that an encoder
+    can serve.
+    """
     config = history.config
     if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:
         return []
@@ -106,7 +110,7 @@ def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def works_while_paused(history: VllmRun, step: Step) -> str | None:
-    """While all is paused nothing is scheduled, and nothing preempted (V1-R38)."""
+    """While everything is paused, nothing is scheduled and nothing preempted (V1-R38)."""
     if history.pause != "pause_all" or not (step.scheduled or step.preempted):
         return None
     if step.preempted:
@@ -119,7 +123,7 @@ def all_is_paused(history: VllmRun, step: Step) -> bool:
 
 
 def admits_while_paused(history: VllmRun, step: Step) -> str | None:
-    """While new requests are paused only those that ran are scheduled (V1-R39)."""
+    """While new requests are paused, only those that were running are scheduled (V1-R39)."""
     if history.pause != "pause_new":
         return None
     ran = {request.id for request in ran_before(history)}

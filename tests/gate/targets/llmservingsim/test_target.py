@@ -78,7 +78,7 @@ def test_the_scheduler_over_a_block_pool_has_no_prefills_first():
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path, monkeypatch):
     reported = {
-        str(tmp_path): f"{tmp_path} is no checkout of LLMServingSim",
+        str(tmp_path): f"{tmp_path} is not a checkout of LLMServingSim",
         "": f"{VARIABLE} is not set; valid is a checkout's folder",
     }
     for folder, message in reported.items():
