@@ -52,6 +52,7 @@ class Sequence(sequence.Sequence, frozen=True):
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for it.
         tables: its blocks in each further group of the KV cache, as many as `blocks`, with the null
             block where one was given back.
+        junction: the tokens that full attention had cached of it, if a further group lacked some.
     """
 
     priority: int = 0
@@ -74,6 +75,7 @@ class Sequence(sequence.Sequence, frozen=True):
     inputs: tuple[Input, ...] = ()
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
+    junction: int = 0
 
     def rewound(self) -> Self:
         return super().rewound()._replace(tables=())
