@@ -240,9 +240,11 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
-    if history.busy_steps < history.max_steps:
-        return None
+    if history.busy_steps < history.work:
+        return None  # no bound on all work together is less
     allowance = history.max_steps
+    if history.busy_steps < allowance:
+        return None
     unfinished = [n for n in history.live if n not in (step.finished or {})]
     if not unfinished:
         return None
