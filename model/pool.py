@@ -70,10 +70,8 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
         never_used = min(never_used, size + 1 - fresh)
     taken += tuple(range(fresh, fresh + never_used))
     evicted = tail[: count - len(taken)]
-    for block, content in evicted:
-        taken += (block,)
-        if content is not None:
-            cached = _without(cached, content, block)
+    taken += tuple([block for block, _ in evicted])
+    cached = _without(cached, evicted)
     return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached)
 
 
@@ -112,15 +110,25 @@ def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
 
 
 def forget(pool: Pool, content: Content, block: int) -> Pool:
-    return pool._replace(cached=_without(pool.cached, content, block))
+    return pool._replace(cached=_without(pool.cached, ((block, content),)))
 
 
 def _without(
-    cached: Mapping[Content, tuple[int, ...]], content: Content, block: int
-) -> dict[Content, tuple[int, ...]]:
+    cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
+) -> Mapping[Content, tuple[int, ...]]:
+    """Return the cached contents without these blocks.
+
+    The mapping is copied once for all of them, not once per block.
+    """
+    named = [(block, content) for block, content in blocks if content is not None]
+    if not named:
+        return cached
     kept = dict(cached)
-    holders = tuple(other for other in kept.pop(content, ()) if other != block)
-    return {**kept, content: holders} if holders else kept
+    for block, content in named:
+        holders = tuple([other for other in kept.pop(content, ()) if other != block])
+        if holders:
+            kept[content] = holders
+    return kept
 
 
 def prefix(content: Content, tokens: int) -> Content:

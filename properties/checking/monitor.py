@@ -76,6 +76,9 @@ class Monitor:
     def abort(self, request_id: str, inside: bool) -> None:
         self.history.abort(request_id, inside)
 
+    def control(self, kind: str, done: bool) -> None:
+        self.history.control(kind, done)
+
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
         """Return the rules that this step breaks. `differences` are those from the model's step;
         they are empty if no model runs beside the target."""

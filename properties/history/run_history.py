@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from ...model.observation import Step
@@ -18,7 +19,23 @@ from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
 from .shared_prefixes import SharedPrefixes
 
+PAUSES = ("pause_new", "pause_all", "resume")
+# Fields of a step that list, by request, what it has computed and holds.
+KEYED = ("computed", "prefix_hit", "blocks")
 R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
+
+
+class ControlEvent(NamedTuple):
+    """A control event before the coming step.
+
+    It has its kind, whether the target did it, and the requests that ran and those that held
+    blocks; these are None if the target does not show them.
+    """
+
+    kind: str
+    done: bool
+    running: tuple[str, ...] | None
+    holding: tuple[str, ...] | None
 
 
 @dataclass
@@ -67,6 +84,9 @@ class RunHistory(Generic[R]):
             requests are dropped once no block holds their tokens; `forgotten` counts them.
         aborts_to_report: requests aborted since the last step, which the next step reports.
         aborts_inside: requests to be aborted inside the coming step.
+        events: control events since the last step.
+        pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
+        pause_steps: number of steps in a row in which a paused scheduler scheduled nothing.
         last: the previous step; None before the first.
         step: number of the coming step, from 0.
         barren_steps: number of steps in a row in which a request was unfinished but nothing was
@@ -77,7 +97,7 @@ class RunHistory(Generic[R]):
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
-        events: number of arrivals, aborts and ends so far.
+        client_changes: number of arrivals, aborts, control events and ends so far.
         moves: number of times that requests may have passed from one phase to another.
         answers: the cached results of `once` since the last change, with their step and
             configuration.
@@ -92,6 +112,9 @@ class RunHistory(Generic[R]):
     live: dict[str, R] = field(default_factory=dict)
     aborts_to_report: set[str] = field(default_factory=set)
     aborts_inside: set[str] = field(default_factory=set)
+    events: tuple[ControlEvent, ...] = ()
+    pause: str | None = None
+    pause_steps: int = 0
     last: Step | None = None
     last_was_prefill: bool = False
     step: int = 0
@@ -104,7 +127,7 @@ class RunHistory(Generic[R]):
     system_state: Any = None
     shadow: ShadowCache | None = None
     kept: KeptPrefixes | None = None
-    events: int = field(default=0, repr=False, compare=False)
+    client_changes: int = field(default=0, repr=False, compare=False)
     moves: int = field(default=0, repr=False, compare=False)
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
@@ -147,6 +170,45 @@ class RunHistory(Generic[R]):
             self.aborts_to_report.add(request_id)
             self._end(request_id, "aborted")
             self._note_first_in_line()
+
+    def control(self, kind: str, done: bool) -> None:
+        """Record a control event, and whether the target did it."""
+        running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
+        holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
+        self.client_changes += 1
+        self.events += (ControlEvent(kind, done, running, holding),)
+        if kind in PAUSES:
+            self.pause, self.pause_steps = (None if kind == "resume" else kind), 0
+        if kind == "reset_running_requests":
+            self._running_wait()
+        if kind not in PAUSES and done:
+            self.features.reset(self)
+            if self.kept is not None:
+                self.kept = KeptPrefixes(self.config["block_size"])
+        self._changed()
+        self.first_in_line = None
+        self._note_first_in_line()
+
+    def _running_wait(self) -> None:
+        """Record that all running requests wait in front again with nothing computed."""
+        self.features.dropped(self)
+        for account in self.live.values():
+            if account.started:
+                account.rewind()
+                self.work += bounds_of(self.system).alone(self.config, account)
+        if self.shadow is not None:
+            self.shadow.nothing_is_held()
+        last = self.last
+        if last is None:
+            return
+        together = None if last.waiting is None else (*(last.running or ()), *last.waiting)
+        nothing: dict[str, Any] = {
+            name: ((), {})[name in KEYED]
+            for name in ("running", "prefilling", *KEYED)
+            if getattr(last, name) is not None
+        }
+        free = None if last.free_blocks is None else self.config.get("num_blocks")
+        self.last = replace(last, **nothing, waiting=together, free_blocks=free)
 
     def give_up(self, step: Step) -> None:
         """Treat requests as aborted before the step if they can never run and the target ends them
@@ -211,7 +273,9 @@ class RunHistory(Generic[R]):
             self.kept.observe(self, step)
         features = self.features
         features.begin(self, step)
-        if not self.live or features.blocks_are_filled(self, step):
+        stands = self.pause is not None and not step.scheduled
+        self.pause_steps = self.pause_steps + 1 if stands else 0
+        if not self.live or stands or features.blocks_are_filled(self, step):
             self.barren_steps = 0
         else:
             self.busy_steps += 1
@@ -258,8 +322,8 @@ class RunHistory(Generic[R]):
         for name in self.aborts_inside:
             self._end(name, "aborted")
         if self.aborts_inside or self.aborts_to_report:
-            self.events += 1
-        self.aborts_inside, self.aborts_to_report = set(), set()
+            self.client_changes += 1
+        self.aborts_inside, self.aborts_to_report, self.events = set(), set(), ()
         self.last = step
         self.step += 1
         self._members_of = None
@@ -292,8 +356,10 @@ class RunHistory(Generic[R]):
         return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
-        """Return the requests that can share tokens with this one, itself included; of those that
-        have ended, the ones that decide how much."""
+        """Return the requests that can share tokens with this one, including itself.
+
+        Of ended requests, only those that decide how many tokens are shared are included.
+        """
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
@@ -352,7 +418,7 @@ class RunHistory(Generic[R]):
     def _changed(self) -> None:
         """Note an arrival, an abort or an end."""
         self._moved()
-        self.events += 1
+        self.client_changes += 1
         self._members_of = None
         self.answers.clear()
 
@@ -377,7 +443,7 @@ class RunHistory(Generic[R]):
                 self.forgotten += 1
 
     def _note_first_in_line(self) -> None:
-        unstarted = self.unstarted()
+        unstarted = [] if self.pause else self.unstarted()
         first = unstarted[0] if unstarted else None
         if first is None:
             self.first_in_line = None

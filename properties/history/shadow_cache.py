@@ -117,6 +117,11 @@ class ShadowCache:
     _seen_at: dict[int, int] = field(default_factory=dict)
     _places: Counter[str] = field(default_factory=Counter)
 
+    def nothing_is_held(self) -> None:
+        """Record that no request holds a block any more; the content of the blocks stays."""
+        self.read.clear()
+        self.readers.clear()
+
     def knows(self, request: str) -> bool:
         """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places

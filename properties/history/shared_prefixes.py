@@ -1,8 +1,8 @@
-"""The requests that can share tokens with one, without a look at every request that ever ran.
+"""Find the requests that can share tokens with another, without searching all that ever ran.
 
-Predicates ask of another request how many tokens it has in common with one, and how many of these
-it has computed. An ended request never changes again, so a tree of prefixes keeps, for each stream
-of tokens, the few ended requests that decide every such answer.
+Predicates compare two requests: how many tokens they have in common, and how many of these the
+other has computed. An ended request never changes again, so a tree of prefixes keeps, for each
+stream of tokens, the few ended requests that decide every such answer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 
 @dataclass(slots=True)
 class Branch(Generic[R]):
-    """Ended requests whose contents go on with the same stream, each up to an `end` in tokens.
+    """Ended requests whose contents continue with the same stream, each up to an `end` in tokens.
 
     Attributes:
-        farthest: the one that has most of it computed, with min(end, computed).
-        longest: the one whose tokens in the stream reach farthest, with its end.
-        soonest: the one that fills a block without a hit after the fewest tokens, with these.
-        children: what follows, by the tokens of the stream.
+        farthest: the request that computed most of it, with min(end, computed).
+        longest: the request whose tokens in the stream reach farthest, with its end.
+        soonest: the request that fills a block without a hit after the fewest tokens, with that
+            number.
+        children: the branches that follow, by the tokens of the stream.
     """
 
     farthest: tuple[int, R] | None = None
@@ -36,7 +37,7 @@ class Branch(Generic[R]):
     children: dict[int, dict[str, Branch[R]]] = field(default_factory=dict)
 
     def add(self, request: R, end: int, block: int) -> None:
-        """Keep the request where it decides more than those before it."""
+        """Keep the request if it decides an answer that earlier ones do not."""
         computed = min(end, request.max_computed)
         if self.farthest is None or computed > self.farthest[0]:
             self.farthest = (computed, request)
@@ -53,7 +54,7 @@ class Branch(Generic[R]):
 
 
 class SharedPrefixes(Generic[R]):
-    """Requests by the stream of their first token; those that have ended, in a tree."""
+    """Requests grouped by the stream of their first token; ended ones are kept in a tree."""
 
     def __init__(self, requests: Iterable[R], block_size: int) -> None:
         self._block_size = block_size
@@ -63,13 +64,13 @@ class SharedPrefixes(Generic[R]):
             self.add(request)
 
     def add(self, request: R, instead_of: R | None = None) -> None:
-        """Add a request; `instead_of` had its id before."""
+        """Add a request, in place of `instead_of`, which had its id before."""
         if instead_of is not None:
             self.remove(instead_of)
         self._families.setdefault(_beginning(request), {})[request.id] = request
 
     def remove(self, request: R) -> bool:
-        """Remove a request that has not ended, or may change still; return whether it was there."""
+        """Remove a request that has not ended or may still change; return whether it was there."""
         beginning = _beginning(request)
         family = self._families.get(beginning, {})
         if family.get(request.id) is not request:
@@ -80,7 +81,8 @@ class SharedPrefixes(Generic[R]):
         return True
 
     def end(self, request: R) -> None:
-        """Move a request that has ended into the tree, unless more may become known of it."""
+        """Move a request that has ended into the tree, unless more may still become known about
+        it."""
         computed_once = request.started or not request.max_computed
         may_change = request.may_change_after_end or request.tokens_loading
         if may_change or not computed_once or not self.remove(request) or not request.started:
@@ -93,20 +95,23 @@ class SharedPrefixes(Generic[R]):
             branches = branch.children.setdefault(length, {})
 
     def of(self, request: R) -> Collection[R]:
-        """Return the requests that begin like this one, itself included; of ended ones, those that
-        decide how much any of them shares, has computed, or may have filled."""
+        """Return the requests that begin like this one, including itself.
+
+        Of ended requests, only those are included that decide how much any of them shares, has
+        computed, or may have filled.
+        """
         family = self._families.get(_beginning(request), {})
         if not self._ended:
             return family.values()
-        found = {id(other): other for other in family.values()}
+        relatives = {id(other): other for other in family.values()}
         branches = self._ended
         for stream, length in known_tokens(request):
             branch = branches.get(stream)
             if branch is None:
                 break
-            found.update((id(other), other) for other in branch.deciding())
+            relatives.update((id(other), other) for other in branch.deciding())
             branches = branch.children.get(length, {})
-        return found.values()
+        return relatives.values()
 
 
 def _beginning(request: RequestHistory) -> str:

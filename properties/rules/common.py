@@ -13,6 +13,7 @@ from ..history.content import in_common
 from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
+from .pool import held_after
 from .predicate import AdapterMessage, Predicate
 
 
@@ -222,7 +223,7 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """The first in line is scheduled before the work in front of it can have ended (ALL-R05)."""
+    """The first in line is scheduled within the most steps that earlier work can take (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
@@ -297,11 +298,16 @@ def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Held and free blocks add up to the pool (ALL-R09)."""
+    """Held and free blocks add up to the pool; a request that has ended holds none (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
-    held = {block for blocks in (step.blocks or {}).values() for block in blocks}
+    held_by = held_after(step)
+    if not history.features.held_after_end(history.config):
+        for name, blocks in held_by.items():
+            if blocks and name not in history.live:
+                return f"{name} has ended, and still holds {len(blocks)} blocks"
+    held = {block for blocks in held_by.values() for block in blocks}
     if len(held) + step.free_blocks == size:
         return None
     return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"

@@ -69,7 +69,7 @@ class Questions:
         self._choices = choices_of(tuple(checks))
         self._names, self._values = self._choices.names, self._choices.values
         self._seen: tuple[Any, ...] | None = None
-        self._moves = self._events = -1
+        self._moves = self._client_changes = -1
         self._absent: tuple[str, ...] = ()
         self._changed: frozenset[str] = frozenset()
         self._occurring: set[str] = set()
@@ -88,13 +88,13 @@ class Questions:
             pairs = zip(self._names, values, self._seen, strict=True)
             changed = frozenset(name for name, value, before in pairs if value != before)
             changed |= MOVED if moved else NOTHING
-        everything = self._all or history.events != self._events
+        everything = self._all or history.client_changes != self._client_changes
         if everything or not changed.isdisjoint(MEMBERS):
             absent = () if history.prefill_members(step) else ("prefill",)
             self._absent = absent if history.decode_members(step) else (*absent, "decode")
         since = None if everything else changed | self._changed
         self._seen, self._changed = values, changed
-        self._moves, self._events = history.moves, history.events
+        self._moves, self._client_changes = history.moves, history.client_changes
         self._choice = self._choices.of(self._absent, since)
         return self._choice.asked
 

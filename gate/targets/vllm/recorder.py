@@ -35,6 +35,7 @@ NOT_IN_SCENARIOS = {
     "resumable": "goes on when more of it comes",
 }
 Segments = list[list[Any]]  # [name, tokens], as a scenario says a prompt
+STEP = '{"op": "step"}\n'
 
 FACTOR = 8  # hashes that are remembered for each block of the pool
 SPARE = 10_000
@@ -67,6 +68,7 @@ class Record:
         self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
         self._late: list[str] = []  # aborted inside that step, or behind it
         self._aborted: list[str] = []  # what the next step reports
+        self._blocks: dict[str, list[int]] = {}  # of the step that was written last
         version = importlib.import_module("vllm").__version__
         revision = revision_of(version)
         started = {"op": "start", "system": "vllm", "revision": revision, "config": config}
@@ -130,7 +132,7 @@ class Record:
         if self._decided is None:
             return
         if self._seen is None:
-            raise RecordEnds("a step was decided before one completed that had to")
+            raise RecordEnds("a step was decided before an earlier one completed")
         self._end_step(self._seen, completes=False)
         late, self._late = self._late, []
         self._write_aborts(late, {})
@@ -140,7 +142,10 @@ class Record:
         self._contents.ended([*seen["finished"]])
         if self._view.flights.most > 1:
             seen["completes"] = completes
-        self._write({"op": "step"}, {"ok": True, "step": seen})
+        blocks = seen.pop("blocks")
+        changes = changed(self._blocks, blocks)
+        self._blocks = blocks
+        self._write_lines(STEP, {"ok": True, "step": seen, "block_changes": changes})
 
     def _write_aborts(self, names: list[str], inside: dict[str, bool]) -> None:
         for name in names:
@@ -148,11 +153,33 @@ class Record:
         self._aborted += names
 
     def _write(self, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
-        lines = json.dumps(request) + "\n" + json.dumps(reply) + "\n"
+        self._write_lines(json.dumps(request) + "\n", reply)
+
+    def _write_lines(self, request: str, reply: Mapping[str, Any]) -> None:
+        lines = request + json.dumps(reply) + "\n"
         self._left -= len(lines)
         if self._left < 0:
             raise RecordEnds(f"the file is full ({LIMIT})")
         self._file.write(lines)
+
+
+def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
+    """Return how the blocks of requests changed.
+
+    For each changed request: [how many of its former blocks it keeps, the blocks behind them], or
+    None if it has no blocks any more.
+    """
+    changes: dict[str, Any] = {name: None for name in before if name not in now}
+    for name, blocks in now.items():
+        had = before.get(name, [])
+        if had is blocks:
+            continue
+        kept = len(had)
+        if blocks[:kept] != had:
+            kept = next(n for n in range(kept) if blocks[n : n + 1] != had[n : n + 1])
+        if kept < max(len(had), len(blocks)):
+            changes[name] = [kept, blocks[kept:]]
+    return changes
 
 
 @functools.cache
@@ -341,7 +368,7 @@ class Contents:
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
         segments: Segments = []
         if not self._twice.isdisjoint(hashes[:known]):
-            raise SameTokens(f"{name} goes on from tokens that two others had by chance")
+            raise SameTokens(f"{name} continues tokens that two others share by chance")
         if known:
             owner = self._owner[hashes[known - 1]]
             theirs = [*self._segments[owner], [f"out:{owner}", tokens]]
@@ -362,13 +389,15 @@ class Contents:
         """
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
-            raise SameTokens(f"{request.request_id} found tokens that two others had by chance")
+            raise SameTokens(f"{request.request_id} found tokens that two others share by chance")
 
     def grown(self, requests: list[Any]) -> None:
         """Record the new tokens of requests, whose blocks may now be full."""
         for request in requests:
             if request is not None and request.request_id in self._live:
                 name, hashes = request.request_id, request.block_hashes
+                if len(hashes) == self._seen[name]:
+                    continue
                 had = hashes[self._seen[name] :]
                 self._twice.update(block for block in had if block in self._owner)
                 self._register(name, hashes)
@@ -404,10 +433,10 @@ class Contents:
 
 def cut(segments: Segments, tokens: int) -> Segments:
     """Return the first `tokens` tokens."""
-    found: Segments = []
+    leading: Segments = []
     for name, length in segments:
         if tokens <= 0:
             break
-        found.append([name, min(length, tokens)])
+        leading.append([name, min(length, tokens)])
         tokens -= length
-    return found
+    return leading

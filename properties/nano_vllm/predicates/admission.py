@@ -111,7 +111,7 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """The next request in line fails a gate (NAN-R10).
+    """A request that is next in line waits only if it fails a gate (NAN-R10).
 
     Of its possible cache hits, only those shared with running sequences count, to avoid false
     alarms.

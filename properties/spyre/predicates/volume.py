@@ -1,4 +1,4 @@
-"""Whether a request that joins the decode batch puts the volumetric limit at risk.
+"""Predict whether a request that joins the decode batch can exceed the volumetric limit.
 
 Source: Spyre scheduling page, "Admission constraints", Volumetric constraint. The worst case is
 exact: every request generates all that it may, and no other request joins.

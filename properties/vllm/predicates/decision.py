@@ -119,11 +119,14 @@ def order_is_known(history: VllmRun) -> bool:
 
 
 def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Return the requests that are not admitted in this step although neither a decision nor a load
-    is in flight for them, in the same order."""
+    """Return the requests that could be admitted but are not, in the same order.
+
+    A request with a decision or a load in flight cannot be admitted, and none can while the
+    scheduler is paused.
+    """
     return (
         request
-        for request in waited_before(history)
+        for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
         and not in_flight.computed_still(history, request)
         and not _is_loaded(history, step, request)

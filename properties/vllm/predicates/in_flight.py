@@ -116,7 +116,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
                 )
                 return f"{request.id} is scheduled with {coming}"
             passed = request
-        elif round_may_end(history, request):
+        elif history.pause == "pause_all" or round_may_end(history, request):
             return None
         elif input_missing(history, step, request, request.computed):
             continue  # it stops there, and the round goes on (V1-R33)

@@ -11,7 +11,7 @@ from ...history.content import surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -195,6 +195,8 @@ def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound of the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
+    if further := groups.further(history.config):
+        return (1 + len(further)) * blocks_for(history, tokens)
     if caches(history.config):
         there = [
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
@@ -226,7 +228,8 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
     By priority, a request that is its own victim may end the round. The requests behind it then get
     nothing, unless the revision continues.
     """
-    if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+    budget = history.config["max_num_batched_tokens"]
+    if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
         return None
     before = ran_before(history)
     without = [
