@@ -363,7 +363,7 @@ PREDICATES = {
     "ALL-R06": Predicate(never_ends, everything_ends),
     "ALL-R08": Predicate(hit_never_computed, something_cached),
     "ALL-R09": Predicate(
-        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks")
+        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks", "group_blocks")
     ),
     "ALL-R10": Predicate(no_progress, someone_is_behind),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
