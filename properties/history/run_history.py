@@ -313,7 +313,7 @@ class RunHistory(Generic[R]):
                 account.emitted += tokens
                 prefilled = account.prefilled
                 features.emitted(account, tokens, completes, self.config)
-                moved |= account.prefilled != prefilled
+                moved |= not prefilled or not account.prefilled
         features.end(self, step)
         if moved or self.paused != paused:
             self._moved()

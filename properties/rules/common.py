@@ -241,9 +241,11 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
-    if history.busy_steps < history.max_steps:
-        return None
+    if history.busy_steps < history.work:
+        return None  # no bound on all work together is less
     allowance = history.max_steps
+    if history.busy_steps < allowance:
+        return None
     unfinished = [n for n in history.live if n not in (step.finished or {})]
     if not unfinished:
         return None
@@ -361,7 +363,7 @@ PREDICATES = {
     "ALL-R06": Predicate(never_ends, everything_ends),
     "ALL-R08": Predicate(hit_never_computed, something_cached),
     "ALL-R09": Predicate(
-        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks")
+        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks", "group_blocks")
     ),
     "ALL-R10": Predicate(no_progress, someone_is_behind),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
