@@ -11,6 +11,7 @@ from ...model.scenario import Request
 from .bounds import bounds_of
 from .content import in_common
 from .features import Features, features_of
+from .holders import Holders
 from .kept_prefixes import KeptPrefixes
 from .per_step_cache import once
 from .prefix_hits import caches
@@ -106,6 +107,7 @@ class RunHistory(Generic[R]):
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
+        holders: counts the blocks that requests hold.
         answers: the cached results of `once` since the last change, with their step and
             configuration.
     """
@@ -131,6 +133,7 @@ class RunHistory(Generic[R]):
     system_state: Any = None
     shadow: ShadowCache | None = None
     kept: KeptPrefixes | None = None
+    holders: Holders = field(default_factory=Holders, repr=False, compare=False)
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )

@@ -289,10 +289,10 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
-    held = {block for blocks in (step.blocks or {}).values() for block in blocks}
-    if len(held) + step.free_blocks == size:
+    held = history.holders.count(step.blocks or {})
+    if held + step.free_blocks == size:
         return None
-    return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
+    return f"{held} blocks held and {step.free_blocks} free, the pool has {size}"
 
 
 def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:

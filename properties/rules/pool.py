@@ -1,6 +1,5 @@
 """How many blocks tokens need, and how many were free when a step was decided."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -95,21 +94,6 @@ def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
 def held_before(history: RunHistory[Any]) -> set[int]:
     """Return the numbers of the blocks that requests held before the step."""
     return set().union(*tables_before(history).values())
-
-
-@once
-def shared_blocks(history: RunHistory[Any], step: Step) -> set[int]:
-    """Return the numbers of the blocks that are listed more than once after the step. There may be
-    many blocks, so they are compared as whole sets."""
-    seen: set[int] = set()
-    shared: set[int] = set()
-    for table in (step.blocks or {}).values():
-        numbers = set(table)
-        if len(numbers) < len(table):
-            shared.update(number for number, times in Counter(table).items() if times > 1)
-        shared |= seen & numbers
-        seen |= numbers
-    return shared
 
 
 @once

@@ -7,13 +7,7 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import (
-    blocks_for,
-    found_again,
-    hit_too_short,
-    in_common_after,
-    shared_blocks,
-)
+from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
 from ..history import in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
@@ -72,13 +66,17 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
     """Two requests share a block only if it is full and their tokens up to its end are the same; it
     is never written again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
-    shared = shared_blocks(history, step)
+    shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
     common: dict[tuple[str, str], int] = {}
     for name, held in (step.blocks or {}).items() if shared else ():
+        left = sum(map(shared.__contains__, held))
         for place, number in enumerate(held):
+            if not left:
+                break
             if number not in shared:
                 continue
+            left -= 1
             if number not in seen:
                 seen[number] = (name, place)
                 continue
@@ -97,7 +95,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def something_shared(history: VllmRun, step: Step) -> bool:
     """Two requests share a block."""
-    return bool(shared_blocks(history, step))
+    return bool(history.holders.shared(step.blocks or {}))
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
