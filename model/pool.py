@@ -52,6 +52,8 @@ def fits(pool: Pool, blocks: int) -> bool:
 
 def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
     """Return the number of these cached blocks that no request holds."""
+    if not hit:
+        return 0
     free = {block for block, _ in pool.tail}
     return sum(block in free for block in hit)
 
@@ -76,7 +78,9 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
     """Return the pool in which these hit blocks are in use."""
     reused = set(blocks)
-    tail = tuple(entry for entry in pool.tail if entry[0] not in reused)
+    if not reused:
+        return pool
+    tail = tuple([entry for entry in pool.tail if entry[0] not in reused])
     return pool._replace(tail=tail)
 
 
@@ -88,12 +92,12 @@ def give_back(
     `nameless_first`: blocks whose content cannot be found are handed out before all others.
     """
     given = tuple(blocks)
-    if not nameless_first and pool.size is not None:
-        return pool._replace(tail=pool.tail + given)
-    named = tuple([entry for entry in given if entry[1] is not None])
-    if not nameless_first:  # without a bound no request is ever handed a block of the tail
-        return pool._replace(tail=pool.tail + named)
+    if not nameless_first:
+        return pool if pool.size is None else pool._replace(tail=pool.tail + given)
     nameless = tuple([block for block, content in given if content is None])
+    if pool.size is None:  # no request is ever handed a block of the tail
+        return pool._replace(head=nameless + pool.head)
+    named = tuple([entry for entry in given if entry[1] is not None])
     return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)
 
 
@@ -112,8 +116,10 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
 ) -> Mapping[Content, tuple[int, ...]]:
-    """Return what is cached without these blocks. All are cached: it is copied once, not for each
-    block."""
+    """Return the cached contents without these blocks.
+
+    The mapping is copied once for all of them, not once per block.
+    """
     named = [(block, content) for block, content in blocks if content is not None]
     if not named:
         return cached

@@ -7,10 +7,12 @@ import msgspec
 
 from .faults import AdapterFault, ConfigRefused, TargetCrashed
 from .observation import FIELDS, NULLABLE, REQUIRED, Step
+from .scenario import CONTROLS
 
 DEFAULTS = "defaults"
 CHOICES = "config_keys"
 START_UP = "start_up"
+DECLARED = "controls"
 
 
 class StartUp(msgspec.Struct, frozen=True):
@@ -33,8 +35,8 @@ class Started(NamedTuple):
     """A target's description of itself.
 
     It has the name and version, the step fields that the target shows, its defaults by
-    configuration key, the possible values of a generic scheduler's own keys (`choices`), and
-    whether its server starts with this configuration.
+    configuration key, the possible values of a generic scheduler's own keys (`choices`),
+    whether its server starts with this configuration, and the control events that it accepts.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Started(NamedTuple):
     defaults: Mapping[str, Any] = {}
     choices: Mapping[str, tuple[Any, ...]] = {}
     start_up: StartUp | None = None
+    controls: frozenset[str] = frozenset()
 
     @property
     def shows(self) -> frozenset[str]:
@@ -76,7 +79,17 @@ def read_started(reply: Any) -> Started:
         raise AdapterFault("start", f"defaults is {_text(defaults)}; valid: an object", "")
     shown = (frozenset(observes) & FIELDS) | REQUIRED
     choices = _choices(reply.get(CHOICES, {}))
-    return Started(name, version, shown, defaults, choices, _start_up(reply.get(START_UP)))
+    start_up, controls = _start_up(reply.get(START_UP)), _controls(reply.get(DECLARED, []))
+    return Started(name, version, shown, defaults, choices, start_up, controls)
+
+
+def _controls(declared: Any) -> frozenset[str]:
+    words = declared if isinstance(declared, list | tuple) else [None]
+    if unknown := [word for word in words if word not in CONTROLS]:
+        given = _text(unknown[0] if unknown[0] is not None else declared)
+        why = f"{DECLARED} has {given}; valid: a list of {', '.join(CONTROLS)}"
+        raise AdapterFault("start", why, "")
+    return frozenset(words)
 
 
 def _start_up(reply: Any) -> StartUp | None:
@@ -125,6 +138,20 @@ def read_ok(op: str, reply: Any) -> str | None:
     )
 
 
+def read_control(reply: Any) -> bool:
+    """Return whether the control event was done.
+
+    Raises:
+        TargetCrashed: the scheduler raised.
+        AdapterFault: the reply does not say.
+    """
+    read_ok("control", reply)
+    done = reply.get("done")
+    if not isinstance(done, bool):
+        raise AdapterFault("control", f"done is {_text(done)}; valid: true or false", "")
+    return done
+
+
 def read_step(reply: Any, observes: frozenset[str]) -> Step:
     """Return the observation in the reply to `step`; every promised field must be there (ALL-R13).
 
@@ -151,7 +178,7 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
-    if observes <= seen.keys() and all(value is not None for value in seen.values()):
+    if observes <= seen.keys() and None not in seen.values():
         return []  # nearly always, and cheap to tell
     return [name for name in observes - NULLABLE if seen.get(name) is None]
 

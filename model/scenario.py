@@ -5,7 +5,7 @@ files.
 """
 
 from itertools import accumulate
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -27,6 +27,13 @@ TO_CONNECTOR = {
     "load_deferrals": 0,
     "send_steps": None,
 }
+# Which partition of the prefix cache a request is in.
+OF_PARTITION = {"cache_salt": None, "lora": None}
+# What an operator does to a whole scheduler, in the words of vLLM's engine.
+Control = Literal[
+    "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
+]
+CONTROLS: tuple[str, ...] = get_args(Control)
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,7 +45,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load fails from token `load_fails_at` on. `load_deferrals`: how often the connector has no
     answer yet. `send_steps`: after its last token, the request's blocks are sent, which takes this
     many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
-    of the prompt, by number from 0, that an encoder computes before the model does.
+    of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
+    and `lora`: equal tokens with another salt or another adapter are other blocks.
     """
 
     id: Name
@@ -56,6 +64,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load_deferrals: StepNumber = 0
     send_steps: StepNumber | None = None
     encoder_inputs: tuple[Count, ...] = ()
+    cache_salt: Name | None = None
+    lora: Name | None = None
 
     @property
     def prompt_len(self) -> int:
@@ -88,13 +98,20 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
             options["encoder_inputs"] = list(self.encoder_inputs)
-        for key, nothing in TO_CONNECTOR.items():
+        for key, nothing in (TO_CONNECTOR | OF_PARTITION).items():
             if getattr(self, key) != nothing:
                 options[key] = getattr(self, key)
         return options
 
     def without_connector(self) -> "Request":
         return msgspec.structs.replace(self, **TO_CONNECTOR)
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A control event: an operator's action before a step, after its arrivals and aborts."""
+
+    step: StepNumber
+    kind: Control
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -116,6 +133,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     revision: Name | None = None
     config: dict[str, Any] = {}
     requests: Annotated[tuple[Request, ...], msgspec.Meta(min_length=1)]
+    events: tuple[Event, ...] = ()
     expect: Expectation | None = None
     origin: dict[str, Any] | None = None
 
@@ -158,8 +176,8 @@ def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
                 last = len(request.prompt) - 1
                 raise InputError(
                     f"{path}[{place}]",
-                    f"{number} is no segment of the prompt, or given twice; valid: 0 to {last}, "
-                    "each once",
+                    f"{number} is not a segment of the prompt, or is given twice; "
+                    f"valid: 0 to {last}, each once",
                 )
             name, length = request.prompt[number]
             lengths.setdefault(name, (length, request.id))

@@ -38,6 +38,16 @@ class ReferenceModel(Generic[State]):
         """Return the fields of the step observation that this model shows."""
         return self.fields + tuple(field for field, shown in self.options().items() if shown)
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return the control events that are possible in this configuration."""
+        return ()
+
+    def control(self, state: State, kind: str) -> tuple[State, bool]:
+        """Perform a control event before the next decision; return the state and whether it was
+        done."""
+        raise NotImplementedError(kind)
+
     def initial(self) -> State:
         """Return the state before any request arrives."""
         made: State = self.state(pool=Pool(self.config.num_blocks))
@@ -52,6 +62,10 @@ class Model(Protocol):
     def observes(self) -> tuple[str, ...]:
         """Return the fields of the step observation that the model shows."""
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return the control events that are possible in this configuration."""
+
     def initial(self) -> Any:
         """Return the state before any request arrives."""
 
@@ -63,6 +77,10 @@ class Model(Protocol):
 
     def abort(self, state: Any, request_id: str) -> Any:
         """Abort the request before the next decision."""
+
+    def control(self, state: Any, kind: str) -> tuple[Any, bool]:
+        """Perform a control event before the next decision; return the state and whether it was
+        done."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation

@@ -66,7 +66,7 @@ class Contract:
 
 
 class SystemSpace(NamedTuple):
-    """How to explore a system.
+    """Everything that is needed to explore a system.
 
     Attributes:
         scopes: its scopes, the smallest first.

@@ -33,7 +33,7 @@ FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
-    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "completes"),
+    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "completes"),
 )
 # What the reply to `start` may say besides.
 STARTED = ("defaults",)
@@ -156,8 +156,10 @@ class Rule:
         return replace(self, statement=made[-1].statement, source=made[-1].source, changes=later)
 
     def divergences_of(self, version: str) -> tuple[Divergence, ...]:
-        """Return the known divergences of this release. A release that is judged by an older
-        statement diverges by the newer one."""
+        """Return the known divergences of this release.
+
+        A release that is judged by an older statement diverges by the newer one.
+        """
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
             last = made[-1]

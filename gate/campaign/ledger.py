@@ -20,7 +20,7 @@ from ...model.scenario import check_requests
 from ...model.systems import full_config, resolve_revision
 from ...properties.shrinking.shrink import size
 from ...spec.catalogue import CatalogueError, load, select
-from ..files.reading import FileError, check_regular
+from ..files.reading import FileError, check_regular, decode_json
 from ..files.writing import naming_file, write
 from .items import (
     EXAMPLES,
@@ -35,7 +35,6 @@ from .items import (
 )
 
 FORMAT = "schedproof/campaign@1"
-UNREADABLE = (msgspec.MsgspecError, CatalogueError, ValueError, TypeError, RecursionError)
 
 
 class LedgerError(FileError):
@@ -175,45 +174,49 @@ def read_ledger(path: Path) -> Ledger:
         LedgerError: the file is not a ledger, or a line has no meaning.
     """
     ledger = Ledger(path, _header(path).settings)
-    decoder = msgspec.json.Decoder(Done)
     with path.open("rb") as file:
         ledger.length = len(next(file))
         for number, line in enumerate(file, 2):
             if not line.endswith(b"\n"):
                 break
             ledger.length += len(line)
-            try:
-                done = decoder.decode(line)
+            place = f"{path}: line {number}"
+            with _refusing(place):
+                done = decode_json(line, place, Done)
                 _check_item(done)
                 ledger._add(done)
-            except UNREADABLE as error:
-                raise LedgerError(f"{path}: line {number}: {error}") from None
     return ledger
 
 
 def _header(path: Path) -> Header:
     if not path.exists():
         raise LedgerError(f"{path}: there is no such file; valid: the ledger of a campaign")
-    try:
+    place = f"{path}: line 1"
+    with _refusing(place):
         check_regular(path)
-        with path.open("rb") as file:
-            line = file.readline(2**20)
+        try:
+            with path.open("rb") as file:
+                line = file.readline(2**20)
+        except OSError as error:
+            raise LedgerError(f"{path}: cannot be read ({error.strerror})") from None
         if not line.startswith(b'{"format":"schedproof/campaign@'):
             raise LedgerError(f"{path}: not a ledger; valid: a new file, or a ledger")
-        header = msgspec.json.decode(line, type=Header)
+        header = decode_json(line, place, Header)
         if header.format != FORMAT:
             problem = f"a ledger of {header.format}, which another version of schedproof made"
             raise LedgerError(f"{path}: {problem}; this one reads {FORMAT}; valid: a new file")
         _check_settings(header.settings)
-    except LedgerError:
-        raise
-    except FileError as error:
-        raise LedgerError(str(error)) from None
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error.strerror})") from None
-    except UNREADABLE as error:
-        raise LedgerError(f"{path}: line 1: {error}") from None
     return header
+
+
+@contextmanager
+def _refusing(place: str) -> Iterator[None]:
+    try:
+        yield
+    except FileError as error:  # it names the place
+        raise LedgerError(str(error)) from None
+    except (CatalogueError, ValueError, TypeError) as error:
+        raise LedgerError(f"{place}: {error}") from None
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class CampaignOptions(NamedTuple):
         pairs = self._pairs(target)
         rules = check_rules(self.rules or (), pairs)
         if target != "model" and len(pairs) != 1:
-            problem = f"{target} is a scheduler of one system, held to one revision"
+            problem = f"{target} is a scheduler of one system, judged by one revision"
             raise InputError("--system and --revision", f"{problem}; valid: one of each")
         return Settings(
             seed=self.seed or 0,

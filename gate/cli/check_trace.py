@@ -33,7 +33,7 @@ def command(
         str | None, typer.Option(help="judge as this system  [default: as recorded]")
     ] = None,
     revision: Annotated[
-        str | None, typer.Option(help="hold to this revision  [default: as recorded]")
+        str | None, typer.Option(help="judge by this revision  [default: as recorded]")
     ] = None,
     rule: RuleOption = None,
     extra_rules: ExtraRulesOption = None,
@@ -89,7 +89,7 @@ def command(
                 interrupted = True
         name = source.name
     if judge.line == 0:
-        raise InputError("FILE", f"{name} holds no line; valid: a trace, one JSON object a line")
+        raise InputError("FILE", f"{name} is empty; valid: a trace with one JSON object per line")
     judged = [*judge.judged.values()]
     cut = None if judge.cut is None else f"{name}: line {judge.cut.line}: {judge.cut.why}"
     verdict = conclude(
@@ -101,7 +101,7 @@ def command(
         write_perfetto(perfetto, runs)
     print_trace_verdict(console, verdict, explain)
     if interrupted:
-        output.fail(f"{why()}: the verdict is about what came before line {judge.line + 2}")
+        output.fail(f"{why()}: the verdict covers only what came before line {judge.line + 2}")
     raise typer.Exit(verdict.exit_code)
 
 

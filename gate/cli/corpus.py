@@ -289,7 +289,7 @@ def _known_rule(entry: Entry) -> Rule:
     for rule in load(entry.scenario.system):
         if rule.id == entry.rule:
             return rule
-    reported = f"{entry.rule!r:.60} is no rule of {entry.scenario.system}"
+    reported = f"{entry.rule!r:.60} is not a rule of {entry.scenario.system}"
     raise FileError(f"{entry.path}: $.origin.rule: {reported}; `schedproof rules` lists them")
 
 

@@ -31,7 +31,8 @@ def command(
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
 ) -> None:
-    """Examine an adapter: fields, refusals, aborts, the same twice, nothing left over."""
+    """Check an adapter: its fields, refusals and aborts, and whether equal runs give equal
+    steps."""
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
     with option("--system"):

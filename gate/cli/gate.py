@@ -38,6 +38,7 @@ from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.coverage import coverage_page
+from ..web.gate_page import GatePage
 from .options import (
     AgainstBase,
     BaseOption,
@@ -106,6 +107,14 @@ def command(
         Path | None,
         typer.Option("--ndjson", help="write a JSON line per event to this file as it happens"),
     ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="draw all faults, with their causes, on this page"),
+    ] = None,
+    markdown_file: Annotated[
+        Path | None,
+        typer.Option("--markdown", help="write a comment for a pull request to this file"),
+    ] = None,
     github: Annotated[
         bool, typer.Option("--github", help="write GitHub annotations and a step summary")
     ] = False,
@@ -162,7 +171,11 @@ def command(
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
-    report_options = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github, verbose)
+    report_options = ReportOptions(
+        *(json_file, junit_file, sarif_file, ndjson_file, github, verbose),
+        markdown=markdown_file,
+        html=html_file,
+    )
     check_report_options(report_options)
     system_named = system is not None
     system = spec.default_system if system is None else system
@@ -201,9 +214,10 @@ def command(
     if named_nowhere(context, "target") and not system_named and revision is None:
         output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
+    page_of_all = GatePage(html_file, catalogue) if html_file is not None else None
     finish = no_fields if beside is None else changes_of
     with (
-        reporters(console, catalogue, report_options, printer) as fan_out,
+        reporters(console, catalogue, report_options, printer, page_of_all) as fan_out,
         say_which_system(spec, system_named),
         coverage_counted(options, coverage) as options,
     ):
@@ -246,7 +260,7 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
         if named or spec.kind not in ("factory", "command"):
             raise
         others = ", ".join(name for name in SYSTEMS if name != spec.default_system)
-        hint = f"it was asked as {spec.default_system}; --system says what it is: {others}"
+        hint = f"it was started as {spec.default_system}; --system chooses another: {others}"
         if isinstance(error, ConfigRefused):
             raise ConfigRefused(f"{error}; {hint}") from None
         output.fail(str(error))
@@ -262,7 +276,8 @@ def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
     first = verdict.faults[0]
     page = Path(first.scenario).with_suffix(".html")
     options = shlex.split(gate.replay_options_of([first.rule]))
-    words = [sys.executable, "-m", "schedproof", "show", first.scenario, "-o", str(page), *options]
+    command = [sys.executable, "-P", "-m", "schedproof", "show", first.scenario]
+    words = [*command, "-o", str(page), *options]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     if ran.returncode != BROKEN:
         output.fail(f"--open: {ran.stderr.strip() or 'the rule does not break again'}")

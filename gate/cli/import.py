@@ -1,4 +1,4 @@
-"""`schedproof import`: a load that a server recorded, as a scenario."""  # noqa: N999
+"""`schedproof import`: turn a load that a server recorded into a scenario."""  # noqa: N999
 
 from collections.abc import Iterator
 from itertools import islice
@@ -49,7 +49,7 @@ def command(
         bool, typer.Option("--skip-unfit", help="leave out rows that the system cannot run")
     ] = False,
 ) -> None:
-    """Make a scenario of a load that a server recorded: real lengths and arrivals."""
+    """Make a scenario from a load that a server recorded, with its real lengths and arrivals."""
     if form not in FORMS:
         raise InputError("FORM", f"{form!r:.60}; valid: {', '.join(FORMS)}")
     for name, value in (
@@ -101,7 +101,7 @@ def command(
 
 
 def what_is_missing(load: Load) -> Iterator[str]:
-    """Say what of the file is not in the scenario."""
+    """Yield a line about each part of the file that is not in the scenario."""
     if load.goes_on:
         last = max(row.number for row in load.rows)
         yield f"rows from {last + 1:,} on are not taken (--requests)"

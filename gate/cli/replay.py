@@ -15,7 +15,7 @@ from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import replay
-from ...properties.explanations.cause import Evidence
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
@@ -132,7 +132,7 @@ def command(
         idle += last - first + 1
         lines.close()
         if not quiet:
-            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, not run")
+            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, so skipped")
 
     # A recorded run is whole, and so is a drawn one.
     skipped = skip if trace is None and perfetto is None else None
@@ -156,7 +156,7 @@ def command(
     if perfetto is not None:
         write_perfetto(perfetto, [run_of(read, outcome, steps)])
     for name, why in outcome.session.rejected.items():
-        output.say(console, f"{name} refused at the door: {why}")
+        output.say(console, f"{name} refused: {why}")
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
@@ -167,7 +167,7 @@ def command(
         excerpt, cause = outcome.session.excerpt, evidence.cause(read, outcome.broken)
         output.print_failure(
             *(console, by_id[first.rule], read, first, scenario, options, excerpt),
-            why=cause and cause.why,
+            why=None if cause is None else cause.why,
         )
         if outcome.session.started.start_up is not None:
             output.say(console, f"  {start_line(outcome.session.started.start_up)}")

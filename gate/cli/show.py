@@ -121,15 +121,15 @@ def command(
     with output.busy(console, "drawing"):
         data = page(run).encode("utf-8", "backslashreplace")
         write(page_file, data)
-    output.say(console, f"{page_file}: {run.ended}{size_told(len(data))}")
+    output.say(console, f"{page_file}: {run.ended}{size_remark(len(data))}")
     raise typer.Exit(BROKEN if run.broken else CONFORMS)
 
 
-def size_told(size: int) -> str:
+def size_remark(size: int) -> str:
     """Return a remark about the size of a page in bytes; empty if it opens quickly."""
     if size <= LARGE:
         return ""
-    return f" (a page of {size / 1e6:.1f} MB: it may take its time to open)"
+    return f" (a page of {size / 1e6:.1f} MB: it may open slowly)"
 
 
 def page_name(file: str) -> str:

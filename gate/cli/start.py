@@ -8,7 +8,7 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
-from ..console import INCONCLUSIVE, USAGE, interrupts
+from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
@@ -58,8 +58,11 @@ def _run() -> None:
 
 
 def _end_with(code: Any) -> None:
-    """End with this exit code. Python would kill itself by SIGINT instead, if the signal came while
-    text was run as code, as every dataclass does; what it does at an exit is done here."""
+    """Exit with this code.
+
+    If a signal arrived while Python ran code from text, as every dataclass does, Python would kill
+    itself by SIGINT instead. So this function does what Python does at exit.
+    """
     for number in (*interrupts.SIGNALS, signal.SIGALRM):  # it is ending
         signal.signal(number, signal.SIG_IGN)
     atexit._run_exitfuncs()
@@ -77,7 +80,7 @@ def _internal(error: Exception) -> str:
 
 def _said(message: str, code: int) -> int:
     with suppress(OSError):  # the exit code still says it
-        print(f"schedproof: {message}", file=sys.stderr, flush=True)
+        print(f"schedproof: {shortened(message)}", file=sys.stderr, flush=True)
     return code
 
 

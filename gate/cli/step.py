@@ -63,8 +63,8 @@ def command(
     path: CheckoutPath = None,
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
-    """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see its
-    answer."""
+    """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see what the
+    scheduler does."""
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     begun = None if scenario is None else scenario_named(scenario)
     if system is None:
@@ -97,6 +97,8 @@ def command(
                 run.load(begun)
             except NotNow as error:
                 raise InputError("--scenario", str(error)) from None
+        else:
+            run.show_example()
         with Server(run, options, port) as server:
             line = output.config_line(system, resolved, run.setup.config)
             output.say(console, f"step {line}")

@@ -19,7 +19,7 @@ from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
 from ...properties.checking.recording import Answer
-from ..files.reading import check_regular
+from ..files.reading import check_regular, decode_json
 from ..files.scenario_file import FileError, scenario_json, scenario_of
 from ..files.writing import naming_file, whole
 from ..judging.verdict import TargetInfo
@@ -149,7 +149,7 @@ def _records(
             raise FileError(f"{path}: line {number}: {problem}; {valid}")
         records += 1
         yield number, record, scenario
-    raise FileError(f"{path}: cut off after {records} records: the line that ends it is missing")
+    raise FileError(f"{path}: cut off after {records} records: its last line is missing")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -166,7 +166,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:
-        raise FileError(f"{path}: no gzip file, or a damaged one ({error})") from None
+        raise FileError(f"{path}: not a gzip file, or damaged ({error})") from None
     except (EOFError, zlib.error) as error:
         raise FileError(f"{path}: damaged or cut off ({error})") from None
     except OSError as error:
@@ -178,7 +178,4 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _read(path: Path, number: int, line: bytes, kind: type[Line]) -> Line:
-    try:
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: line {number}: {error}") from None
+    return decode_json(line, f"{path}: line {number}", kind)

@@ -124,10 +124,10 @@ def _corpus(recording: Recording, scenarios: Mapping[str, Scenario]) -> Iterator
 
 
 def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario]:
-    found: dict[str, Scenario] = {}
+    scenarios: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:
-        found.setdefault(scenario_json(scenario), scenario)
+        scenarios.setdefault(scenario_json(scenario), scenario)
 
     options = SearchOptions(
         *(recording.target, recording.system, recording.revision, (), scale, FAILS),
@@ -137,7 +137,7 @@ def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario
     search = Search(options, Hooks(watch=lambda _: interrupts.check(), ended=note))
     with interrupts.instead():
         run_search(search, PROFILES[recording.profile_name].examples, seed, 0)
-    yield from found.values()
+    yield from scenarios.values()
 
 
 def replay_baseline(

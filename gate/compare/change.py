@@ -123,13 +123,13 @@ def _repaired(gate: GateContext) -> list[Change]:
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
-    found = {
+    ours = {
         rule for finding in gate.results.findings for rule in (finding.rule, *finding.consequences)
     }
     changes = []
     for rule, noted in sorted(base.compared.repaired.items()):
         runs = base.compared.kept[rule]
-        if rule in found or base.compared.shared[rule] or gate.results.broken_off or runs < FEW:
+        if rule in ours or base.compared.shared[rule] or gate.results.broken_off or runs < FEW:
             continue
         scenario = _smallest(gate, rule, noted)
         broken = base.broken_by_base(scenario).get(rule)

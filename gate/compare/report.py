@@ -62,7 +62,7 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
     files = (finding.scenario, finding.scenario_b or finding.scenario)
     for name, file, options in zip("AB", files, reported.options, strict=True):
         if options is None:
-            plain(f"  replay {name}: what it did is in the baseline")
+            plain(f"  replay {name}: its run is in the baseline")
         else:
             plain(f"  replay {name}: schedproof replay {shlex.quote(file)}{options}")
     timing = f"found after {finding.found_after:.1f} s"

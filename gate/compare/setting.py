@@ -47,7 +47,7 @@ def read_setting(
         check_system(meant_system)
     if system is not None and None not in own and system not in own:
         valid = ", ".join(dict.fromkeys(own_system for own_system in own if own_system is not None))
-        raise InputError("--system", f"{system}: neither target is of it; valid: {valid}")
+        raise InputError("--system", f"{system}: neither target belongs to it; valid: {valid}")
     if revision is None:
         of_targets = zip(own, defaults, strict=True)
         revision = next(
@@ -92,14 +92,14 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
     return Setting(system, revision, ((own, other),), {})
 
 
-def in_other_terms(name: str, setting: Setting, system: str, revision: str) -> str:
+def translation_line(name: str, setting: Setting, system: str, revision: str) -> str:
     """Describe in a line how the configuration is translated for a target of another system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()
     own = [f"{key} {json.dumps(value)}" for key, value in given.items() if key not in common]
     left_out = [key for key in usual if key not in given]
-    parts = [f"{name} is asked in the terms of {system}"]
+    parts = [f"{name} is configured in the terms of {system}"]
     parts += [f"where it has {', '.join(own)}"] if own else []
-    parts += [f"and is not told {', '.join(left_out)}"] if left_out else []
+    parts += [f"and does not get {', '.join(left_out)}"] if left_out else []
     return ", ".join(parts)

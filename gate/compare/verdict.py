@@ -40,7 +40,7 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How much was compared: steps, events, and for each field the steps in which both
+    """The extent of a comparison: steps, events, and for each field the steps in which both
     showed it."""
 
     steps: int

@@ -1,8 +1,8 @@
 """Ctrl-C and time limits, both of which end a run early and keep its results.
 
 Python raises KeyboardInterrupt wherever the program is: also in a destructor or in a callback that
-swallows it. So the handler notes it as well, long work asks `check` between two runs, and what was
-swallowed is raised again.
+swallows it. So the handler also records it, long work calls `check` between two runs, and an
+exception that was swallowed is raised again.
 """
 
 import signal
@@ -30,8 +30,12 @@ def install() -> None:
 
 
 def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> None:
-    """Where a destructor or a callback of the garbage collector swallows an exception of this kind,
-    and Python would print it, run the handler of SIGALRM, which raises it, a moment later."""
+    """Raise exceptions of this kind again if a destructor or a callback of the garbage collector
+    swallows them.
+
+    Python would only print such an exception. Instead the handler of SIGALRM runs a moment later
+    and raises it.
+    """
 
     def unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
         if swallowed.exc_type is kind:
@@ -91,7 +95,7 @@ def no_limit() -> None:
 
 
 def why() -> str:
-    """Return why the run ended early, to begin its last line."""
+    """Return why the run ended early, as the start of its last line."""
     return f"the time limit of {_limit:g} s is over" if _over else "interrupted"
 
 

@@ -19,6 +19,7 @@ from ...properties.checking.session import Excerpt
 from ...properties.explanations.explain import explain
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
+from . import shortened
 from .step_lines import one_line as one_line
 from .step_lines import step_line
 
@@ -57,7 +58,8 @@ class _Console(Console):
         super().print(*objects, markup=markup, **options)
 
     def _wrapped(self, text: Text) -> Text:
-        """Continue under the text behind a label ("  rule:     In every"), else two further in."""
+        """Wrap the text; continued lines are indented to the text after a label ("  rule:
+        In every"), or by two columns."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -116,8 +118,8 @@ def print_failure(
 ) -> None:
     """Print the rule, the scenario, the step, the numbers, the reason, and how to replay it.
 
-    `options` are those of the replay command, as `replay_options` gives them; `run` is the end of
-    the run that broke the rule; `why` as in `failure_lines`.
+    `options` are those of the replay command, as `replay_options` returns them; `run` is the end of
+    the run that broke the rule; `why` is described at `failure_lines`.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
@@ -140,8 +142,10 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """All that is known of a failure, a printable line each: `replay` is the whole command, `why`
-    what a run that was followed shows of the cause."""
+    """Return everything that is known of a failure as printable lines.
+
+    `replay` is the whole replay command; `why` is the cause, if the run was followed to find it.
+    """
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
@@ -160,8 +164,8 @@ def failure_lines(
     if explanation:
         lines += ["why:", *(f"  {line}" for line in explanation)]
     show = replay.replace("schedproof replay ", "schedproof show ", 1)
-    lines += [f"scenario: {path}", f"replay:   {replay}", f"show:     {show}"]
-    return [one_line(line) for line in lines]
+    ends = [f"scenario: {path}", f"replay:   {replay}", f"show:     {show}"]
+    return [*(shortened(one_line(line)) for line in lines), *map(one_line, ends)]
 
 
 def print_details(text: str, console: Console | None = None) -> None:
@@ -193,6 +197,8 @@ def _in_words(key: str, value: Any) -> list[str]:
     """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
+    if isinstance(value, list):  # of mappings, whose values say enough
+        return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 
 
@@ -210,7 +216,8 @@ def request_lines(scenario: Scenario) -> list[str]:
         words = encoder_words(request) + load_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
-    return lines + ([f"and {more} more requests"] if more > 0 else [])
+    events = [f"{event.kind} before step {event.step}" for event in scenario.events]
+    return lines + ([f"and {more} more requests"] if more > 0 else []) + events
 
 
 def encoder_words(request: Request) -> str:
@@ -226,11 +233,11 @@ def load_words(request: Request) -> str:
     words = ""
     if request.external_tokens:
         tokens = min(request.external_tokens, request.prompt_len)
-        words = f", a load has {tokens} tokens, after {request.load_steps} steps"
+        words = f", {tokens} tokens are loaded after {request.load_steps} steps"
     if request.load_fails_at is not None:
         words += f", fails from token {request.load_fails_at} on"
     if request.load_deferrals:
-        words += f", {request.load_deferrals} times no answer whether it can be loaded"
+        words += f", the connector defers its answer {request.load_deferrals} times"
     if request.send_steps is not None:
         words += f", its blocks are sent in {request.send_steps + 1} steps"
     return words
@@ -274,7 +281,7 @@ def unicode_text(text: str) -> str:
 
 
 def fail(message: str) -> None:
-    to_stderr(f"schedproof: {one_line(message)}")
+    to_stderr(f"schedproof: {shortened(one_line(message))}")
 
 
 def to_stderr(line: str) -> None:

@@ -20,7 +20,7 @@ class News(NamedTuple):
         step: the step itself.
         tkv: the previous and the new tkv in tokens, if it changed; the previous one may be unknown
             (None).
-        jumps: the tkv changed by anything but one more.
+        jumps: the tkv changed other than by growing by one.
         borders: requests whose only token of the step was the first of a block.
         volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
         limit: max_batch_tkv.
@@ -75,7 +75,7 @@ def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
 
 
 def crossing(step: Step, last: Step | None, block_size: int | None) -> tuple[str, ...]:
-    """Return the requests whose one token of this step begins a new block."""
+    """Return the requests that begin a new block with their only token in this step."""
     if last is None or last.computed is None or block_size is None:
         return ()
     return tuple(

@@ -79,8 +79,11 @@ def add_file(adding: Adding, file: Path) -> None:
 
 
 def _judged(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
-    """Replay a finding by the rule that it was written for, if that one breaks; without such a
-    rule, or with --rule, by the rules of `adding`."""
+    """Replay a finding by the rule that it was written for, if that rule breaks.
+
+    If the file names no rule, if the rule does not break, or with --rule, replay it by the rules of
+    `adding`.
+    """
     rule = (scenario.origin or {}).get("rule")
     if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
         alone = dataclasses.replace(adding, rules=[rule])
@@ -98,13 +101,13 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     """
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
-        say(f"{entry.path}: expects steps, which a smaller one would not show: left as it is")
+        say(f"{entry.path}: expects steps, which a smaller scenario would not show: not changed")
         return True
     scenario = replace(entry.scenario, expect=None)
     outcome = run_of(target, scenario, (), entry.path)
     if not outcome.broken:
-        found = f" (found on {entry.found_on})" if entry.found_on else ""
-        say(f"{entry.path}: breaks no rule on {spec}{found}: left as it is")
+        where = f" (found on {entry.found_on})" if entry.found_on else ""
+        say(f"{entry.path}: breaks no rule on {spec}{where}: not changed")
         return False
     smaller, how = minimized(target, scenario, outcome.broken[0], [])
     if size(smaller) >= size(scenario) and smaller.config == scenario.config:
@@ -163,7 +166,7 @@ def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -
         raise FileError(f"{file}: {error}") from None
     if len(outcome.session.rejected) == len(scenario.requests) and not outcome.broken:
         name, why = next(iter(outcome.session.rejected.items()))
-        raise FileError(f"{file}: the target refuses every request at the door: {name}: {why}")
+        raise FileError(f"{file}: the target refuses every request: {name}: {why}")
     return outcome
 
 
@@ -182,7 +185,7 @@ def _failure(
         scenario, how = minimized(adding.target, scenario, first, adding.rules)
         outcome = run_of(adding.target, scenario, adding.rules, file)
         if not outcome.broken:
-            scenario, how = large, "as it is: what was smaller did not break again"
+            scenario, how = large, "not shrunk: the smaller scenario did not break again"
             outcome = run_of(adding.target, scenario, adding.rules, file)
             if not outcome.broken:
                 raise FileError(f"{file}: broke {first.rule} once, but not again: left out")

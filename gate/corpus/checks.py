@@ -98,7 +98,7 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
     violates = (scenario.expect and scenario.expect.violates) or ()
     named += [(f"$.expect.violates[{index}]", violated) for index, violated in enumerate(violates)]
     unknown = [
-        f"{path}: {where}: {rule!r:.60} is no rule of {scenario.system}; `schedproof rules "
+        f"{path}: {where}: {rule!r:.60} is not a rule of {scenario.system}; `schedproof rules "
         f"--system {scenario.system}` lists them"
         for where, rule in named
         if rule not in catalogue

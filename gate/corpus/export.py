@@ -110,7 +110,7 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
     valid = [system for system in SYSTEMS if (TEMPLATES / f"{system}.jinja").exists()]
     if systems[0] not in valid:
         raise FileError(
-            f"--as upstream: {systems[0]} has no template of a test; valid: {', '.join(valid)}"
+            f"--as upstream: {systems[0]} has no template for tests; valid: {', '.join(valid)}"
         )
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -152,8 +152,8 @@ class RepositoryTest:
         for key in config:
             if key in unsayable:
                 raise FileError(
-                    f"{self._entry.path}: $.config.{key}: {json.dumps(config[key])}: the loop of "
-                    "these tests has no drafts; valid: absent; --rule leaves it out"
+                    f"{self._entry.path}: $.config.{key}: {json.dumps(config[key])}: these "
+                    "tests cannot express drafts; valid: absent; --rule leaves it out"
                 )
         return _arguments(config)
 
@@ -183,7 +183,7 @@ class RepositoryTest:
                 last = outcome.broken[0].step + 1
         raise FileError(
             f"{self._entry.path}: every model of {scenario.system} breaks a rule in it, and "
-            f"{self.rule} has no words in the target's own terms; --rule leaves it out"
+            f"{self.rule} has no assertion in the target's own vocabulary; --rule leaves it out"
         )
 
 
@@ -195,8 +195,8 @@ def test_name(entry: Entry) -> str:
 
 def about(entry: Entry) -> str:
     title = next(rule.title for rule in load(entry.scenario.system) if rule.id == entry.rule)
-    found = f"; found on {entry.found_on}" if entry.found_on else ""
-    line = one_line(f"{entry.rule} {title}{found}")
+    where = f"; found on {entry.found_on}" if entry.found_on else ""
+    line = one_line(f"{entry.rule} {title}{where}")
     return line.replace("\\", "/").replace('"', "'")[:90] + "."
 
 

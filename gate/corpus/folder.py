@@ -98,10 +98,10 @@ def files(folder: Path) -> Iterator[Path]:
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` begins a corpus")
     try:
-        found = sorted(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except OSError as error:
         raise FileError(f"{folder}: cannot be read ({error.strerror})") from None
-    yield from (path for path in found if path.suffix == ".json" and not path.is_dir())
+    yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
 
 
 def read_entry(path: Path) -> Entry:
@@ -112,7 +112,7 @@ def read_entry(path: Path) -> Entry:
             folder.
     """
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
-        raise FileError(f"{path}: a link out of the corpus; valid: a file")
+        raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
     scenario = read_scenario(path)
     return Entry(path, scenario, origin_of(scenario, str(path)))
 

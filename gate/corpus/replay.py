@@ -25,7 +25,7 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 
 
 class EntryVerdict(NamedTuple):
-    """How a scenario's replay compares with its expectation.
+    """The result of a replay, compared with the expectation of the scenario.
 
     Attributes:
         why: the reason in one line, if the result is unexpected or inconclusive.
@@ -53,7 +53,8 @@ def judge(
     """Replay a scenario about `rule`, judged by `rules`.
 
     Without an expectation, every rule is expected to hold. On a target other than `found_on`, it is
-    enough that the scenario's own rule holds.
+    enough that the scenario's own rule holds. Rules that are expected to break may break after
+    others.
 
     Raises:
         TargetNotStarted: the target does not start.
@@ -74,9 +75,15 @@ def judge(
         if own and rule not in [failure.rule for failure in outcome.broken]:
             return _of_its_own_rule(target, scenario, own, outcome, found_on)
     if outcome.unmet:
+        violates = (scenario.expect and scenario.expect.violates) or ()
+        expected = [own_rule for own_rule in rules if own_rule.id in violates]
+        alone = replay(target, scenario, expected) if outcome.broken and expected else None
+        if alone is not None and not alone.unmet:
+            others = ", ".join(failure.rule for failure in outcome.broken)
+            return EntryVerdict("as expected", f"before it {others} breaks", alone)
         return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
     if len(outcome.session.rejected) == len(scenario.requests):
-        why = "the target refuses every request at the door"
+        why = "the target refuses every request"
         return EntryVerdict("not exercised", why, outcome, refused=True)
     violates = (scenario.expect and scenario.expect.violates) or ()
     if violates and not outcome.broken:
@@ -101,7 +108,7 @@ def _of_its_own_rule(
     outcome: Outcome,
     found_on: FoundOn | None,
 ) -> EntryVerdict:
-    """Judge a run in which rules break other than the one that the scenario is about."""
+    """Judge a run that breaks other rules than the one that the scenario is about."""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
     others = ", ".join(failure.rule for failure in outcome.broken)
@@ -119,7 +126,8 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with an expectation: these rules break first, or every rule holds."""
+    """Return the scenario with an expectation: these rules break in the same step, or every rule
+    holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 

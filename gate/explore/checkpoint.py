@@ -36,7 +36,7 @@ HARMLESS = {
 }
 
 
-def put_by(folder: Path, run: Exploration) -> None:
+def save_checkpoint(folder: Path, run: Exploration) -> None:
     """Save an exploration to its file in `folder`.
 
     Raises:
@@ -73,7 +73,7 @@ def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Explor
         )
     kept = data[start + DIGEST :]
     if data[start : start + DIGEST] != _digest(kept):
-        raise FileError(f"{path}: damaged (its digest is another); valid: the file deleted")
+        raise FileError(f"{path}: damaged (its digest does not match); valid: the file deleted")
     try:
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
@@ -92,12 +92,12 @@ class _Reader(pickle.Unpickler):
         if (module, name) in HARMLESS:
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
-            found = super().find_class(module, name)
+            member = super().find_class(module, name)
             # Any other function could be called with anything: `getattr` by another name reaches
             # `eval`.
-            held = isinstance(found, type) or FUNCTIONS.match(module)
-            if held and getattr(found, "__module__", "") == module:
-                return found
+            held = isinstance(member, type) or FUNCTIONS.match(module)
+            if held and getattr(member, "__module__", "") == module:
+                return member
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 

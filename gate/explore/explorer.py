@@ -33,7 +33,7 @@ from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
 from ..judging.rule_choice import check_applies, picked
 from ..processes.work_process import block_sigint
-from .checkpoint import load, put_by
+from .checkpoint import load, save_checkpoint
 
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
@@ -58,7 +58,7 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
         if name not in by_name:
             words = ", ".join(by_name)
             raise InputError(
-                "--scope", f"{name!r} is no scope of revision {revision}; valid: {words}"
+                "--scope", f"{name!r} is not a scope of revision {revision}; valid: {words}"
             )
     return [by_name[name] for name in names or by_name]
 
@@ -120,7 +120,7 @@ def chosen_rules(
                 "--rule", f"{chosen.id} compares a target with the model; valid: any other rule"
             )
         if not explored(chosen):
-            raise InputError("--rule", f"{chosen.id} is no rule about states; valid: in `gate`")
+            raise InputError("--rule", f"{chosen.id} is not about states; valid: in `gate`")
         check_applies(chosen, revision)
     return [rule for rule in rules if explored(rule) and applies(rule, revision)]
 
@@ -263,7 +263,7 @@ def _work(
             why = "sampled" if options.order == "random" else "paths were cut"
         if budget.checkpoint and options.order != "random":
             try:
-                put_by(budget.checkpoint, run)
+                save_checkpoint(budget.checkpoint, run)
             except FileError as error:
                 why = f"{why or 'all explored'}, but not put by: {error}"
         pipe.send(Ended(result, why, time.time() - began, memory_mb()))

@@ -1,7 +1,8 @@
-"""Loads that servers recorded, as scenarios: the public forms of Mooncake, Azure and BurstGPT.
+"""Loads that servers recorded, as scenarios; reads the public formats of Mooncake, Azure and
+BurstGPT.
 
-A load says when each request came, and how long it was; no form has the text of a prompt. Sources:
-kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
+A load says when each request came, and how long it was; no format has the text of a prompt.
+Sources: kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
 (`AzureLLMInferenceDataset2023.md`, `…2024.md`), HPMLL/BurstGPT (`README.md`).
 """
 
@@ -28,9 +29,9 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class Row(NamedTuple):
-    """A request of a load: its row from 1, its time in ms, its lengths in tokens.
+    """A request of a load: its row (from 1), its time in ms, and its lengths in tokens.
 
-    `hashes` name the pieces of its prompt, each with all that comes before it; none if unknown.
+    Each of `hashes` stands for a piece of the prompt and all pieces before it; empty if unknown.
     """
 
     number: int
@@ -57,10 +58,10 @@ class Load:
 
 
 def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
-    """Read `most` rows from row `first` on; `piece` is the number of tokens that a hash stands for.
+    """Read up to `most` rows, starting at row `first`; a hash stands for `piece` tokens.
 
     Raises:
-        FileError: the file cannot be read, or a row is not what the form has there.
+        FileError: the file cannot be read, or a row is not valid in the format.
     """
     check_regular(path)
     unused: dict[str, None] = {}
@@ -83,12 +84,12 @@ def scenario_of_load(
     step_ms: float,
     piece: int,
 ) -> Scenario:
-    """Return the rows as a scenario, and put those that cannot run into `load.unfit`.
+    """Return the rows as a scenario, and add those that cannot run to `load.unfit`.
 
-    `setting`: system, revision, configuration. A request is called r and its row.
+    `setting` is the system, revision and configuration. A request is named r and its row.
 
     Raises:
-        InputError: an impossible configuration, an arrival too late, or nothing that can run.
+        InputError: an impossible configuration, a late arrival, or no row that can run.
     """
     system, revision, values = setting
     model = make_model(system, revision, values)
@@ -122,10 +123,10 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts, equal as far as their hashes are.
+    """Return the prompts; two of them share tokens as far as their hashes agree.
 
-    A segment begins where prompts part, or where one of them begins; a prompt without hashes is
-    like no other.
+    A new segment begins where prompts diverge or where one of them begins. A prompt without hashes
+    equals no other.
     """
     before: dict[int, int | None] = {}
     begins: set[int] = set()  # hashes with different ones before them
@@ -152,7 +153,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens of the rows that can run begin an earlier prompt as well."""
+    """Return the number of prompt tokens that also begin an earlier prompt, in the rows that
+    can run."""
     seen, shared = set[int](), 0
     for row in load.rows:
         if row.number in load.unfit:
@@ -223,8 +225,10 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 
 class _Columns(NamedTuple):
-    """The columns of a CSV file: time, with its unit, and lengths; `known` ones say nothing that a
-    scenario has, and are in every file of the form."""
+    """The columns of a CSV file: the time with its unit, and the lengths.
+
+    Columns in `known` are in every file of the format, but have no counterpart in a scenario.
+    """
 
     time: str
     prompt: str

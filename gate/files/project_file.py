@@ -45,8 +45,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def given(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found | ({"exclude": [*self.exclude]} if self.exclude else {})
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values | ({"exclude": [*self.exclude]} if self.exclude else {})
 
 
 def read_project(folder: Path = Path()) -> Project:

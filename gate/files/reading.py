@@ -1,12 +1,15 @@
 """Read a user's file: only regular files, and only up to a sensible size."""
 
 import json
+import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+Read = TypeVar("Read")
 
 
 class FileError(ValueError):
@@ -14,6 +17,11 @@ class FileError(ValueError):
 
 
 MAX_TOML = 1024 * 1024  # bytes of a configuration
+DEEPEST = 40  # brackets within brackets; deeper values break what prints or compares them later
+TOO_DEEP = f"nested deeper than {DEEPEST} levels"
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+INNERMOST = re.compile(rb"\[\]|\{\}")
+NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
@@ -31,7 +39,7 @@ def check_regular(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise FileError(f"{path}: cannot be read (Is a directory)")
     if not stat.S_ISREG(mode):
-        raise FileError(f"{path}: no regular file; valid: a file")
+        raise FileError(f"{path}: not a regular file; valid: a file")
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
@@ -45,7 +53,7 @@ def read_text(path: Path, most: int, kind: str) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, which no {kind} is")
+            raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
         return data.decode("utf-8")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
@@ -64,6 +72,33 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not TOML: {error}") from None
+
+
+def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
+    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many.
+
+    Raises:
+        FileError: no JSON, nested too deeply, or of another kind.
+    """
+    try:
+        value = msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise FileError(f"{place}: {TOO_DEEP}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{place}: {error}") from None
+    if is_deep(data):
+        raise FileError(f"{place}: {TOO_DEEP}")
+    return value
+
+
+def is_deep(data: bytes) -> bool:
+    """Return whether JSON is nested deeper than any file that schedproof reads."""
+    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return False
+    brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
+    for _ in range(DEEPEST):  # each time the innermost ones go
+        brackets = INNERMOST.sub(b"", brackets)
+    return bool(brackets)
 
 
 def quoted(value: Any) -> str:
@@ -85,6 +120,24 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
             break
         path, value = f"{path}{'' if part.startswith('[') else '.'}{part}", inner
     return f"{path}: {quoted(value)}: {problem}"
+
+
+def check_unique(line: bytes, value: dict[str, Any]) -> None:
+    """Check quickly that no object of a line, which was read as `value`, has a key twice.
+
+    Raises:
+        ValueError: one has.
+    """
+    # A key that is given twice leaves a colon too many; so does a colon in a text.
+    count = len(value)
+    for inner in value.values():
+        if type(inner) is dict:
+            count += len(inner)
+            for inmost in inner.values():
+                if type(inmost) is dict:
+                    count += len(inmost)
+    if line.count(b":") != count:
+        json.loads(line, object_pairs_hook=unique_keys)
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

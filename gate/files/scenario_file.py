@@ -1,4 +1,4 @@
-"""Read scenario files with one clear error, and write them whole or not at all."""
+"""Read scenario files, with one clear error for a bad file, and write them whole or not at all."""
 
 import hashlib
 import json
@@ -10,10 +10,19 @@ from typing import Any
 import msgspec
 
 from ...model.errors import InputError
-from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenario, check_requests
-from ...model.systems import full_config, resolve_revision
+from ...model.scenario import (
+    FORMAT,
+    OF_PARTITION,
+    TO_CONNECTOR,
+    Event,
+    Expectation,
+    Request,
+    Scenario,
+    check_requests,
+)
+from ...model.systems import full_config, make_model, resolve_revision
+from .reading import TOO_DEEP, is_deep, located, quoted, read_text, unique_keys
 from .reading import FileError as FileError  # also for modules that read scenarios
-from .reading import located, quoted, read_text, unique_keys
 from .writing import naming_file, write
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -48,6 +57,8 @@ def scenario_of(data: Any, path: str) -> Scenario:
         revision = resolve_revision(scenario.system, scenario.revision)
         config = full_config(scenario.system, revision, scenario.config)
         _check_encoder(scenario, config)
+        _check_partitions(scenario, config)
+        _check_events(scenario, revision, config)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
         raise FileError(f"{path}: {located('$', error, data)}") from None
@@ -60,11 +71,13 @@ def scenario_json(scenario: Scenario) -> str:
     """Return the scenario in the published format, with one request per line."""
     data = {k: v for k, v in msgspec.to_builtins(scenario).items() if v is not None}
     data["requests"] = [_plain_request(request) for request in data["requests"]]
+    if not data["events"]:
+        del data["events"]
     lines = []
     for key, value in data.items():
-        if key == "requests":
+        if key in ("requests", "events"):
             rows = ",\n    ".join(json.dumps(row) for row in value)
-            lines.append(f'  "requests": [\n    {rows}\n  ]')
+            lines.append(f'  "{key}": [\n    {rows}\n  ]')
         else:
             lines.append(f"  {json.dumps(key)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -92,14 +105,15 @@ def file_name(scenario: Scenario, rule: str) -> str:
         [request.for_target(), request.arrival, request.abort_at, request.abort_inside]
         for request in scenario.requests
     ]
-    identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs])
+    events = [[[event.step, event.kind] for event in scenario.events]] if scenario.events else []
+    identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs, *events])
     return f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
 
 
 def _load(path: Path) -> Any:
     text = read_text(path, MAX_BYTES, "scenario")
     try:
-        return json.loads(
+        value = json.loads(
             text,
             object_pairs_hook=_plain_keys,
             parse_constant=_finite,
@@ -108,8 +122,13 @@ def _load(path: Path) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise FileError(f"{path}: not JSON: {error.msg} ({place})") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FileError(f"{path}: not JSON: {error}") from None
+    except RecursionError:
+        raise FileError(f"{path}: {TOO_DEEP}") from None
+    if is_deep(text.encode()):
+        raise FileError(f"{path}: {TOO_DEEP}")
+    return value
 
 
 def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -146,6 +165,34 @@ def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
             )
 
 
+def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for salts and adapters where the configuration has no partitions."""
+    for index, request in enumerate(scenario.requests):
+        for key in OF_PARTITION:
+            value = getattr(request, key)
+            if value is not None and not config.get("cache_partitions"):
+                raise InputError(
+                    f"$.requests[{index}].{key}",
+                    f"{quoted(value)} without partitions; valid: absent, or a configuration of "
+                    "vllm with cache_partitions true",
+                )
+
+
+def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
+    """Raise InputError for control events that the system does not have in this configuration."""
+    if not scenario.events:
+        return
+    kinds = make_model(scenario.system, revision, config).controls
+    for index, event in enumerate(scenario.events):
+        if event.kind not in kinds:
+            instead = "no events with a kv_connector" if scenario.system == "vllm" else "no events"
+            raise InputError(
+                f"$.events[{index}].kind",
+                f"{quoted(event.kind)} is not modelled for {scenario.system} in this "
+                f"configuration; valid: {instead}",
+            )
+
+
 def _check_expectation(scenario: Scenario) -> None:
     if scenario.expect is None:
         return
@@ -164,7 +211,9 @@ def _check_keys(data: dict[str, Any]) -> None:
     """Raise an error for unknown keys that lists the valid ones; msgspec rejects wrong types."""
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
     places.append(("$.expect", data.get("expect"), Expectation))
-    requests = data.get("requests")
+    requests, events = data.get("requests"), data.get("events")
+    if isinstance(events, list):
+        places += [(f"$.events[{i}]", event, Event) for i, event in enumerate(events)]
     if isinstance(requests, list):
         places += [(f"$.requests[{i}]", request, Request) for i, request in enumerate(requests)]
     for path, value, kind in places:
@@ -177,7 +226,7 @@ def _check_keys(data: dict[str, Any]) -> None:
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
-    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR}
+    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR, **OF_PARTITION}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

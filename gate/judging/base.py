@@ -30,12 +30,12 @@ class BaseOptions(NamedTuple):
 
     Attributes:
         terms: the system and revision in which the change and the base are started.
-        enough: number of differences after which no further part of the gate runs.
+        stop_after: number of differences after which no further part of the gate runs.
     """
 
     spec: TargetSpec
     terms: tuple[tuple[str, str], tuple[str, str]]
-    enough: int = NO_END
+    stop_after: int = NO_END
 
 
 class Noted(NamedTuple):
@@ -128,18 +128,18 @@ class Base:
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
         """Run a scenario to its end on the base alone; return every rule that the base breaks."""
         self.pair.part()
-        found: dict[str, Broken] = {}
+        failures: dict[str, Broken] = {}
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
             for failure in broken:
-                found.setdefault(failure.rule, failure)
+                failures.setdefault(failure.rule, failure)
             return []
 
         try:
             replay(self.pair.sides[1].target, scenario, self._rules, new=collect)
         except (ConfigRefused, InputError):
             return {}
-        return found
+        return failures
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
         """Return whether the base breaks a rule in a scenario where the change breaks none."""

@@ -162,7 +162,7 @@ class GateResults:
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
-        if options.base is not None and len(self.compared.differences) >= options.base.enough:
+        if options.base is not None and len(self.compared.differences) >= options.base.stop_after:
             return True
         return options.first_only and bool(self.findings)
 
@@ -212,7 +212,7 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run: it keeps the failures that no deviation and no base
+        """Return a filter for one run: it keeps the failures that neither a deviation nor the base
         explains."""
         known = self.deviations.in_run()
 
@@ -235,8 +235,8 @@ class GateContext:
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if a finding of this rule must be shrunk; otherwise the number of findings
-        shrunk before."""
+        """Return how many findings were shrunk before this one, which is then not shrunk; 0 if it
+        must be shrunk."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property

@@ -105,7 +105,7 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
     """Return the lines entered here but not elsewhere, such as FILE:312-318, 330; files with the
     most such lines come first."""
     others = {module.path: module.probes for module in elsewhere}
-    found = []
+    new_lines = []
     for module in here:
         known = others.get(module.path, b"").ljust(len(module.probes), b"\0")
         new = [probe > known_probe for probe, known_probe in zip(module.probes, known, strict=True)]
@@ -114,8 +114,8 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
             for (_, line), is_new in zip(probes, new, strict=True):
                 lines[line] = lines.get(line, True) and not is_new
             count = sum(not is_known for is_known in lines.values())
-            found.append((-count, f"{_name(module)}:{', '.join(_missed(lines))}"))
-    return tuple(lines for _, lines in sorted(found))
+            new_lines.append((-count, f"{_name(module)}:{', '.join(_missed(lines))}"))
+    return tuple(lines for _, lines in sorted(new_lines))
 
 
 def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
@@ -179,13 +179,13 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 def never_entered(coverage: Coverage) -> list[Missed]:
     """Return the functions that no run entered: first those that changed since the base, then by
     file and size."""
-    found = [
+    missed_functions = [
         Missed(file, function)
         for file in coverage.files
         for function in sorted(file.functions, key=lambda function: -function.lines)
         if not function.entered
     ]
-    return sorted(found, key=lambda missed: not missed.function.changed)
+    return sorted(missed_functions, key=lambda missed: not missed.function.changed)
 
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
@@ -221,7 +221,7 @@ def changes_since(
 
 
 def _bodies(source: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    bodies: dict[str, list[str]] = defaultdict(list)
 
     def walk(node: ast.AST, prefix: str) -> None:
         for child in ast.iter_child_nodes(node):
@@ -230,12 +230,12 @@ def _bodies(source: str) -> dict[str, list[str]]:
                 if ast.get_docstring(child, clean=False) is not None:
                     child.body = child.body[1:]
                 walk(child, f"{name}.<locals>.")
-                found[name].append(ast.dump(child))
+                bodies[name].append(ast.dump(child))
             else:
                 walk(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)
 
     walk(ast.parse(source), "")
-    return dict(found)
+    return dict(bodies)
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:

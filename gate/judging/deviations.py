@@ -243,7 +243,7 @@ def read_deviations(
         place = f"{path}: $.known[{number}]"
         if entry.rule not in ids:
             raise FileError(
-                f"{place}.rule: {entry.rule!r} is no rule of {system}; "
+                f"{place}.rule: {entry.rule!r} is not a rule of {system}; "
                 f"`schedproof rules --system {system}` lists them"
             )
         if entry.rule in by_design:

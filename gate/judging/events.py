@@ -47,8 +47,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 class Found(msgspec.Struct, frozen=True):
     """A counterexample that was shrunk, written to a file and replayed.
 
-    `replay` is the command that does so again; `stderr` is what the target wrote there in that run;
-    `cause` is what the run shows of it.
+    `replay` is the command that replays it; `stderr` is the target's output in that run; `cause` is
+    the cause of the failure, as far as that run shows it.
     """
 
     finding: Finding

@@ -5,10 +5,10 @@ them:
 
 - the same scenario breaks several rules, or a step does;
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
-  knows the same of both, or both begin with the same kind of difference;
+  has the same known divergence for both, or both begin with the same kind of difference;
 - a rule breaks in a run in which another one has broken before, and needs no further feature;
-- what was shrunk needs the same features, and the first step that differs from the model's differs
-  in the same fields.
+- the shrunk scenarios need the same features, and the first step that differs from the model's
+  differs in the same fields.
 
 A finding that needs another feature than the rule before it is a fault that may be a consequence.
 """
@@ -26,17 +26,17 @@ from .verdict import Fault, Finding
 
 # What a user of the engine sees, the worst first.
 MEANS = {
-    "crash": "the engine stops: the scheduler raises, and every request that it holds is lost",
-    "hang": "the engine stands still: the scheduler does not answer, and no request goes on",
-    "request": "a request is lost, doubled, or goes on after its end: its client waits for ever, "
-    "or gets what is not its own",
+    "crash": "the engine stops: the scheduler raises, and all of its requests are lost",
+    "hang": "the engine stands still: the scheduler does not answer, and no request continues",
+    "request": "a request is lost, doubled, or goes on after its end: its client waits forever, "
+    "or gets tokens of another request",
     "blocks": "blocks of the cache are lost or read by the wrong request: the engine runs out of "
     "memory, or answers with another request's tokens",
     "tokens": "a client gets too many or too few tokens, or the wrong reason why they end",
-    "wait": "requests wait longer than they need to, or for ever",
+    "wait": "requests wait longer than they need to, or forever",
     "door": "a request is refused that could run",
-    "limit": "the scheduler goes beyond a bound, or does otherwise than its documents say",
-    "decision": "the scheduler decides otherwise than its documents say",
+    "limit": "the scheduler goes beyond a bound, or departs from its documents",
+    "decision": "the scheduler decides differently from its documents",
     "adapter": "nothing: the adapter describes a step wrongly; repair it first, and judge again",
 }
 KINDS = {
@@ -114,8 +114,11 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 
 def _but_contrary(finding: Finding, other: Finding) -> set[str]:
-    """Return what a finding needs, but no switch that the other needs the other way round: the rule
-    breaks either way."""
+    """Return what a finding needs, without switches that the other finding needs the other way
+    round.
+
+    The rule breaks with such a switch on or off, so it does not matter.
+    """
     turned = {
         f"{name} {'off' if state == 'on' else 'on'}"
         for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
@@ -160,7 +163,7 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Sort key: first what broke first, then what was shrunk, then what needs the fewest
+    """Return a sort key: first what broke first, then what was shrunk, then what needs the fewest
     features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)

@@ -17,7 +17,8 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget, model_name
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
-from ...properties.explanations.cause import Cause, Evidence
+from ...properties.explanations.cause import Cause
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
 from ...properties.shrinking.shrink import needed_features, shrink, until
@@ -25,7 +26,7 @@ from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
-from ..files.scenario_file import write_scenario
+from ..files.scenario_file import FileError, write_scenario
 from ..targets.coverage import Entered, Interval, united
 from . import verdict
 from .context import GateContext
@@ -49,11 +50,12 @@ class Place(NamedTuple):
 def confirm(
     gate: GateContext, place: Place, scenario: Scenario, first: Broken
 ) -> tuple[Outcome, Cause | None]:
-    """Run a scenario that broke a rule once more; it must break the same rule. Return the outcome,
-    and what this run shows of the cause.
+    """Replay a scenario that broke a rule, and require that it breaks the same rule.
+
+    Return the outcome, and the cause as far as this run shows it.
 
     Raises:
-        TargetBroken: it does not; the scenario is written to a file anyway.
+        TargetBroken: it does not break the rule again; the scenario is written to a file anyway.
     """
     rules, evidence = gate.rules_beyond(place.known), Evidence()
     outcome = replay(
@@ -104,7 +106,11 @@ def keep(
         **msgspec.to_builtins(about),
     }
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
-    path = write_scenario(named, gate.options.out, first.rule)
+    try:
+        path = write_scenario(named, gate.options.out, first.rule)
+    except FileError as error:  # a full disk must not hide what was found
+        broken = f"{first.rule} is broken in step {first.step}: {message}"
+        raise FileError(f"{broken}; {error}") from None
     options = gate.options.replay_options
     several = gate.deviations.entries or place.known or gate.base is not None
     if several:  # another failure would end the replay before it
@@ -147,8 +153,8 @@ def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> s
     """Return the fields that differ in the first step that differs from the model's (or the
     base's), up to the failing step."""
     if gate.base is not None:  # the first step that differs from the base's says more
-        found = gate.base.pair.difference
-        return None if found is None else found.shape
+        difference = gate.base.pair.difference
+        return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
     if not lockstep or type(gate.target) is ModelTarget or first.rule == NEVER_HANGS:
         return None
@@ -231,8 +237,8 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergences of this release and rule, if any. There are none if a
-    release is held to its own behavior or a scheduler is not published. A class that replaces a
+    """Return the catalogue's divergences of this release and rule, if any. A release that is judged
+    by its own behavior has none, nor has a scheduler that is not published. A class that replaces a
     release's scheduler reports that release as its version and inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
@@ -280,7 +286,8 @@ def shrink_and_keep(
     began, trials, steps = time.monotonic(), 0, 0
 
     def breaks(candidate: Scenario) -> bool | None:
-        """Return None if the target refuses the scenario or one of its requests."""
+        """Return whether the scenario breaks the same rule; None if the target refuses it or one of
+        its requests."""
         nonlocal trials, steps
         trials += 1
         name = f"making {first.rule} smaller, {place.scale}"

@@ -98,7 +98,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
     if not gate.results.broken_off and not gate.has_enough:
         run_stages(gate, _workloads(gate, capabilities))
     if gate.results.hung:
-        gate.report(Notice("the target hangs: it is asked no further"))
+        gate.report(Notice("the target hangs, so it gets no further runs"))
 
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:

@@ -33,7 +33,7 @@ from ...spec.catalogue import FIELDS, Rule, load
 from ..files.scenario_file import FileError
 
 ID = re.compile(r"[A-Z][A-Z0-9]*-[A-Z]\d+")
-Asked = Callable[[RunHistory, Step], Any]
+RuleFunction = Callable[[RunHistory, Step], Any]
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class OwnRule:
     id: str
     title: str
     statement: str
-    broken: Asked
-    exercised: Asked
+    broken: RuleFunction
+    exercised: RuleFunction
     witness: str
     needs: Sequence[str] = ()
     source: str = "a rule of the user's"
@@ -102,7 +102,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
     if not isinstance(own.id, str) or not ID.fullmatch(own.id):
         raise FileError(f"{place}.id; valid: letters, a dash, a letter and a number, as OUR-R01")
     if own.id in known:
-        raise FileError(f"{place}.id: there is such a rule; valid: an id of its own")
+        raise FileError(f"{place}.id: this id is taken; valid: a new id")
     for name in ("title", "statement", "witness", "source"):
         if not isinstance(getattr(own, name), str) or not getattr(own, name).strip():
             raise FileError(f"{place}.{name}: {getattr(own, name)!r:.60}; valid: words")
@@ -117,27 +117,31 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         witness=own.witness,
         engines=("hypothesis", "corpus"),
     )
-    words = _asked(path, own.id, own.broken, lambda found: found is None or isinstance(found, str))
-    exercised = _asked(path, own.id, own.exercised, lambda found: isinstance(found, bool))
+    words = _guarded(
+        path, own.id, own.broken, lambda answer: answer is None or isinstance(answer, str)
+    )
+    exercised = _guarded(path, own.id, own.exercised, lambda answer: isinstance(answer, bool))
     return systems.OwnRule(rule, Predicate(words, exercised))
 
 
-def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bool]) -> Asked:
+def _guarded(
+    path: Path, rule: str, function: RuleFunction, is_answer: Callable[[Any], bool]
+) -> RuleFunction:
     """Wrap a function of the user's rule, so that an exception or an invalid answer is reported as
     a fault of the rule, not of the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:
-            found = function(history, step)
+            answer = function(history, step)
         except Exception as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
             what = f"{type(error).__name__}: {error}{where}"
             raise RuleFault(f"{path}: {rule} raised {what} (step {history.step})") from None
-        if not is_answer(found):
+        if not is_answer(answer):
             valid = "None or a sentence from broken, True or False from exercised"
-            raise RuleFault(f"{path}: {rule} answers {found!r:.60}; valid: {valid}")
-        return found
+            raise RuleFault(f"{path}: {rule} answers {answer!r:.60}; valid: {valid}")
+        return answer
 
     return checked
 

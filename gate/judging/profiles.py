@@ -24,8 +24,8 @@ class Profile(NamedTuple):
         shrink_attempts: replays that our own shrinking may take after that.
         corpus_steps: built-in scenarios longer than this many steps are skipped.
         workloads: runs of each shape of workload.
-        steps: the search of a scale stops after this many steps, not counting shrinking. A target
-            that answers in a millisecond takes as many milliseconds.
+        steps: the search of a scale stops after this many steps, not counting shrinking. If the
+            target needs a millisecond per step, the search takes as many milliseconds.
     """
 
     examples: int

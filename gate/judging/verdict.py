@@ -238,10 +238,10 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
-    found = [
+    refusals = [
         Refusal(sum(messages[finding] for finding in group), group[0]) for group in grouped.values()
     ]
-    return tuple(sorted(found, key=lambda refusal: -refusal.count))
+    return tuple(sorted(refusals, key=lambda refusal: -refusal.count))
 
 
 def exit_code(

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from ..console.step_lines import one_line
+from ..files.reading import FileError, decode_json
 from ..files.writing import naming_file, write
 from ..judging.verdict import Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
@@ -132,8 +131,8 @@ def kept(cell: Cell, folder: Path) -> Verdict | None:
     """Return the verdict of an earlier run with the same profile and seed, if there is one."""
     try:
         data = (folder / "verdicts" / f"{cell.file_name}.json").read_bytes()
-        verdict = msgspec.json.decode(data, type=Verdict)
-    except (OSError, msgspec.MsgspecError):
+        verdict = decode_json(data, "", Verdict)
+    except (OSError, FileError):
         return None
     same = (verdict.profile, verdict.seed) == (cell.profile, cell.seed)
     return verdict if same and not verdict.interrupted else None
@@ -151,7 +150,7 @@ def judge(cell: Cell) -> GateRun:
         (folder / "verdicts").mkdir()
         ran = run_watched(
             [
-                *(sys.executable, "-m", "schedproof", "gate", *cell.words, *words),
+                *(sys.executable, "-P", "-m", "schedproof", "gate", *cell.words, *words),
                 *("--profile", cell.profile, "--seed", str(cell.seed)),
                 *("--out", str(folder / "scenarios" / cell.file_name)),
                 *("--json", str(folder / "verdicts" / f"{cell.file_name}.json")),

@@ -15,11 +15,11 @@ from .keys import JUDGEMENT, REPORTED
 
 OPTIONS = {
     "target": "the scheduler under test, named as for `schedproof gate`",
-    "profile": "how much is searched: quick, ci or nightly (default: quick)",
+    "profile": "how much to search: quick, ci or nightly (default: quick)",
     "system": "the system whose rules apply (default: by the target)",
-    "revision": "the published behaviour that is meant (default: by the target)",
+    "revision": "the published behaviour to judge by (default: by the target)",
     "corpus": "a folder of scenarios, a test each (default: schedproof-corpus, if there is one)",
-    "deviations": "a file of failures that are known, and of rules that are broken by design",
+    "deviations": "a file with known failures and rules broken by design",
     "exclude": "rules that are broken on purpose, A,B",
     "seed": "the same seed gives the same runs (default: 0)",
 }

@@ -232,7 +232,7 @@ def _release_streams() -> None:
 
 
 def _reap(child: int, leader: int) -> int | None:
-    """Reap children that have ended; return the status of the command if it is known by that."""
+    """Reap children that have ended; return the command's status if it was among them."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             process, status = ended
@@ -266,7 +266,8 @@ def _kill(processes: Iterable[int]) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return all that run; what has ended and is not reaped yet cannot be killed."""
+    """Return all running descendants; a process that has ended but is not reaped cannot be
+    killed."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

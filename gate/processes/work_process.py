@@ -116,7 +116,7 @@ _leaving = False
 
 
 def leave(*_: object) -> None:
-    """Leave, and end the target on the way."""
+    """Exit, and end the target on the way."""
     global _leaving
     _leaving = True
     sys.exit()
@@ -128,10 +128,10 @@ def _run(work: Work, pipe: Connection, task: bytes) -> None:
     # A target that hangs does not notice that its pipe is closed: leaving ends it.
     signal.signal(signal.SIGTERM, leave)
     interrupts.raise_again(SystemExit, leave)
-    until_told(partial(work, pipe, task))
+    run_until_leaving(partial(work, pipe, task))
 
 
-def until_told(work: Callable[[], None]) -> None:
+def run_until_leaving(work: Callable[[], None]) -> None:
     """Run the work in this process until it ends or the process has to leave."""
     try:
         work()

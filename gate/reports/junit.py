@@ -22,7 +22,7 @@ ELEMENTS = {
     "inconclusive": "error",
     "planned": "skipped",
 }
-WHOLE = "the gate says all that it was asked"
+WHOLE = "the gate judged everything that was requested"
 
 
 class JUnit:

@@ -286,9 +286,7 @@ def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
 
 def engine_line(engine: EngineRun) -> str:
     refused = f", {engine.refused_configs} configurations refused" * bool(engine.refused_configs)
-    rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
-        engine.rejected_requests
-    )
+    rejected = f", {engine.rejected_requests} requests refused" * bool(engine.rejected_requests)
     broken_off = "" if engine.complete else ", broken off"
     return (
         f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "

@@ -30,7 +30,7 @@ START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract, before the claim is confirmed.
+    """The claim of an engine about a contract, before it is confirmed.
 
     Attributes:
         holds: no counterexample was found, and every path was explored.
@@ -78,7 +78,7 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
         statuses += _ask_all(console, chosen, by_hypothesis, time_limit, "held")
     for status, hint, code in (
         ("refuted", "", BROKEN),
-        ("inconclusive", ", none refuted; a longer --time-limit may tell", INCONCLUSIVE),
+        ("inconclusive", ", none refuted; a longer --time-limit may decide", INCONCLUSIVE),
     ):
         if status in statuses:
             output.say(
@@ -228,8 +228,8 @@ def _require(module: str, what: str, package: str) -> None:
 
 def _strategies(contract: Contract) -> dict[str, st.SearchStrategy[Any]]:
     lists = st.lists(st.integers(min_value=1), min_size=1, max_size=MAX_MEMBERS)
-    found: dict[str, st.SearchStrategy[Any]] = {}
+    strategies: dict[str, st.SearchStrategy[Any]] = {}
     for name, kind in contract.arguments().items():
         least, most = getattr(contract.sizes, name, (0, None))
-        found[name] = st.integers(least, most) if kind is int else lists
-    return found
+        strategies[name] = st.integers(least, most) if kind is int else lists
+    return strategies

@@ -157,28 +157,28 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
 
 def certified(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
     """Write and print the second solver's answers on the lemmas; return the exit code."""
-    found = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
+    answers = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
     listed = [
         {"lemma": lemma.name, "says": lemma.sentence, "first": lemma.status, "code": lemma.code}
         | {"cvc5": second.claim, "cvc5_guard": second.guard, "proof_holes": second.holes}
-        for lemma, second in found
+        for lemma, second in answers
     ]
     text = json.dumps(listed, indent=1, ensure_ascii=False)
     (folder / "certificate.json").write_text(text + "\n", encoding="utf-8")
-    agree = [lemma for lemma, second in found if (second.claim, second.guard) == ("unsat", "sat")]
+    agree = [lemma for lemma, second in answers if (second.claim, second.guard) == ("unsat", "sat")]
     against = [
         lemma.name
-        for lemma, second in found
+        for lemma, second in answers
         if (lemma.status == "proven" and (second.claim == "sat" or second.guard == "unsat"))
         or (lemma.status == "refuted" and second.claim == "unsat")
     ]
-    proofs = [second.holes for _, second in found if second.holes is not None]
+    proofs = [second.holes for _, second in answers if second.holes is not None]
     say(
-        f"certificate: {folder}: of {len(found)} lemmas and their guards cvc5 decides {len(agree)} "
-        f"alike; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} with holes, "
-        "which no other program has checked"
+        f"certificate: {folder}: cvc5 agrees on {len(agree)} of {len(answers)} lemmas and "
+        f"their guards; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} "
+        "with holes, which no other program has checked"
     )
-    left = [lemma.name for lemma, second in found if "unknown" in (second.claim, second.guard)]
+    left = [lemma.name for lemma, second in answers if "unknown" in (second.claim, second.guard)]
     if left:
         say(f"  cvc5 gives up on {', '.join(left)}: Z3 alone decides")
     if against:

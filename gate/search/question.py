@@ -74,8 +74,8 @@ def questions_of(system: str) -> OwnQuestions | None:
 
 def all_questions() -> Mapping[str, OwnQuestions]:
     """Return the own questions of every registered system that has some."""
-    found = {system: questions_of(system) for system in SYSTEMS}
-    return {system: questions for system, questions in found.items() if questions is not None}
+    by_system = {system: questions_of(system) for system in SYSTEMS}
+    return {system: questions for system, questions in by_system.items() if questions is not None}
 
 
 ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
@@ -180,7 +180,7 @@ def _solved(console: Console, question: Question, system: str, own: OwnQuestions
         assert own is not None, question.rule
         return own.answer(console, question)
     if proof.block is not None and question.changes not in ([], [f"block_size={proof.block}"]):
-        valid = f"block_size={proof.block}, the lemmas of {question.rule} are about that alone"
+        valid = f"block_size={proof.block}, the lemmas of {question.rule} cover only that"
         raise InputError("--param", f"{question.changes[-1]!r}; valid: {valid}")
     sizes = [change for change in question.changes if change != "block_size=any"]
     any_block = len(sizes) < len(question.changes) or not sizes
@@ -250,13 +250,13 @@ def run_samples(
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     ends = time.monotonic() + time_limit
-    found: list[Found] = []
+    findings: list[Found] = []
 
     def report_in_time(event: Event) -> None:
         if isinstance(event, Concluded):
             return  # a verdict on one rule of the model tells nothing more
         if isinstance(event, Found):
-            found.append(event)  # one of a later process may not count
+            findings.append(event)  # one of a later process may not count
             return
         terminal(event)
         if isinstance(event, Progress) and time.monotonic() > ends:
@@ -275,7 +275,7 @@ def run_samples(
     )
     try:
         verdict, results = run_gate(options, Deviations(), report_in_time)
-        for event in found:
+        for event in findings:
             if event.finding in verdict.findings:
                 terminal.print_finding(event)
     finally:

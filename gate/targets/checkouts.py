@@ -176,17 +176,17 @@ def version_in(folder: Path, name: str) -> str | None:
     It comes from the last tag of the repository, from the metadata beside an unpacked wheel, or
     from what the build wrote down.
     """
-    found = []
+    versions = []
     if (folder / ".git").exists():
         words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
         with suppress(OSError):  # no git
             described = run_watched(words, stderr=subprocess.DEVNULL).stdout
-            found.append(described.decode(errors="replace").strip().removeprefix("v"))
-    found += [entry.stem.partition("-")[2] for entry in folder.glob(f"{name}-*.dist-info")]
+            versions.append(described.decode(errors="replace").strip().removeprefix("v"))
+    versions += [entry.stem.partition("-")[2] for entry in folder.glob(f"{name}-*.dist-info")]
     with suppress(OSError):
         build = (folder / name / "_version.py").read_text(encoding="utf-8", errors="replace")
-        found += re.findall(r"^(?:__version__ = )?version = '([^']+)'", build, re.MULTILINE)
-    return next((version for version in found if _is_version(version)), None)
+        versions += re.findall(r"^(?:__version__ = )?version = '([^']+)'", build, re.MULTILINE)
+    return next((version for version in versions if _is_version(version)), None)
 
 
 def _is_version(text: str) -> bool:

@@ -104,7 +104,7 @@ class Child:
             self._answers = 0
             self._check_memory()
         if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
-            raise TargetBroken(op, "there was output without a question", excerpt(early))
+            raise TargetBroken(op, "there was output without a request", excerpt(early))
         self._write(question)
         return self._read()
 

@@ -156,27 +156,27 @@ def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
 def entered(folder: Path) -> list[Entered]:
     """Return the probes that the processes of a target have passed, by module, including
     sub-folders."""
-    found = []
+    modules = []
     for file in _files(folder):
         probes, separator, words = file.read_bytes().partition(b"/")  # a probe is 0 or 1
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
-            found.append(Entered(f"/{path}", module, probes))
-    return united(found)
+            modules.append(Entered(f"/{path}", module, probes))
+    return united(modules)
 
 
 def united(*parts: Iterable[Entered]) -> list[Entered]:
     """Return the probes that were passed in any part, by module."""
-    found: dict[tuple[str, str], bytes] = {}
+    passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
-        found[path, module] = _either(found.get((path, module), b""), probes)
-    return sorted(Entered(*key, probes) for key, probes in found.items())
+        passed[path, module] = _either(passed.get((path, module), b""), probes)
+    return sorted(Entered(*key, probes) for key, probes in passed.items())
 
 
 class Interval:
     """Tells which probes a target's processes pass between two calls of `take`.
 
-    At the end, the folder has everything back, as if the interval had not been used.
+    At the end, the folder again holds all probes, as if the interval had not been used.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -12,8 +12,8 @@ import msgspec
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import FIELDS, REQUIRED, Step
-from ...model.replies import read_ok, read_started, read_step
-from ...model.scenario import Request, Scenario
+from ...model.replies import read_control, read_ok, read_started, read_step
+from ...model.scenario import CONTROLS, Request, Scenario
 from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
@@ -28,12 +28,12 @@ MAX_STEPS = 200
 FEW_BLOCKS = 4
 # By rule, how an adapter that breaks it in plain requests is mended.
 MENDS = {
-    "ALL-R03": "lists are after the step: each unfinished request is in one of them",
-    "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; one "
-    "that was given up in the next step, as aborted",
-    "ALL-R09": "free are all blocks of the pool that no request holds, cached ones, too",
-    "ALL-R13": "`kind` is prefill where no scheduled request goes on to generate, decode where all "
-    "do, else mixed; of a request that was preempted nothing is computed",
+    "ALL-R03": "lists show the state after the step: each unfinished request is in one of them",
+    "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; an "
+    "aborted one in the next step, as aborted",
+    "ALL-R09": "free blocks are all those of the pool that no request holds, including cached ones",
+    "ALL-R13": "`kind` is prefill if no scheduled request is generating, decode if all are, else "
+    "mixed; a preempted request has no computed tokens",
 }
 
 
@@ -108,7 +108,9 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
     for name in sorted(unknown):
         yield Remark("wrong", "step", f"{name!r} is no field; valid: {', '.join(sorted(FIELDS))}")
     for name in sorted(silent):
-        yield Remark("wrong", "step", f"{name} is sent but not declared in observes: not looked at")
+        yield Remark(
+            "wrong", "step", f"{name} is sent but not declared in observes, so it is ignored"
+        )
     if declared <= FIELDS and not unknown and not silent:
         yield Remark("ok", "fields", f"declared and sent: {', '.join(sorted(declared))}")
 
@@ -141,14 +143,26 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
             f"accepts a prompt of {most:,} tokens; the gate judges what follows",
         )
     else:
-        yield Remark("ok", "add", "refuses at the door what can never run")
+        yield Remark("ok", "add", "refuses requests that can never run")
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
-        yield Remark("note", "abort", "not supported: no client will give up")
+        yield Remark("note", "abort", "not supported, so no request will be aborted")
     elif read_ok("abort", target.abort("no such request", True)) is not None:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
         yield Remark("ok", "abort", "supported, also inside a step; an unknown id is ignored")
+    yield from _controls(target, scenario)
+
+
+def _controls(target: Target, scenario: Scenario) -> Remarks:
+    """Check that the target answers every control event that its reply to `start` declares."""
+    started = read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
+    for kind in CONTROLS:
+        if kind in started.controls:
+            read_control(target.control(kind))
+    if started.controls:
+        kinds = ", ".join(kind for kind in CONTROLS if kind in started.controls)
+        yield Remark("ok", "control", f"answers {kinds}")
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
@@ -159,13 +173,13 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
         before(target, scenario)
         again = _steps(target, scenario)
         pairs = enumerate(zip(first, again, strict=False))
-        found = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
-        if found:
-            number, different = found
+        difference = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
+        if difference:
+            number, different = difference
             differences_text = (
                 "; ".join(different).replace("target ", "first ").replace("model ", "then ")
             )
-            yield Remark("wrong", what, f"step {number} is another: {differences_text}")
+            yield Remark("wrong", what, f"step {number} differs: {differences_text}")
         elif len(first) != len(again):
             yield Remark("wrong", what, f"{len(first)} steps first, then {len(again)}")
         else:
@@ -201,7 +215,7 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
     )
     aborting = msgspec.structs.replace(scenario, requests=requests)
     yield from keeps_the_common_rules(
-        query, aborting, "aborts", "four requests, two of which are given up,"
+        query, aborting, "aborts", "four requests, two of which are aborted,"
     )
 
 
@@ -231,7 +245,8 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
 
 
 def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
-    """Yield how many rules can be judged, and which hidden fields would allow how many more."""
+    """Yield how many rules can be judged, and how many more could be if the target showed certain
+    fields."""
     checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
     seen = [rule for rule in checked if observes.issuperset(rule.needs)]
     yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")
@@ -245,7 +260,7 @@ def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
 
 def signatures(module: str) -> Remarks:
     """Check that the methods on which the adapter relies still have the signatures it expects."""
-    command = [sys.executable, "-m", SIGNATURES, module]
+    command = [sys.executable, "-P", "-m", SIGNATURES, module]
     try:
         ran = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False

@@ -17,7 +17,10 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test: the five operations, each answering with the protocol's reply."""
+    """A scheduler under test; each operation returns the protocol's reply.
+
+    `control` is optional: only the kinds that the reply to `start` declares are sent.
+    """
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
         """Discard everything and start with this configuration."""
@@ -44,6 +47,7 @@ OPERATIONS: dict[str, dict[str, type]] = {
     "start": {"system": str, "revision": str, "config": dict},
     "add": {"request": dict},
     "abort": {"id": str, "inside": bool},
+    "control": {"kind": str},
     "step": {},
     "stop": {},
 }

@@ -12,6 +12,7 @@ from ...model.replies import Started
 from ...model.systems import config_keys, full_config
 from ...model.target import Target
 from ...properties.checking.session import Session
+from ...properties.search.generators import generators_of
 from ...spec.catalogue import Rule
 from ...spec.systems import part
 from .scales import POOL, Config, scales_of
@@ -93,11 +94,21 @@ def probe(request: ProbeRequest) -> Capabilities:
         keys = ", ".join(capabilities.choices)
         why = f"config_keys {keys} are of the generic system; valid: --system generic"
         raise TargetBroken("start", why, "")
+    capabilities.left_out += _without_controls(request, capabilities.started)
     capabilities.left_out += [
         f"scale {scale} left out, the target refuses it: {refusal}"
         for scale, refusal in refusals.items()
     ]
     return capabilities
+
+
+def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
+    """Report the control events that the search draws for the system but the target does not
+    accept."""
+    drawn = getattr(generators_of(request.system), "CONTROLS", ())
+    missing = [kind for kind in dict.fromkeys(drawn) if kind not in started.controls]
+    why = "left out, the target does not declare them in controls"
+    return [f"control events {', '.join(missing)} {why}"] if missing else []
 
 
 class Usual(NamedTuple):

@@ -45,7 +45,8 @@ class Hosted(NamedTuple):
     """An engine that can add, abort and step requests, with its reply to `start`.
 
     `defaults`: for each configuration key, the release's value if none is given, as far as known.
-    `start_up`: whether a server starts like this; None for schedulers without a server.
+    `start_up`: whether a server starts with this configuration; None for schedulers without a
+    server. `controls`: the control events that the engine accepts.
     """
 
     engine: Any
@@ -54,6 +55,7 @@ class Hosted(NamedTuple):
     observes: list[str]
     defaults: Mapping[str, Any] = MappingProxyType({})
     start_up: StartUp | None = None
+    controls: tuple[str, ...] = ()
 
 
 class HostedTarget:
@@ -93,6 +95,7 @@ class HostedTarget:
             "observes": hosted.observes,
             "defaults": dict(hosted.defaults),
             **start_up,
+            **({"controls": [*hosted.controls]} if hosted.controls else {}),
         }
 
     def add(self, request: dict[str, Any]) -> Reply:
@@ -113,6 +116,10 @@ class HostedTarget:
         elif engine.abort(id):
             self._aborted.append(id)
         return {"ok": True}
+
+    def control(self, kind: str) -> Reply:
+        """Perform a control event before the next decision; `done` says whether it was possible."""
+        return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
         """Abort the requests whose aborts came inside the step; return all whose aborts this step

@@ -36,7 +36,7 @@ from .scheduler_class import VARIABLE
 from .supported_releases import Layer, Release, ReleaseError, packages, parse_release
 from .wheels import check_published, difference, unpack
 
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
 
 
 def releases_of(name: str) -> list[str]:
@@ -47,7 +47,7 @@ def releases_of(name: str) -> list[str]:
     """
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
-        raise ReleaseError(f"{name!r} is no name of a release; valid: {valid}")
+        raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
     versions = [*package.versions] if package.since is None else _on_index(name)
     return [f"{name}=={version}" for version in sorted(versions, key=Version)]
 
@@ -88,7 +88,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """How to run an installed release as a target: `PipeTarget(command, env=env)`."""
+    """The command and environment of an installed release: `PipeTarget(command, env=env)`."""
 
     command: list[str]
     env: dict[str, str]
@@ -275,7 +275,7 @@ def _make(part: _Part, workshop: "_Workshop") -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder; of a link, only the link."""
+    """Remove a file or folder; if it is a link, remove only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -318,7 +318,7 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            self.report(f"{package} {version}: its wheel is on no list, and is taken as it is")
+            self.report(f"{package} {version}: its wheel is on no list, so it is used unchecked")
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
@@ -346,7 +346,7 @@ def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, st
 
 def _build_environment(workshop: _Workshop, folder: Path) -> None:
     try:
-        workshop.run(sys.executable, "-m", "venv", str(folder))
+        workshop.run(sys.executable, "-P", "-m", "venv", str(folder))
     except ReleaseError as failure:
         why = f"{sys.executable} cannot make a virtual environment ({failure})"
         raise ReleaseError(f"{why}; on Debian and Ubuntu install python3-venv") from None

@@ -57,18 +57,18 @@ def chosen(own: type) -> Any:
         module = _from_package(place, module_name) if module_name else _from_file(place)
     except (Exception, SystemExit) as error:
         raise _complaint(f"cannot import it ({type(error).__name__}: {error})") from None
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
+    cls = getattr(module, name, None)
+    if not isinstance(cls, type):
         raise _complaint(f"it has no class {name!r}")
-    if not issubclass(found, own):
+    if not issubclass(cls, own):
         raise _complaint(f"{name} is no {own.__name__}; valid: a class derived from it")
-    return own_class(found, own) if OWN_CLASS in os.environ else found
+    return own_class(cls, own) if OWN_CLASS in os.environ else cls
 
 
-def own_class(found: type, own: type) -> type:
-    """Return the nearest base class of `found` that belongs to the package of `own`."""
+def own_class(cls: type, own: type) -> type:
+    """Return the nearest base class of `cls` that belongs to the package of `own`."""
     package = own.__module__.partition(".")[0]
-    return next(base for base in found.__mro__ if base.__module__.partition(".")[0] == package)
+    return next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == package)
 
 
 def _from_package(folder: str, name: str) -> ModuleType:

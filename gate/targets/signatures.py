@@ -36,10 +36,10 @@ def compared(module_name: str) -> Compared | None:
 def _signature(name: str) -> str:
     module_name, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        value: Any = importlib.import_module(module_name)
         for part in path.split("."):
-            found = getattr(found, part)
-        return str(inspect.signature(found))
+            value = getattr(value, part)
+        return str(inspect.signature(value))
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"
 

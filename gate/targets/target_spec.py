@@ -173,6 +173,10 @@ def parse_target(
         return TargetSpec(text, "checkout", checkout=named[0], folder=named[1])
     if (release := parse_release(word)) is not None:
         return TargetSpec(text, "release", release=release, scheduler=_scheduler(text, rest))
+    if word.endswith(".py"):
+        module = word.removesuffix(".py").replace("/", ".").lstrip(".")
+        problem = "is a file; name the module, which is imported from here"
+        raise UnknownTargetError(f"TARGET {text!r} {problem}: {module}:{rest or 'FACTORY'}")
     if not all(part.isidentifier() for part in [*word.split("."), rest]):
         raise UnknownTargetError(f"TARGET {text!r} is not understood; {_valid()}")
     return TargetSpec(text, "factory", module=word, factory=rest)
@@ -203,7 +207,7 @@ def _scheduler(text: str, words: str) -> str:
         or (parts[-1] == "py")
     ):
         raise UnknownTargetError(
-            f"TARGET {text!r}: {words!r} is no scheduler class; valid: {CLASSES}"
+            f"TARGET {text!r}: {words!r} is not a scheduler class; valid: {CLASSES}"
         )
     if in_file and not Path(place).is_file():
         raise UnknownTargetError(f"TARGET {text!r}: {place}: no such file; valid: {CLASSES}")

@@ -31,11 +31,11 @@ def check_published(wheel: Path, name: str) -> bool:
     if known is None:
         return False
     with wheel.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found not in known:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest not in known:
         wheel.unlink()
         raise ReleaseError(
-            f"{wheel.name} is not what was published as {name}: its SHA-256 is {found}, "
+            f"{wheel.name} is not what was published as {name}: its SHA-256 is {digest}, "
             f"valid: {', '.join(known)}; look at the index that pip is set to"
         )
     return True
@@ -105,7 +105,7 @@ def _is(file: Path, digest: str) -> bool:
     """Return whether the file exists with this digest; an empty digest, as RECORD has for itself,
     matches any content."""
     try:
-        found = hashlib.sha256(file.read_bytes()).digest()
+        actual = hashlib.sha256(file.read_bytes()).digest()
     except OSError:
         return False
-    return not digest or digest == f"sha256={base64.urlsafe_b64encode(found).decode().rstrip('=')}"
+    return not digest or digest == f"sha256={base64.urlsafe_b64encode(actual).decode().rstrip('=')}"

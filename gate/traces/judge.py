@@ -15,7 +15,18 @@ from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from ...spec.catalogue import Rule, load
 from ..files.scenario_file import FileError
-from .run_events import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped
+from .run_events import (
+    Aborted,
+    Added,
+    Begun,
+    Controlled,
+    Crashed,
+    Cut,
+    Event,
+    NotBegun,
+    Rejected,
+    Stepped,
+)
 from .verdict import First, JudgedRevision
 
 CONTEXT_STEPS = 6
@@ -118,6 +129,11 @@ class TraceJudge:
                 run.monitor.abort(event.id, event.inside)
             if run.explainer is not None:
                 run.explainer.abort(event.id, event.inside)
+        elif isinstance(event, Controlled):
+            if not run.broken:
+                run.monitor.control(event.kind, event.done)
+            if run.explainer is not None:
+                run.explainer.control(event.kind, event.done)
         elif isinstance(event, Crashed):
             if not run.broken:
                 self._break(run, event.line, run.monitor.crashed(event.message))

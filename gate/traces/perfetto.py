@@ -58,7 +58,7 @@ def check_perfetto(file: Path, read: Path) -> None:
     """Raise InputError unless the file of --perfetto can be written and is not the input."""
     check_file("--perfetto", file)
     if read.is_file() and file.exists() and file.samefile(read):
-        raise InputError("--perfetto", f"{file} is what is read; valid: another file")
+        raise InputError("--perfetto", f"{file} is the input itself; valid: another file")
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
@@ -99,7 +99,7 @@ def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
     about = {
         "step_us": STEP_US,
         "time": f"every step takes {STEP_US} µs: steps have no duration of their own",
-        "counters": "a counter shows what is so after the step; volume and tkv are 0 without one",
+        "counters": "a counter shows the state after the step; volume and tkv are 0 without one",
     }
     events = (event for number, run in enumerate(runs, 1) for event in run_events(number, run))
     head = b'{"displayTimeUnit":"ms","otherData":' + json_line(about) + b',"traceEvents":[\n'

@@ -78,6 +78,10 @@ class Recorder:
         args = (id, True) if inside else (id,)
         return self._replied("abort", self._target.abort(*args))
 
+    def control(self, kind: str) -> Reply:
+        self._write({"op": "control", "kind": kind})
+        return self._replied("control", self._target.control(kind))
+
     def step(self) -> Reply:
         self._write({"op": "step"})
         return self._replied("step", self._target.step())

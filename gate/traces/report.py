@@ -191,7 +191,7 @@ def _request(request: RequestHistory) -> str:
 
 
 def _counts(part: Part) -> str:
-    rejected = f", {part.rejected_requests:,} requests refused at the door"
+    rejected = f", {part.rejected_requests:,} requests refused"
     unjudged = f", {part.steps_not_judged:,} of them after a broken rule and not judged"
     return (
         f"{part.target.spec}: {part.runs:,} run{'s' * (part.runs != 1)}, {part.steps:,} steps"

@@ -53,6 +53,15 @@ class Aborted(NamedTuple):
     inside: bool
 
 
+class Controlled(NamedTuple):
+    """A reset or pause of the scheduler by an operator; `done` says whether the scheduler did
+    it."""
+
+    line: int
+    kind: str
+    done: bool
+
+
 class Stepped(NamedTuple):
     """A step and its observation."""
 
@@ -80,4 +89,6 @@ class Cut(NamedTuple):
     why: str
 
 
-Event = Begun | NotBegun | Added | Rejected | Aborted | Stepped | Crashed | Stopped | Cut
+Event = (
+    Begun | NotBegun | Added | Rejected | Aborted | Controlled | Stepped | Crashed | Stopped | Cut
+)

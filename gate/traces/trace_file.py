@@ -10,7 +10,6 @@ the step before.
 
 import gzip
 import io
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,14 +22,15 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Count, Step
-from ...model.replies import DEFAULTS, read_started
-from ...model.scenario import TO_CONNECTOR, Request, check_requests
+from ...model.replies import DECLARED, DEFAULTS, read_started
+from ...model.scenario import CONTROLS, OF_PARTITION, TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
-from ..files.reading import FileError, located, quoted, unique_keys
+from ..files.reading import FileError, check_unique, located, quoted
 from .run_events import (
     Aborted,
     Added,
     Begun,
+    Controlled,
     Crashed,
     Cut,
     Event,
@@ -104,28 +104,32 @@ REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
     "add": {"op", "request"},
     "abort": {"op", "id", "inside"},
+    "control": {"op", "kind"},
     "step": {"op"},
     "stop": {"op"},
 }
 REPLY_KEYS = {
-    "start": {"ok", "name", "version", "observes", DEFAULTS},
+    "start": {"ok", "name", "version", "observes", DEFAULTS, DECLARED},
     "add": {"ok"},
     "abort": {"ok"},
+    "control": {"ok", "done"},
     "step": {"ok", "step", CHANGES},
     "stop": {"ok"},
 }
-MAY_MISS = {DEFAULTS, CHANGES}
+MAY_MISS = {DEFAULTS, DECLARED, CHANGES}
 REFUSAL_KEYS = {"ok", "error", "message", "traceback"}
 ERRORS = {
     "start": ("config", "crashed"),
     "add": ("rejected", "crashed"),
     "abort": ("unsupported", "crashed"),
+    "control": ("crashed",),
     "step": ("crashed",),
     "stop": ("crashed",),
 }
 ADDED_KEYS = (
     *("id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"),
     *TO_CONNECTOR,
+    *OF_PARTITION,
 )
 DECODE = msgspec.json.Decoder().decode
 UNFINISHED = "Input data was truncated"  # in the words of msgspec
@@ -172,10 +176,10 @@ class _Reading:
             return request
         operation = request["op"]
         if self._promised is None and operation not in ("start", "stop"):
-            raise self._error(f'$.op: "{operation}" before a start that the target took')
+            raise self._error(f'$.op: "{operation}" before a start that the target accepted')
         line = self._line()
         if line is None:
-            return Cut(number, f'its "{operation}" has no reply: what came of it is not known')
+            return Cut(number, f'its "{operation}" has no reply, so its result is unknown')
         if isinstance(line, Cut):
             return line
         reply = self._object(line)
@@ -201,7 +205,7 @@ class _Reading:
                 return None
             self._number += 1
             if len(line) > MAX_LINE:
-                raise self._error(f"longer than {MAX_LINE} bytes, which no line of a trace is")
+                raise self._error(f"longer than {MAX_LINE} bytes, the limit for a line of a trace")
             if not line.isspace():
                 return line
 
@@ -264,6 +268,14 @@ class _Reading:
             if reply["ok"]:
                 return Aborted(number, request["id"], request.get("inside", False))
             return Rejected(number, operation)
+        if operation == "control":
+            kind, done = request["kind"], reply["done"]
+            if kind not in CONTROLS:
+                self._number = number
+                raise self._error(f"$.kind: {quoted(kind)}; valid: {', '.join(CONTROLS)}")
+            if not isinstance(done, bool):
+                raise self._error(f"$.done: {quoted(done)}; valid: true or false")
+            return Controlled(number, kind, done)
         self._promised = None
         return Stopped(number)
 
@@ -346,8 +358,11 @@ class _Reading:
         )
 
     def _changed(self, changes: Any, step: Step) -> Tables:
-        """Return the blocks after a step. Of a request whose blocks are the same as before it is
-        the same table, which costs nothing to compare."""
+        """Return the blocks after a step.
+
+        A request whose blocks did not change keeps the same table object, which makes comparisons
+        free.
+        """
         if step.blocks is not None:
             raise self._error(f"$.{CHANGES}: beside $.step.blocks; valid: one of the two")
         try:
@@ -395,27 +410,14 @@ def _read_line(line: bytes) -> dict[str, Any]:
         kind = (
             _UnfinishedError if reason == UNFINISHED and line.lstrip()[:1] == b"{" else ValueError
         )
-        raise kind(f"not JSON ({reason}): {_begins(line)}; valid: one object a line") from None
+        raise kind(f"not JSON ({reason}): {_begins(line)}; valid: one object per line") from None
     if type(value) is not dict:
-        raise ValueError(f"{quoted(value)}; valid: one object a line")
-    # A key that is given twice leaves a colon too many; so does a colon in a text.
-    if line.count(b":") != _keys(value):
-        try:
-            json.loads(line, object_pairs_hook=unique_keys)
-        except ValueError as error:
-            raise ValueError(f"not JSON: {error}") from None
+        raise ValueError(f"{quoted(value)}; valid: one object per line")
+    try:
+        check_unique(line, value)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
     return value
-
-
-def _keys(value: dict[str, Any]) -> int:
-    count = len(value)
-    for inner in value.values():
-        if type(inner) is dict:
-            count += len(inner)
-            for inmost in inner.values():
-                if type(inmost) is dict:
-                    count += len(inmost)
-    return count
 
 
 def _begins(line: bytes) -> str:

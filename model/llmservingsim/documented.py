@@ -2,8 +2,8 @@
 
 Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas".
 `completion` has what both revisions do when a batch is done. The page only says that memory is
-limited; how is defined by the target protocol: a request starts once all its tokens have room, and
-no later request starts before it.
+limited; the target protocol defines how: a request starts once all its tokens have room, and no
+later request starts before it.
 """
 
 from collections.abc import Sequence as Listed

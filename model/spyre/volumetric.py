@@ -286,13 +286,13 @@ document_max_tkv = Formula(
     member_max_tkv,
 )
 document_figure = Formula(
-    "What the page's own admission figure was drawn by: neither the page's words nor a release.",
+    "Drawn in the page's own admission figure, unlike the page's text or any release.",
     newcomer_in_blocks,
     member_figure,
     to_the_end=True,
 )
 release_0_8_0 = Formula(
-    "vllm-spyre 0.7.0 to 0.8.0: what decoding requests may still generate is short by a prompt.",
+    "vllm-spyre 0.7.0 to 0.8.0: the remaining tokens of decoding requests are too few by a prompt.",
     newcomer_0_8_0,
     member_0_8_0,
 )
@@ -307,7 +307,7 @@ release_2_0_1 = Formula(
     member_2_0_1,
 )
 release_2_1_0 = Formula(
-    "sendnn-inference 2.1.0: rounded up to whole blocks, the extra block gone.",
+    "sendnn-inference 2.1.0: rounded up to whole blocks, without the extra block.",
     newcomer_2_1_0,
     member_common_base,
 )

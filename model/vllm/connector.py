@@ -1,4 +1,4 @@
-"""Parked requests: a connector loads the keys and values that it has of them, while others run.
+"""Parked requests: a connector loads keys and values for them while others run.
 
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A parked request holds
 blocks but does not run. No request is preempted for it, and it is never preempted.
@@ -56,8 +56,8 @@ def parked(
 
 
 def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return the tokens after the `hit` that the connector has of a request (V1-R27): whole blocks,
-    or all tokens. A request that was loaded once gets no second offer."""
+    """Return the tokens after the `hit` that the connector has for a request (V1-R27): whole
+    blocks, or all tokens. A request that was loaded once gets no second offer."""
     if sequence.was_loaded:
         return 0
     whole = sequence.external // config.block_size * config.block_size

@@ -87,8 +87,8 @@ def fit(
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
     """Return the plan with room for the `kept` outputs and those that the request needs; None if
-    there is none. Outputs that no request needs are dropped, the least recently used first
-    (V1-R34)."""
+    there is not enough room. Outputs that no request needs are dropped, the least recently used
+    first (V1-R34)."""
     sequence, outputs = so_far.sequence, so_far.plan.outputs
     kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
     too_much = size({*outputs, *kept}) - config.encoder_room

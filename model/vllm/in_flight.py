@@ -7,7 +7,7 @@ drafts in flight are *hoped* for.
 
 from .. import allocator
 from ..pool import Pool
-from . import speculation
+from . import kv_groups, speculation
 from .config import VllmConfig
 from .state import Coming, Flight, Sequence, State
 
@@ -80,6 +80,8 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
     prefix cache, no drafts are in flight."""
     if not config.enable_prefix_caching:
         return sequence, pool
+    if config.more_groups:
+        pool = kv_groups.publish_full(config, pool, sequence, sequence.computed - sequence.promised)
     return allocator.publish_full(
         pool, sequence, sequence.computed - sequence.promised, config.block_size
     )
@@ -95,8 +97,8 @@ def delivered(sequence: Sequence, coming: Coming) -> Sequence:
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     """Return whether a running request has nothing to compute until a promised token comes.
 
-    The token is its last one, or the next token is not decided ahead (V1-R06); or the tokens in
-    flight take all positions if every draft is right.
+    This is so if that token is its last one, if the next token is not decided ahead (V1-R06), or if
+    the tokens in flight fill all positions when every draft is right.
     """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True

@@ -7,7 +7,7 @@ from ..members import Record
 from ..pool import Pool
 from .config import VllmConfig
 from .encoder import EncoderPlan
-from .state import Flight, Sequence
+from .state import Flight, Sequence, State
 
 NO_ENCODER = EncoderPlan()
 
@@ -29,6 +29,15 @@ class Plan(Record, frozen=True):
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     encoder: EncoderPlan = NO_ENCODER
+
+    @classmethod
+    def of(cls, config: VllmConfig, state: State) -> "Plan":
+        """Return the plan of a step before anything is decided."""
+        return cls(
+            *(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {}, ()),
+            *(state.in_flight, state.parked, state.leaving),
+            EncoderPlan(config.encoder_budget, state.outputs) if config.encodes else NO_ENCODER,
+        )
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -12,7 +12,8 @@ file:
 - `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
 - `connector`: keys and values are loaded and sent (`config.loads`);
-- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request).
+- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
+- `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,9 +21,9 @@ from typing import Any
 
 from ..members import changed, find, without
 from ..pool import Pool
-from . import connector, encoder, in_flight, kv_cache, queue, speculation
+from . import connector, encoder, in_flight, kv_cache, kv_groups, queue, speculation
 from .config import VllmConfig
-from .encoder import EncoderPlan, Fit
+from .encoder import Fit
 from .observation import kind_of, observe
 from .queue import Plan
 from .revision import DOCUMENTED, Revision
@@ -46,14 +47,7 @@ def schedule(
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
     config, state = revision.begin(config, state)
-    budget = config.max_num_batched_tokens
-    plan = Plan(
-        *(state.running, state.waiting, state.pool, budget, {}, ()),
-        *(state.in_flight, state.parked, state.leaving),
-    )
-    if config.encodes:
-        plan = plan._replace(encoder=EncoderPlan(config.encoder_budget, state.outputs))
-    plan = advance_running(config, plan, pick, revision)
+    plan = advance_running(config, Plan.of(config, state), pick, revision)
     # A request that has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
         plan = admit_waiting(config, plan, revision)
@@ -83,6 +77,8 @@ def advance_running(
         if not tokens:  # V1-R06, V1-R33
             place += 1
             continue
+        if config.more_groups:
+            plan, sequence = kv_groups.slide(config, plan, place)
         grown = kv_cache.grow(config, plan.pool, sequence, tokens)
         while grown is None:
             victim = pick(config, plan)
@@ -219,9 +215,8 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
 
 def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
     newcomer = newcomer._replace(arrival=state.arrived)
-    return state._replace(
-        waiting=queue.enqueued(config, state.waiting, newcomer), arrived=state.arrived + 1
-    )
+    waiting = queue.enqueued(config, state.waiting, newcomer)
+    return state._replace(waiting=waiting, arrived=state.arrived + 1)
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
@@ -237,9 +232,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
     )
     if sequence.needs:
         state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
-    return (
-        connector.free(config, state, sequence) if config.loads else free(config, state, sequence)
-    )
+    return (connector.free if config.loads else free)(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:

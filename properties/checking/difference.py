@@ -21,7 +21,7 @@ SHOWN_MEMBERS = 12
 CLASSES: Mapping[str, str] = {
     CRASH: "one raises or dies, the other does not",
     HANG: "one does not answer in time, the other does",
-    REFUSAL: "one takes a request, an abort or a configuration that the other refuses",
+    REFUSAL: "one accepts a request, an abort or a configuration that the other refuses",
     DECISION: "which requests run, which wait, and how much is computed",
     ORDER: "the same requests, in another order",
     PADDING: "the positions that are computed or written",

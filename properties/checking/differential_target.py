@@ -148,7 +148,10 @@ class DifferentialTarget:
             except (ConfigRefused, InputError) as refusal:
                 refusals[name] = str(refusal)
         if not refusals:
-            return replies[0]
+            both = [side.started.controls for side in self.sides if side.started is not None]
+            if both[0] <= both[1]:
+                return replies[0]
+            return {**replies[0], "controls": sorted(both[0] & both[1])}
         comparable = all(side.system == system for side in self.sides)
         if len(refusals) == 1 and comparable:
             [(name, words)] = refusals.items()
@@ -156,6 +159,8 @@ class DifferentialTarget:
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
         reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+        if len(refusals) == 2 and len({*refusals.values()}) == 1:
+            reasons = refusals[NAMES[0]]
         return {"ok": False, "error": "config", "message": reasons}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
@@ -178,6 +183,14 @@ class DifferentialTarget:
         if cannot.get(inside):
             return {"ok": False, "error": "unsupported", "message": cannot[inside]}
         first, _ = self._both("abort", lambda side: (side.target.abort, id, *args))
+        return first
+
+    def control(self, kind: str) -> Reply:
+        """Reset or pause both targets."""
+        first, second = self._both("control", lambda side: (side.target.control, kind))
+        if second is not None and first.get("done") != second.get("done"):
+            who = 0 if second.get("done") else 1
+            self._note_answer(REFUSAL, f"{NAMES[who]} does not do {kind}, the other does")
         return first
 
     def step(self) -> Reply:

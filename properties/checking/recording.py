@@ -39,6 +39,9 @@ class Recorder:
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
         return self._note("abort", self._target.abort, id, *((True,) if inside else ()))
 
+    def control(self, kind: str) -> Reply:
+        return self._note("control", self._target.control, kind)
+
     def step(self) -> Reply:
         return self._note("step", self._target.step)
 
@@ -105,6 +108,14 @@ class Recorded:
         op, reply = (*self._answers, ("", {"ok": True}))[self._place]
         return reply if op == "abort" and reply.get("error") == "unsupported" else {"ok": True}
 
+    def control(self, kind: str) -> Reply:
+        """Return the recorded answer.
+
+        Raises:
+            RecordError: another call was recorded, or its answer is no reply.
+        """
+        return self._checked("control")
+
     def step(self) -> Reply:
         """Return the recorded step.
 
@@ -140,7 +151,7 @@ class Recorded:
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:
-                raise ConfigRefused("the recorded target could abort, this one cannot")
+                raise ConfigRefused("the recorded target could abort, but this one cannot")
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
             method = self._answers[self._place][0] if self._left() else "nothing"

@@ -20,12 +20,12 @@ from .session import Session
 
 @dataclass
 class Outcome:
-    """How a replay ended.
+    """The outcome of a replay.
 
     Attributes:
         broken: the rules that the first faulty step breaks; the first one is reported.
         steps: the number of steps that ran.
-        finished: whether every accepted request finished.
+        finished: whether every accepted request finished, or waits for a paused scheduler.
         cut_short: whether a broken rule ended the run.
         exercised: for each rule, the number of steps in which its witness occurred.
         session: the run itself.
@@ -79,7 +79,7 @@ def replay(
     if begun is not None:
         begun(session)
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
-    events = {
+    events = {event.step for event in scenario.events} | {
         at for request in scenario.requests for at in (request.arrival, request.abort_at or 0)
     }
     listed = {entry["step"]: entry for entry in _expected_steps(scenario) if "step" in entry}
@@ -99,7 +99,7 @@ def replay(
         outcome.cut_short = bool(outcome.broken) or ends_run(broken)
         if outcome.cut_short or number == last_step:
             break
-        if number >= last and not session.unfinished:
+        if number >= last and (not session.unfinished or session.stands_still):
             outcome.finished = True
             break
         history = session.monitor.history
@@ -118,8 +118,8 @@ def replay(
 def client_actions(
     session: Session, scenario: Scenario, arrivals: list[Any], number: int
 ) -> list[Broken]:
-    """Perform the arrivals before a step, then its aborts, in the protocol's order; return the
-    broken rules.
+    """Perform the arrivals before a step, then its aborts, then its control events, in the
+    protocol's order; return the broken rules.
 
     `arrivals` are the requests that have not arrived yet, in order; those of this step are removed
     from it.
@@ -132,6 +132,11 @@ def client_actions(
     for request in scenario.requests:
         if request.abort_at == number and request.id not in session.rejected:
             broken += session.abort(request.id, request.abort_inside)
+            if ends_run(broken):
+                return broken
+    for event in scenario.events:
+        if event.step == number:
+            broken += session.control(event.kind)
             if ends_run(broken):
                 return broken
     return broken

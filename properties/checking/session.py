@@ -16,7 +16,7 @@ from ...model.faults import (
     TargetTooLarge,
 )
 from ...model.observation import Step
-from ...model.replies import Started, read_ok, read_started, read_step
+from ...model.replies import Started, read_control, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
@@ -52,6 +52,7 @@ class Session:
         recent: the last few steps with their numbers, for the report of a failure.
         rejected: requests that the target refused, with its messages.
         cannot_abort: whether the target has answered an abort with "unsupported".
+        left_out: control events that were not sent, because the target does not declare them.
         expected: the model's last step, if a model runs beside the target.
         details: traceback or stderr of a crash.
     """
@@ -89,6 +90,7 @@ class Session:
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.cannot_abort = False
+        self.left_out: Counter[str] = Counter()
         self._model_reply: Reply | None = None
         self.details = ""
         self._lockstep = self._make_lockstep(system, revision, config)
@@ -127,6 +129,29 @@ class Session:
             if self._lockstep is not None:
                 self._lockstep.abort(request_id, inside)
         return []
+
+    def control(self, kind: str) -> list[Broken]:
+        """Perform a control event and return the broken rules; skip it if the target does not
+        declare it."""
+        if kind not in self.started.controls:
+            self.left_out[kind] += 1
+            return []
+        try:
+            done = read_control(ask("control", self._target.control, kind))
+        except CRASHES_AND_HANGS as fault:
+            return self._fault(fault)
+        self.monitor.control(kind, done)
+        if self._lockstep is None:
+            return []
+        expected = self._lockstep.control(kind)
+        if expected["ok"] and expected["done"] == done:
+            return []
+        words = (
+            f"done: target {done}, model {expected['done']}"
+            if expected["ok"]
+            else f"the model has none: {expected['message']}"
+        )
+        return [Broken(LOCKSTEP, self.monitor.history.step, f"{kind}: {words}")]
 
     def step(self) -> list[Broken]:
         """Take one step and judge it.
@@ -182,6 +207,12 @@ class Session:
     @property
     def unfinished(self) -> bool:
         return bool(self.monitor.history.live)
+
+    @property
+    def stands_still(self) -> bool:
+        """Return whether a paused target has nothing left to do until it is resumed."""
+        history = self.monitor.history
+        return history.pause_steps > history.features.idle_steps(history)
 
     @property
     def at_rest(self) -> bool:

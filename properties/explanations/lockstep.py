@@ -80,6 +80,24 @@ class Match:
         tried = [self._aborted(branch, request_id, way) for way in ways for branch in self.branches]
         self.branches = distinct(tried)
 
+    def control(self, kind: str, done: bool) -> None:
+        """Record a control event; a model that answers differently no longer follows the target."""
+        if self.departed is not None:
+            return
+        if kind not in self.model.controls:
+            self._depart(self.branches[0], (f"{kind} is not modelled in this configuration",))
+            return
+        answers = [self.model.control(branch.state, kind) for branch in self.branches]
+        alike = [
+            branch._replace(state=state)
+            for branch, (state, answer) in zip(self.branches, answers, strict=True)
+            if answer == done
+        ]
+        if alike:
+            self.branches = distinct(alike)
+        else:
+            self._depart(self.branches[0], (f"{kind}: done {done}, the model {not done}",))
+
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
         """Follow the next step of the run; `ends` are the open-ended requests that stop in it by
         themselves."""
@@ -178,6 +196,11 @@ class Explainer:
         open_time = self._live is None or request_id in self._live
         for match in self.matches:
             match.abort(request_id, inside, open_time=open_time)
+
+    def control(self, kind: str, done: bool) -> None:
+        """Record a control event, and whether the target did it."""
+        for match in self.matches:
+            match.control(kind, done)
 
     def observe(self, step: Step) -> None:
         finished = step.finished or {}

@@ -1,4 +1,4 @@
-"""What a step takes of each limit that the configuration has."""
+"""Measure how much a step uses of each limit in the configuration."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ VOLUME = "batch × tkv"
 
 
 class Measure(NamedTuple):
-    """Something that has a limit: `value` of `limit`, in `unit`."""
+    """A limited quantity: its `value` and `limit`, in `unit`."""
 
     name: str
     value: int
@@ -18,21 +18,22 @@ class Measure(NamedTuple):
 
 
 def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
-    """What the last step took of each limit that the configuration has and the step shows."""
+    """Return how much the last step used of each limit that the configuration has and the step
+    shows."""
     if step is None:
         return []
-    found = []
+    used = []
     if "max_batch_tkv" in config and step.kind == "decode" and step.tkv is not None:
         volume = len(step.scheduled) * step.tkv
-        found.append(Measure(VOLUME, volume, config["max_batch_tkv"], "tokens"))
+        used.append(Measure(VOLUME, volume, config["max_batch_tkv"], "tokens"))
     if "max_num_batched_tokens" in config:
         tokens = sum(step.scheduled.values())
-        found.append(
+        used.append(
             Measure("tokens of the step", tokens, config["max_num_batched_tokens"], "tokens")
         )
     if config.get("max_num_seqs") and step.running is not None:
-        found.append(Measure("running", len(step.running), config["max_num_seqs"], "requests"))
+        used.append(Measure("running", len(step.running), config["max_num_seqs"], "requests"))
     if config.get("num_blocks") is not None and step.free_blocks is not None:
         held = config["num_blocks"] - step.free_blocks
-        found.append(Measure("blocks held", held, config["num_blocks"], "blocks"))
-    return found
+        used.append(Measure("blocks held", held, config["num_blocks"], "blocks"))
+    return used

@@ -44,7 +44,7 @@ class Features:
 
     def as_sent(self, config: Config, request: Request) -> Request:
         """Return the request without the fields that this configuration does not support."""
-        return replace(request.without_connector(), accepted=())
+        return replace(request.without_connector(), accepted=(), cache_salt=None, lora=None)
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields without which a client cannot tell what is computed."""
@@ -92,7 +92,7 @@ class Features:
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of the tokens, its prefix hit included, are right drafts; None for a
+        """Return how many of the tokens, including the prefix hit, are right drafts; None for a
         request without drafts."""
         return None
 
@@ -124,6 +124,14 @@ class Features:
     def slots(self, config: Config, covered: int) -> int:
         """Return the tokens for which a request holds blocks once `covered` are computed."""
         return covered
+
+    # Control events
+
+    def reset(self, history: Run) -> None:
+        """Record that nothing can be found in the prefix cache any more."""
+
+    def dropped(self, history: Run) -> None:
+        """Record that the tokens in flight of the running requests will not come."""
 
     # Booking a step, in this order
 

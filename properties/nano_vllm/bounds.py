@@ -28,8 +28,8 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
     The oldest request gets a token in each decode step. Between two of these, the others may have
-    to be prefilled again, as many as fit into the pool: any two prefill steps in a row together
-    exceed the budget, or the slots of one step.
+    to be prefilled again, as many as fit into the pool: two consecutive prefill steps together
+    exceed the budget, or need more slots than one step has.
     """
     pool = config["block_size"] * config["num_blocks"]
     full_steps = 2 * -(-pool // config["max_num_batched_tokens"])

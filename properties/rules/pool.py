@@ -1,6 +1,6 @@
-"""How many blocks tokens need, and how many were free when a step was decided."""
+"""Count the blocks that tokens need, and those that were free when a step was decided."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ...model.observation import Step
@@ -26,10 +26,11 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate that a starting request finds everything computed before whose blocks
-    have not been handed out since, even if no request holds them any more.
+    """Return a predicate: a starting request finds all tokens computed before whose blocks have not
+    been handed out since.
 
-    `starting`: the requests that start in a step.
+    It finds them even if no request holds these blocks any more. `starting` returns the requests
+    that start in a step.
     """
 
     def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
@@ -75,13 +76,24 @@ def blocks_for(history: RunHistory[Any], tokens: int) -> int:
     return -(-tokens // int(history.config["block_size"]))
 
 
+def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
+    """Return the blocks of each request after a step, those of further groups included."""
+    shown, further = step.blocks or {}, step.group_blocks
+    if not further:
+        return shown
+    return {
+        name: (*table, *(block for more in further.get(name, ()) for block in more if block))
+        for name, table in shown.items()
+    }
+
+
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     """Return the blocks of unfinished requests before the step, and of ended ones that keep theirs
     until a load has landed or they are sent."""
-    shown = (history.last.blocks or {}) if history.last is not None else {}
+    shown = held_after(history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
-    return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
+    return {name: table for name, table in shown.items() if keeps or name in history.live}
 
 
 def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:

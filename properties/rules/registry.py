@@ -35,7 +35,8 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
 
 
 def explored(rule: Rule) -> bool:
-    """Return whether states of a model can break the rule, rather than runs or defaults alone."""
+    """Return whether a single state of a model can break the rule, rather than only a whole run or
+    the defaults."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
     judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs

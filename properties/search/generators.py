@@ -51,7 +51,8 @@ class Generators(Protocol):
     """A system's strategies module.
 
     `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
-    maps each shape of workload to the values from which to draw keys of its configuration.
+    maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
+    are the control events to draw from.
     """
 
     LATE_STEPS: int
@@ -59,7 +60,7 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision supports, of none of the kinds to
+        """Draw configurations of a scale that the revision supports, without the kinds in
         `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:

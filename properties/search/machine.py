@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
-from ...model.scenario import Request, Scenario, Segment
+from ...model.scenario import Event, Request, Scenario, Segment
 from ...model.systems import full_config, make_model
 from ..checking.session import Session
 from ..checking.translation import optional_in_effect, with_fixed
@@ -91,6 +91,9 @@ MAX_ABORTS = 2
 PATIENCE = 100  # steps
 CONFIGS = st.runner().flatmap(lambda machine: configs(machine.search))
 KNOCKS = st.sampled_from((False,) * 7 + (True,))
+OPERATED = st.sampled_from((False,) * 3 + (True,))
+EVENTS = st.runner().flatmap(lambda machine: st.sampled_from(machine.generators.CONTROLS))
+MAX_EVENTS = 6
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
@@ -111,6 +114,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[Request] = []
+        self.events: list[Event] = []
+        self.operated = False
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
@@ -299,7 +304,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def some_chunks(self, name: str, chunks: int) -> None:
         """Take steps until the request has started, then `chunks` of its further chunks."""
         for _ in range(PATIENCE):
-            if self.over or name not in [request.id for request in self.history.unstarted()]:
+            if (
+                self.over
+                or self.history.pause
+                or name not in [request.id for request in self.history.unstarted()]
+            ):
                 break
             self.one_step()
         for _ in range(chunks):
@@ -309,7 +318,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def until_none_waits(self) -> None:
         """Take steps until every request is in the batch, at most PATIENCE."""
         for _ in range(PATIENCE):
-            if self.over or not (self.history.unstarted() or self.history.ongoing()):
+            if self.over or self.history.pause:
+                return
+            if not (self.history.unstarted() or self.history.ongoing()):
                 return
             self.one_step()
 
@@ -373,8 +384,56 @@ class SchedulerMachine(RuleBasedStateMachine):
             revision=self.search.options.revision,
             config=self.config,
             requests=accepted or tuple(self.requests),
+            events=tuple(self.events),
         )
 
 
+class OperatedMachine(SchedulerMachine):
+    """A run in which an operator sometimes resets and pauses the scheduler."""
+
+    @initialize(operated=OPERATED)
+    def begin_operation(self, operated: bool) -> None:
+        """Decide whether this run has an operator; one run in four has."""
+        self.operated = operated
+
+    @precondition(lambda self: self.may_operate())
+    @rule(
+        data=st.data(),
+        kind=EVENTS,
+        count=st.sampled_from((2, 0, 1, 2)),
+        before=st.integers(0, 2),
+        after=st.integers(0, 3),
+    )
+    def operate(self, data: st.DataObject, kind: str, count: int, before: int, after: int) -> None:
+        """Let some requests arrive and run, then perform a control event."""
+        if kind not in self.session.started.controls:
+            return
+        for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
+            self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+        self.some_steps(before, False)
+        if not self.over:
+            self.event(kind)
+            self.some_steps(1 + after, False)
+
+    def may_operate(self) -> bool:
+        """Return whether the run has an operator, a request, and room for one more event."""
+        return self.operated and not self.over and len(self.events) < MAX_EVENTS
+
+    def event(self, kind: str) -> None:
+        self.events.append(Event(self.history.step, kind))  # type: ignore[arg-type]
+        self.judged(self.session.control, kind)
+
+    @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
+    @rule()
+    def drain(self) -> None:
+        """Resume the scheduler, and take steps until no request is left."""
+        if not self.over and self.history.pause and self.session.unfinished:
+            self.event("resume")
+        super().drain()
+
+
 def machine_of(search: Search, shrink_runs: int = 0) -> type[SchedulerMachine]:
-    return type("BoundMachine", (SchedulerMachine,), {"search": search, "shrink_runs": shrink_runs})
+    """Return the machine of a search, with an operator if the system has control events."""
+    has_events = hasattr(generators_of(search.options.system), "CONTROLS")
+    base = OperatedMachine if has_events else SchedulerMachine
+    return type("BoundMachine", (base,), {"search": search, "shrink_runs": shrink_runs})

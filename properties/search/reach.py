@@ -53,6 +53,7 @@ class Reach(msgspec.Struct, frozen=True):
             **features_of_requests(scenario.requests),
             "abort inside a step": any(request.abort_inside for request in scenario.requests),
             "bounded pool": scenario.config.get("num_blocks") is not None,
+            **({"control event": True} if scenario.events else {}),
         }
         return self + Reach(
             1,

@@ -169,10 +169,14 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 1, 2, -1)) if "policy" in self._config else 0,
+            priority=draw.choice((0, 0, 1, 2, -1)) if self._has_priorities else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
         )
+
+    @property
+    def _has_priorities(self) -> bool:
+        return "policy" in self._config or self._config.get("order") == "any"
 
     def _long_prompt(self) -> int:
         return self._draw.randint(self._longest // 4, self._longest // 2)

@@ -17,7 +17,7 @@ from .undecided import Candidates, RequestMenu
 
 @dataclass(frozen=True)
 class ExploreOptions:
-    """What to explore, and how.
+    """The options of an exploration.
 
     Attributes:
         reduced: if False, every step and every length is a separate move.
@@ -47,7 +47,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class ExplorationResult:
-    """How much an exploration has covered so far.
+    """The progress of an exploration.
 
     Attributes:
         states: distinct states, over all limits together.
@@ -171,7 +171,7 @@ class Exploration:
             members = search.known[state]
             if members.bit_count() == 1 and not members & reported:
                 reported |= members
-                message = "a state comes again, and no request has got a token since"
+                message = "a state recurs, and no request has gained a token since"
                 yield Violation(COMPLETION, message, members, search.way_to(state))
 
 

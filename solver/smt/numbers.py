@@ -96,7 +96,7 @@ class Numbers:
         return _split_key(number, by) in self._splits
 
     def tell_quotients(self, by: int) -> None:
-        """Tell Z3 that quotients by `by` are monotonic, which it is slow to find out.
+        """Tell Z3 that quotients by `by` are monotonic, since it takes long to find that out.
 
         A larger number has no smaller quotient, and one larger by `by` has a larger quotient.
         """

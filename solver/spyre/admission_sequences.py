@@ -130,7 +130,7 @@ class Problem(NamedTuple):
     facts: list[Any]
     arrivals: list[Joined]
     overrun: tuple[Any, ...]
-    """Size of the batch and its tkv at the time that is asked about, if one is."""
+    """Size of the batch and its tkv at the time in question, if there is one."""
 
 
 def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = None) -> Problem:
@@ -170,8 +170,8 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
 
 
 def make_numbers(setting: Setting, kind: Kind) -> Numbers:
-    """Return numbers that are wide enough: volumes never appear, and the largest sums are a few
-    max_model_len."""
+    """Return numbers that are wide enough for sums of a few max_model_len; volumes are never
+    computed."""
     return Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
 
 
@@ -396,8 +396,8 @@ class Overrun(NamedTuple):
 
 
 def single_admission(setting: Setting, kind: Kind = "integers") -> Single:
-    """Return the problem of `setting.requests` requests with the newcomer, which exceed the limit
-    in a step in which the others alone do not."""
+    """Return the problem: `setting.requests` requests, including the newcomer, exceed the limit in
+    a step in which the others alone would not."""
     numbers = make_numbers(setting, kind)
     met = any_batch(numbers, setting)
     step = numbers.fresh("step", 1, setting.max_model_len)

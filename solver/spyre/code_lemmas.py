@@ -37,8 +37,10 @@ HUGE = 10**9  # a limit that nothing here reaches
 
 
 def chunks(block: int | None) -> list[Obligation]:
-    """Return the lemmas that the code agrees with `chunk_lemmas`; for None, `BLOCK` stands for any
-    size."""
+    """Return the lemmas which state that the code agrees with `chunk_lemmas`.
+
+    If `block` is None, `BLOCK` stands for any size.
+    """
     size = block or BLOCK
     planned = (
         "spyre.documented.next_chunk",
@@ -82,7 +84,7 @@ def chunks(block: int | None) -> list[Obligation]:
 
 
 def lengths(block: int | None) -> list[Obligation]:
-    """Return the lemmas that the code agrees with `length_lemmas`."""
+    """Return the lemmas which state that the code agrees with `length_lemmas`."""
     size = block or BLOCK
     return [
         *(

@@ -22,7 +22,8 @@ from .symbolic_admission import length
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas that the code agrees with the fairness lemmas in `pausing_lemmas`."""
+    """Return the lemmas which state that the code agrees with the fairness lemmas in
+    `pausing_lemmas`."""
     step = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
     steps = [
         Obligation(
@@ -56,7 +57,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
-    """Return a limit that any batch may fit or not; a request that is alone fits."""
+    """Return a limit that each batch may or may not fit; a request that is alone always fits."""
     calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:

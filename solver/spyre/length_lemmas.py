@@ -198,7 +198,7 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 
 def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """Claim that a lone request passes. With `stale`, any earlier batch may have left its tkv."""
+    """Claim that a lone request passes. With `stale`, the tkv may be that of any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
     newcomer = _alone(numbers, longest)

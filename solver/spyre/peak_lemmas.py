@@ -410,15 +410,15 @@ def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
 
 
 def _below(turn: Any, below: Any, offset: Any) -> Any:
-    """Return, for any other offset, that `below` is the largest one below the turn, or the largest
-    of all."""
+    """Return the claim that, of all offsets, `below` is the largest one below the turn, or else the
+    largest of all."""
     largest_of_all = z3.And(offset >= turn, offset <= below)
     return z3.If(below >= turn, largest_of_all, z3.Or(offset >= turn, offset <= below))
 
 
 def _above(turn: Any, above: Any, offset: Any) -> Any:
-    """Return, for any other offset, that `above` is the smallest one not below the turn, or the
-    smallest of all."""
+    """Return the claim that, of all offsets, `above` is the smallest one not below the turn, or
+    else the smallest of all."""
     smallest_of_all = z3.And(offset < turn, offset >= above)
     return z3.If(above < turn, smallest_of_all, z3.Or(offset < turn, offset >= above))
 

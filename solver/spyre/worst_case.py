@@ -5,10 +5,10 @@ it needs.
 - `worst`: the worst case of a number of requests, by exact bisection. `volume` is the largest batch
   x tkv that the formula admits, `overshoot` the same beyond the limit only, and `waste` the safest
   newcomer that it refuses, by the tokens that would have stayed free below the limit.
-- `needed`, `enough`: bounds on the slack, in tokens, that makes a formula sound. The lower bound is
-  a run that exceeds a limit although every request has one token of slack less; this limit is a
-  symbol, which the last request uses to the last token. The upper bound is the slack with which the
-  lemmas hold (`formula_lemmas`).
+- `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. The lower
+  bound is a run that exceeds a limit although every request has one token of slack less; this limit
+  is a symbol, which the last request uses to the last token. The upper bound is the slack with
+  which the lemmas hold (`formula_lemmas`).
 - `using`: an admission sequence that reaches a given volume exactly.
 """
 
@@ -90,8 +90,8 @@ OBJECTIVES: tuple[Objective, ...] = ("volume", "overshoot", "waste")
 class Known(NamedTuple):
     """The bounds known so far, in tokens.
 
-    `arrivals` reach `reached`; if there are none, `reached` is a floor that no run was asked to
-    reach. No requests reach more than `at_most`.
+    `arrivals` reach `reached`; if there are none, `reached` is a lower bound that no run was
+    required to reach. No requests reach more than `at_most`.
     """
 
     reached: int
@@ -267,7 +267,7 @@ def needed(setting: Setting) -> Needed | None:
     return most_needed
 
 
-def enough(formula: str, most: int) -> int | None:
+def least_slack(formula: str, most: int) -> int | None:
     """Return the least slack, up to `most` tokens, with which the formula's terms cover every
     possible tkv.
 

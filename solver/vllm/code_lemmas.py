@@ -46,7 +46,7 @@ FEW = 3  # blocks, where the code hands out each of them
 
 
 def budget(block: int | None) -> list[Obligation]:
-    """Return the lemmas that the code agrees with `budget_lemmas`.
+    """Return the lemmas which state that the code agrees with `budget_lemmas`.
 
     If `block` is None, `BLOCK` stands for any size in code that hands out blocks.
     """
@@ -66,12 +66,12 @@ def budget(block: int | None) -> list[Obligation]:
 
 
 def admission(block: int | None) -> list[Obligation]:
-    """Return the lemmas that the code agrees with `admission_lemmas`."""
+    """Return the lemmas which state that the code agrees with `admission_lemmas`."""
     return [_door(block), *_admits(block), *_grows(block)]
 
 
 def progress(block: int | None) -> list[Obligation]:
-    """Return the lemmas that the code agrees with `progress_lemmas`."""
+    """Return the lemmas which state that the code agrees with `progress_lemmas`."""
     kept = product(("fcfs", "priority"), ((2, 1), (3, 0)))
     return [
         _share(),
@@ -83,7 +83,7 @@ def progress(block: int | None) -> list[Obligation]:
 
 
 def never_preempted(block: int | None) -> list[Obligation]:
-    """Return the lemmas that the code agrees with the claims on knobs."""
+    """Return the lemmas which state that the code agrees with the claims on knobs."""
     return [_door(block), *_grows(block)]
 
 

@@ -33,6 +33,7 @@ RELEASE_ALONE = [
         "promises-run-out",
         "threshold-below-the-drafts",
         "padded-and-cut-computes-its-prompt-twice",
+        "scheduled-once-more-than-it-has-tokens",
         "alone-below-the-watermark",
         "loaded-behind-one-without-room",
         "loads-wait-for-each-other",

@@ -210,11 +210,12 @@ def test_blocks_come_back_at_the_end_in_the_order_given():
     assert freed == pool._replace(tail=((1, A), (2, None), (3, B), (4, None)))
 
 
-def test_without_a_size_nobody_keeps_a_block_that_is_neither_found_nor_handed_out_again():
-    pool = Pool(None, fresh=5, tail=((1, A),))
-    freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=False)
-    assert freed.tail == ((1, A), (3, B))
-    assert take(freed, 2)[0] == take(pool._replace(tail=()), 2)[0] == (5, 6)
+def test_without_a_size_nobody_keeps_a_block_that_is_not_handed_out_again():
+    pool = Pool(None, fresh=5)
+    given = [(2, None), (3, B), (4, None)]
+    assert give_back(pool, given, nameless_first=False) == pool
+    assert give_back(pool, given, nameless_first=True) == Pool(None, head=(2, 4), fresh=5)
+    assert take(pool, 2)[0] == (5, 6)
 
 
 def test_blocks_that_hold_nothing_to_be_found_come_back_to_the_front():

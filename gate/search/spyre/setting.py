@@ -93,6 +93,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return words for a run in which the model breaks the rule but the target does not; only the
-    limit has some."""
+    """Return how to describe a run that breaks the rule on the model but not on the target; empty
+    except for the limit."""
     return "the limit in this run: it admits by another formula" * (rule == LIMIT)

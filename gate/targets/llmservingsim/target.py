@@ -74,7 +74,7 @@ def package_in(folder: str) -> str:
     for package in PACKAGES:
         if Path(folder, *package.split("."), "scheduler.py").is_file():
             return package
-    raise RefusedError(f"{folder} is no checkout of LLMServingSim")
+    raise RefusedError(f"{folder} is not a checkout of LLMServingSim")
 
 
 def load(folder: str) -> Checkout:

@@ -81,6 +81,12 @@ class Flights:
                 coming += 1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
         return coming
 
+    def drop(self, names: set[str]) -> None:
+        """Expect no tokens for these requests from the decisions in flight."""
+        for flight in self._queue:
+            for name in names & flight.first.keys():
+                del flight.first[name]
+
     def take(self, flight: Flight) -> bool:
         """Put a decision in flight; return whether the oldest one must complete now.
 

@@ -1,10 +1,10 @@
 """Observe a step of vLLM's scheduler in the form of the protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..release_adapter import ids, outputs
-from . import encoder
+from . import encoder, groups
 from .drafts import number_of
 from .in_flight import Flight, Flights, depth
 
@@ -55,9 +55,8 @@ class SchedulerView:
         in flight may still write to them. A list that has not changed since the last look is the
         same object.
         """
-        [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
         tables, held = {}, {}
-        for name, blocks in manager.req_to_blocks.items():
+        for name, blocks in self._managers[0].req_to_blocks.items():
             if not blocks:
                 continue
             table = self._tables.get(name)
@@ -73,6 +72,21 @@ class SchedulerView:
                     held[name] = numbers
         self._tables, self._held = tables, held
         return held
+
+    def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
+        """Return the blocks of these requests in each group of the KV cache behind the first."""
+        return {
+            name: [
+                [block.block_id for block in manager.req_to_blocks.get(name, ())]
+                for manager in self._managers[1:]
+            ]
+            for name in names
+        }
+
+    @property
+    def _managers(self) -> tuple[Any, ...]:
+        managers: tuple[Any, ...] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
+        return managers
 
     def forget(self, name: str) -> None:
         """Drop what is kept of a request that has ended."""
@@ -105,6 +119,8 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields.append("parked")
     if engine.config.get(encoder.BUDGET):
         fields += ["encoder_inputs", "encoder_dropped"]
+    if groups.further(engine.config):
+        fields.append("group_blocks")
     return fields
 
 
@@ -199,6 +215,8 @@ def observe(
         seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
+    if groups.further(engine.config):
+        seen["group_blocks"] = engine.group_blocks(seen["blocks"])
     if engine.config.get("kv_connector"):
         seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
     for name in seen["finished"]:

@@ -132,7 +132,7 @@ class Record:
         if self._decided is None:
             return
         if self._seen is None:
-            raise RecordEnds("a step was decided before one completed that had to")
+            raise RecordEnds("a step was decided before an earlier one completed")
         self._end_step(self._seen, completes=False)
         late, self._late = self._late, []
         self._write_aborts(late, {})
@@ -164,8 +164,11 @@ class Record:
 
 
 def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
-    """How the blocks of requests changed: [how many are kept of those before, those behind them],
-    None for a request that has none any more."""
+    """Return how the blocks of requests changed.
+
+    For each changed request: [how many of its former blocks it keeps, the blocks behind them], or
+    None if it has no blocks any more.
+    """
     changes: dict[str, Any] = {name: None for name in before if name not in now}
     for name, blocks in now.items():
         had = before.get(name, [])
@@ -365,7 +368,7 @@ class Contents:
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
         segments: Segments = []
         if not self._twice.isdisjoint(hashes[:known]):
-            raise SameTokens(f"{name} goes on from tokens that two others had by chance")
+            raise SameTokens(f"{name} continues tokens that two others share by chance")
         if known:
             owner = self._owner[hashes[known - 1]]
             theirs = [*self._segments[owner], [f"out:{owner}", tokens]]
@@ -386,7 +389,7 @@ class Contents:
         """
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
-            raise SameTokens(f"{request.request_id} found tokens that two others had by chance")
+            raise SameTokens(f"{request.request_id} found tokens that two others share by chance")
 
     def grown(self, requests: list[Any]) -> None:
         """Record the new tokens of requests, whose blocks may now be full."""
@@ -430,10 +433,10 @@ class Contents:
 
 def cut(segments: Segments, tokens: int) -> Segments:
     """Return the first `tokens` tokens."""
-    found: Segments = []
+    leading: Segments = []
     for name, length in segments:
         if tokens <= 0:
             break
-        found.append([name, min(length, tokens)])
+        leading.append([name, min(length, tokens)])
         tokens -= length
-    return found
+    return leading

@@ -26,10 +26,10 @@ KINDS = ("prefill", "decode", "mixed", "idle")
 WORDS = {
     "broken": "{3}",
     "arrived": "{0} arrives: prompt {1}, max_tokens {2}",
-    "refused": "{0} is refused at the door: {3}",
+    "refused": "{0} is refused: {3}",
     "aborted": "the client gives {0} up",
     "joins": "{0} is projected to fit: at most {1} of {2}",
-    "preempted": "{0} is preempted, and loses what was computed",
+    "preempted": "{0} is preempted, and loses its computed tokens",
     "paused": "{0} is paused",
     "resumed": "{0} decodes again",
     "parked": "{0} is parked while a connector loads its blocks",
@@ -264,14 +264,14 @@ class Follower:
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
         """Return a jump of its tkv since it last decoded, and a block that it begins."""
-        found = []
+        changes = []
         tkv = lines["tkv"].at(number)
         before = self._decoded_at.pop(name, None)
         if tkv is not None:
             self._decoded_at[name] = tkv
             if before is not None and tkv != before + 1:
-                found.append(Happening(number, "jump", name, before, tkv))
+                changes.append(Happening(number, "jump", name, before, tkv))
         computed = lines["computed"].at(number)
         if computed is not None and (computed - tokens) % self._block == 0:
-            found.append(Happening(number, "border", name, computed, computed // self._block + 1))
-        return found
+            changes.append(Happening(number, "border", name, computed, computed // self._block + 1))
+        return changes

@@ -115,7 +115,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """The request, and from and to which of its tokens a hit covers what nobody has computed."""
+    """Return the request whose hit covers tokens that nobody computed, and the first and last
+    of them."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None
@@ -126,7 +127,7 @@ def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def cause(run: RecordedRun) -> tuple[int, str] | None:
-    """The step and the name of the request with which the explanation of what broke begins."""
+    """Return the step and the request with which the explanation of the failure begins."""
     why = run.cause.why if run.cause is not None else ()
     joined = JOINED.match(why[0]) if why else None
     return None if joined is None else (int(joined[1]), joined[2])
@@ -200,6 +201,7 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)
+    gone = bool(run.broken) and run.broken[0].step >= len(run.steps)  # it raised, or never answered
     return {
         "run": run,
         "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),
@@ -207,7 +209,7 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
         "max_lines": MAX_LINES,
         "wide": WIDE,
         "picture": picture(run.cause),
-        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :],
+        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :] if gone else [],
         "lockstep": LOCKSTEP,
         "fields": fields,
         "differs": sum(field.differs for field in fields or ()),

@@ -11,7 +11,8 @@ from ....model.systems import full_config, resolve_revision
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
-from ....properties.explanations.cause import Cause, Evidence
+from ....properties.explanations.cause import Cause
+from ....properties.explanations.evidence import Evidence
 from ....properties.explanations.explain import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
@@ -24,18 +25,18 @@ class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
     Attributes:
-        name: what the page is called after, a file's name or a scenario's.
-        scenario: what was asked; of a trace, what it says that was asked.
-        started: what the target says of itself.
+        name: of the file or the scenario, in the title of the page.
+        scenario: what the target was sent; for a trace, what the trace records of it.
+        started: the target's description of itself.
         checked: the rules that are judged, in catalogue order.
-        followed: the steps, and what changes over them.
+        followed: the steps, and how the state changes over them.
         broken: the rules that the last step breaks, the first one in front; `step` of a crash is
             one beyond the last step.
-        cause: of the first of them, what the run shows of it.
+        cause: the cause of the first of them, as far as the run shows it.
         expected: the last step as the model would have done it, where it runs beside the target.
-        projected: what admission went by, where the target's formula is known; the requests that
-            joined, and those that the limit refused.
-        refused: requests that were refused at the door, with the target's words.
+        projected: the volumes that admission computed, if the target's formula is known, for
+            requests that joined and those that the limit refused.
+        refused: requests that were refused on arrival, with the target's message.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
         ended: a description of how the run ended.
         replay: the command that repeats the run; empty if there is none.
@@ -67,7 +68,9 @@ class RecordedRun:
 
     def happenings(self) -> list[Happening]:
         """Return all events in the order of the steps."""
-        return sorted([*_asked(self), *self.followed.happenings, *_judged(self)], key=_step)
+        return sorted(
+            [*_client_happenings(self), *self.followed.happenings, *_judged(self)], key=_step
+        )
 
 
 def recorded(
@@ -91,6 +94,7 @@ def recorded(
         revision=revision,
         config=config,
         requests=scenario.requests,
+        events=scenario.events,
     )
     sessions: list[Session] = []
     followers: list[Follower] = []
@@ -128,7 +132,7 @@ def recorded(
 
 
 def reported(run: RecordedRun) -> RecordedRun:
-    """The run with what the models say of it: what admissions went by."""
+    """Add the volumes that admission computed to the run, and return it."""
     run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 
@@ -149,19 +153,19 @@ def _step(happening: Happening) -> int:
     return happening.step
 
 
-def _asked(run: RecordedRun) -> list[Happening]:
-    found = []
+def _client_happenings(run: RecordedRun) -> list[Happening]:
+    happenings = []
     for request in run.scenario.requests:
         if request.id in run.refused:
             why = run.refused[request.id]
-            found.append(Happening(request.arrival, "refused", request.id, word=why))
+            happenings.append(Happening(request.arrival, "refused", request.id, word=why))
             continue
         sizes = (request.prompt_len, request.max_tokens)
-        found.append(Happening(request.arrival, "arrived", request.id, *sizes))
+        happenings.append(Happening(request.arrival, "arrived", request.id, *sizes))
         if request.abort_at is not None:
-            found.append(Happening(request.abort_at, "aborted", request.id))
+            happenings.append(Happening(request.abort_at, "aborted", request.id))
     last = len(run.steps)
-    return [failure for failure in found if failure.step <= last]
+    return [failure for failure in happenings if failure.step <= last]
 
 
 def _judged(run: RecordedRun) -> list[Happening]:

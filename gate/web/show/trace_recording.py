@@ -7,18 +7,19 @@ from msgspec.structs import replace
 
 from ....model.errors import InputError
 from ....model.observation import Step
+from ....model.scenario import Event as ControlEvent
 from ....model.scenario import Request, Scenario
-from ....properties.explanations.cause import Evidence
+from ....properties.explanations.evidence import Evidence
 from ....properties.rules.registry import LOCKSTEP
 from ...traces.judge import TraceJudge, TraceRun
-from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
+from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
 from .following import Follower
 from .recording import RecordedRun, ended, reported
 
 
 @dataclass
-class _Asked:
+class _Sent:
     """The requests and aborts of one run; lengths that the trace omits are read from the end."""
 
     begun: Begun
@@ -27,6 +28,7 @@ class _Asked:
     requests: dict[str, Request] = field(default_factory=dict)
     open_ended: set[str] = field(default_factory=set)
     emitted: dict[str, int] = field(default_factory=dict)
+    events: list[ControlEvent] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         if isinstance(event, Added):
@@ -41,6 +43,8 @@ class _Asked:
                 self.requests[event.id] = replace(
                     sent, abort_at=self.step, abort_inside=event.inside
                 )
+        elif isinstance(event, Controlled):
+            self.events.append(ControlEvent(self.step, event.kind))  # type: ignore[arg-type]
         elif isinstance(event, Stepped):
             self.step += 1
             for name, tokens in (event.step.emitted or {}).items():
@@ -58,6 +62,7 @@ class _Asked:
             revision=self.begun.revision,
             config=self.begun.config,
             requests=tuple(self.requests.values()),
+            events=tuple(self.events),
         )
 
 
@@ -76,7 +81,7 @@ def recorded_trace(
         FileError: a line does not follow the protocol.
         InputError: the trace has no run with a request.
     """
-    per_run: list[_Asked] = []
+    per_run: list[_Sent] = []
     followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []
     broken: list[RecordedRun] = []
@@ -86,7 +91,7 @@ def recorded_trace(
             if broken:  # what comes after it is not shown
                 return
             if isinstance(event, Begun):
-                per_run.append(_Asked(event))
+                per_run.append(_Sent(event))
             elif per_run:
                 per_run[-1].take(event)
             yield event
@@ -121,15 +126,15 @@ def recorded_trace(
 
 
 def _run(
-    name: str, run: TraceRun, sent: _Asked, followed: tuple[Follower, Evidence] | None
+    name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
 ) -> RecordedRun:
-    """What a page shows of a run of the trace; nothing was followed where it broke at once."""
+    """Return a run of the trace as a page shows it; `followed` is None if it broke at once."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"
     notes = [f"{where} to line {run.line}" if run.broken else where]
     if sent.rejected:
-        notes.append(f"{sent.rejected} requests were refused at the door")
+        notes.append(f"{sent.rejected} requests were refused")
     if followed is None:
         followed = Follower(begun.system, begun.config, ids), Evidence()
         followed[1].follow(run.monitor.history, begun.started.version)

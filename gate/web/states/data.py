@@ -56,7 +56,9 @@ def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Pat
     if options[0].order != "breadth":
         raise InputError("--html", f"with --order {options[0].order}; valid: with --order breadth")
     if checkpoint is not None:
-        raise InputError("--html", "with --checkpoint; valid: without, a drawing is short")
+        raise InputError(
+            "--html", "with --checkpoint; valid: without it, since a drawing takes little time"
+        )
 
 
 def draw(
@@ -131,7 +133,7 @@ def cut_line(graph: Graph) -> str | None:
     if graph.beyond:
         parts.append(f"at least {graph.beyond:,} more are not")
     if graph.unopened:
-        parts.append(f"the moves from {len(graph.unopened):,} were not looked at")
+        parts.append(f"the moves from {len(graph.unopened):,} were not explored")
     return ", ".join(parts)
 
 

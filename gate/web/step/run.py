@@ -28,6 +28,8 @@ from ....spec.catalogue import Rule
 MAX_REQUESTS = 64
 MAX_STEPS = 5_000
 MAX_TOKENS = 131_072  # of a prompt, and of an output
+EXAMPLE = ((0, 6, 6), (1, 11, 5), (2, 3, 8))  # arrival, tokens of the prompt, max_tokens
+EXAMPLE_STEPS = 6
 SHARED = "shared"  # the stream that prompts with a shared prefix begin with
 
 
@@ -131,7 +133,7 @@ class ByHand:
         """
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
-            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand has no more")
+            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand may have no more")
         if shared > prompt:
             raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
         external = loads.get("external_tokens", 0)
@@ -149,7 +151,7 @@ class ByHand:
         )
         self._do(self.clients._replace(requests=(*self.clients.requests, request)))
         if not bounds_of(self.setup.system).can_run(self.setup.config, prompt, max_tokens):
-            self.notice = f"{name} can never run in this configuration: it has to be refused"
+            self.notice = f"{name} can never run in this configuration, so it must be refused"
 
     def load(self, scenario: Scenario) -> None:
         """Start again with the configuration and the clients of a scenario, before its first step.
@@ -174,6 +176,28 @@ class ByHand:
             self.restart()
             raise NotNow(f"the target refuses its configuration: {why}")
         self.clients = Clients(scenario.requests)
+
+    def show_example(self) -> None:
+        """Take a few steps with requests that this configuration can run, so that a reader sees a
+        run at once; to restart empties it."""
+        beyond = bounds_of(self.setup.system).beyond
+        self.clients = Clients(
+            tuple(
+                Request(id=f"r{n}", arrival=arrival, prompt=((f"r{n}", prompt),), max_tokens=output)
+                for n, (arrival, prompt, output) in enumerate(EXAMPLE)
+                if not beyond(self.setup.config, prompt, output)
+            )
+        )
+        if not self.clients.requests:
+            return
+        for _ in range(EXAMPLE_STEPS):
+            self.step()
+            if self.ended or self.taken[-1].broken:
+                break
+        if self.fault is not None:
+            self.restart()
+        else:
+            self.notice = "an example to begin with: change it, or begin anew"
 
     def abort(self, name: str, inside: bool) -> None:
         """Abort a request before the next step or inside it."""
@@ -202,7 +226,7 @@ class ByHand:
         rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
-            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand has no more")
+            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand may have no more")
         self._do(self.clients)
         for _ in range(times):
             self.clients = self.clients._replace(steps=self.clients.steps + 1)
@@ -247,7 +271,7 @@ class ByHand:
         now = [taken.step for taken in self.taken]
         for number, (old, new) in enumerate(zip(before, now, strict=False)):
             if old is not None and old != new:
-                self.notice = f"run again, the target answers step {number} otherwise than before"
+                self.notice = f"run again, the target answers step {number} differently from before"
                 return
 
     def _take(self) -> None:
@@ -298,7 +322,7 @@ class ByHand:
 
     def _must_go_on(self) -> None:
         if self.ended:
-            raise NotNow("the run has ended; valid: undo, or begin anew")
+            raise NotNow("the run has ended; valid: undo, or start again")
 
     def _must_be_here(self, name: str) -> Request:
         live = self.session.monitor.history.live

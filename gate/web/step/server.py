@@ -151,7 +151,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/state":
             self._answer(HTTPStatus.OK, json_line(shown), "application/json")
         elif self.path == "/scenario" and not scenario.requests:
-            self._refuse(HTTPStatus.CONFLICT, "nothing has arrived yet: that is no scenario")
+            self._refuse(HTTPStatus.CONFLICT, "no request has arrived yet, so there is no scenario")
         elif self.path == "/scenario":
             saved = scenario_json(scenario).encode()
             self._answer(HTTPStatus.OK, saved, "application/json", FILE)

@@ -100,7 +100,7 @@ def verdict(run: ByHand) -> str:
 
 
 def _measures(run: ByHand) -> list[Measure]:
-    """Return how much of each limit the last step used, and of the limit on the volume, the last
+    """Return how much the last step used of each limit; for the limit on the volume, the last
     decode step."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)
@@ -148,7 +148,7 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
     reported: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
     reported["plans"] = _plans(run, request)
     if refused is not None:
-        reported["where"] = one_line(f"refused at the door: {refused}")
+        reported["where"] = one_line(f"refused: {refused}")
     elif account is None:
         later = request.arrival > run.clients.steps
         late = f"arrives before step {request.arrival}" if later else "was never taken"

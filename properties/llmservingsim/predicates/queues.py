@@ -86,7 +86,7 @@ def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
     """With max_num_seqs 0 no request waits for a slot (LSS-R05)."""
     if history.config["max_num_seqs"]:
         return None
-    return _told(left_out(history, step), "max_num_seqs is 0, no cap")
+    return _gets_nothing(left_out(history, step), "max_num_seqs is 0, no cap")
 
 
 def no_cap(history: VllmRun, step: Step) -> bool:
@@ -98,7 +98,7 @@ def kept_out(history: VllmRun, step: Step) -> str | None:
     line = queue(history)
     passed = [place for place, request in enumerate(line) if request.id not in step.scheduled]
     behind = [request for request in left_out(history, step) if line.index(request) > min(passed)]
-    return _told(behind, f"{line[min(passed)].id} gets nothing") if behind else None
+    return _gets_nothing(behind, f"{line[min(passed)].id} gets nothing") if behind else None
 
 
 def passed_over(history: VllmRun, step: Step) -> bool:
@@ -109,14 +109,14 @@ def passed_over(history: VllmRun, step: Step) -> bool:
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
     """No request is left out while budget, a slot and blocks are left for it (LSS-P03)."""
-    return _told(left_out(history, step), "a slot is left")
+    return _gets_nothing(left_out(history, step), "a slot is left")
 
 
 def someone_joins(history: VllmRun, step: Step) -> bool:
     return bool(admitted(history, step)) and bool(kept(history, step))
 
 
-def _told(who: list[VllmRequestHistory], why: str) -> str | None:
+def _gets_nothing(who: list[VllmRequestHistory], why: str) -> str | None:
     return f"{names(who)} gets nothing: {why}, with budget and blocks" if who else None
 
 

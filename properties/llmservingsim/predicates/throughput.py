@@ -55,14 +55,14 @@ def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
 
 def _counted_first(history: VllmRun, step: Step) -> int:
     """Return the throughput if cached tokens count with the first chunk of a prompt."""
-    found = 0
+    total = 0
     for name, counted in _prompts(history, step):
         request = history.live[name]
         if request.started or name not in (step.emitted or {}):
             hit = 0 if request.started else history.hit_now(step, request) or 0
             counted = step.scheduled[name] + hit
-        found += counted
-    return found
+        total += counted
+    return total
 
 
 PREDICATES = {

@@ -111,7 +111,7 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """The next request in line fails a gate (NAN-R10).
+    """A request that is next in line waits only if it fails a gate (NAN-R10).
 
     Of its possible cache hits, only those shared with running sequences count, to avoid false
     alarms.
@@ -203,7 +203,9 @@ def _held_before(history: RunHistory) -> set[int]:
 
 
 PREDICATES = {
-    "NAN-R11": Predicate(phases_mixed, both_phases_wanted),
+    "NAN-R11": Predicate(
+        phases_mixed, both_phases_wanted, reads=("kind", "running", "scheduled", "waiting")
+    ),
     "NAN-R08": Predicate(budget_exceeded, budget_binds),
     "NAN-R40": Predicate(too_many_run, every_slot_taken),
     "NAN-R12": Predicate(cut_wrongly, long_prompt),

@@ -1,4 +1,4 @@
-"""Whether a request that joins the decode batch puts the volumetric limit at risk.
+"""Predict whether a request that joins the decode batch can exceed the volumetric limit.
 
 Source: Spyre scheduling page, "Admission constraints", Volumetric constraint. The worst case is
 exact: every request generates all that it may, and no other request joins.
@@ -83,6 +83,9 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     of the last step, or of the last step in which a block was full.
     """
     alive = [*batch, newcomer]
+    most = max(member.length for member in alive) + newcomer.remaining + block - 1
+    if len(alive) * most <= limit:
+        return None
     before = 0
     for end in sorted(
         {member.remaining for member in alive if 0 < member.remaining <= newcomer.remaining}

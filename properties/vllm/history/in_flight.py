@@ -62,6 +62,17 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     return _with_a_token(complete)
 
 
+def drop_running(history: VllmRun) -> None:
+    """Record that the tokens in flight of all running requests will not come."""
+    names = (history.last.running or ()) if history.last is not None else ()
+    state = state_of(history)
+    flights = tuple(
+        {name: coming for name, coming in flight.items() if name not in names}
+        for flight in state.flights
+    )
+    history.system_state = state._replace(flights=flights)
+
+
 def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
     """Return the token that a request emits once all its known tokens are computed; None before
     that."""
@@ -99,9 +110,11 @@ def due(history: VllmRun, step: Step) -> Flight:
 
 
 def passed_over(config: Config, request: VllmRequestHistory) -> bool:
-    """Return whether a running request has nothing to compute until a token in flight arrives: its
-    last one; the one that fills max_model_len; any, if the next step is not decided ahead; or one
-    whose right drafts would fill all positions."""
+    """Return whether a running request has nothing to compute until a token in flight arrives.
+
+    That token is its last one, or the one that fills max_model_len, or any token if the next step
+    is not decided ahead. It is also so if the right drafts of the request would fill all positions.
+    """
     if not request.tokens_in_flight:
         return False
     if (

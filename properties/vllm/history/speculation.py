@@ -89,8 +89,10 @@ def slots(config: Config, covered: int) -> int:
 
 
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
-    """Book that tokens were computed, which `computed` already includes. With its `first` ones a
-    request need not get the lookahead."""
+    """Record that tokens were computed, which `computed` already includes.
+
+    With the `first` tokens of a request, it need not get the lookahead.
+    """
     most = slots(config, request.computed)
     request.slots = max(request.slots, request.computed if first else most)
     request.most_slots = max(request.most_slots, most)

@@ -9,7 +9,7 @@ from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, computes, given, kept
@@ -143,9 +143,10 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
     """Return the prompt tokens in full blocks, without the last token, that a running request
     holds.
 
-    It is 0 for a loaded request. A block may be published only when its decision completes.
+    It is 0 for a loaded request, and if another group of the KV cache may lack some. A block may be
+    published only when its decision completes.
     """
-    if not caches(history.config) or request.tokens_loading:
+    if not caches(history.config) or request.tokens_loading or groups.further(history.config):
         return 0
     there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
     block = history.config["block_size"]
@@ -154,8 +155,10 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the starting requests, if none of the features applies: several decisions in flight,
-    drafts, a connector, or an encoder."""
+    drafts, a connector, an encoder, or further groups of the KV cache."""
     config = history.config
+    if groups.further(config):
+        return []
     if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
         return []
     return [request for request in admitted(history, step) if not request.inputs]
@@ -173,7 +176,7 @@ def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 PREDICATES = {
-    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),

@@ -171,9 +171,11 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """A token in flight is that of a request which was preempted meanwhile: no document says that
-    it must come; and a connector that hands blocks on has the request computed again instead
-    (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery)."""
+    """Return whether a token in flight may be lost because its request was preempted meanwhile.
+
+    No document says that such a token must come, and a connector that hands blocks on has the
+    request computed again (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery).
+    """
     now = request.id in (step.preempted or ())
     was_preempted = now or (request.preemptions > 0 and not request.tokens_in_flight)
     dropped = loads.are_made(history.config) or history.revision not in since("0.25")
@@ -204,6 +206,8 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
     The budget is spent in scheduling order. If a victim by priority gave its share back, the order
     does not tell what was left for each request.
     """
+    if not who:
+        return None
     if history.config["policy"] == "priority" and preempted(history, step):
         return _share_lost(history, step, who)
     wanted = {request.id for request in who}
@@ -229,10 +233,11 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 
 
 def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Return a message if the budget cut a request although more is left than came back for this
-    request while blocks were searched.
+    """Return a message if a request got less than it could although enough of the budget is left.
 
-    A request that took no block has preempted no other.
+    A preemption gives its share of the budget back while blocks are searched, perhaps too late for
+    the request. So the rest must be larger than these shares. A request that took no block has
+    preempted no other.
     """
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]

@@ -54,8 +54,8 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until all decisions in flight complete, in which as many may begin
-    first."""
+    """Return the most steps until all decisions in flight have completed, if as many more begin
+    before."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -169,8 +169,8 @@ def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request that is computed still is preempted only if its blocks are needed and free at once
-    (V1-R24)."""
+    """A request that is still being computed is preempted only if its blocks are needed and become
+    free at once (V1-R24)."""
     return taken_without_need(history, step) if keeps_blocks(history, step) else None
 
 
@@ -334,7 +334,7 @@ def lost_its_blocks(request: VllmRequestHistory) -> bool:
 
 
 def nothing_else_changes(history: VllmRun, step: Step) -> bool:
-    """Return whether the free blocks after the step were free in it.
+    """Return whether the blocks that are free after the step were already free during it.
 
     No request may leave, be preempted, or join, and no blocks of earlier requests may come back.
     """

@@ -199,7 +199,7 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
     assert lines[0].endswith("not as expected: NAN-R40 broke, expected that every rule holds")
     assert f"b.json: its rule and content make the name {good.name}" in lines[1]
     assert "c.json: $.origin.rule: nothing" in lines[2]
-    assert "d.json: $.origin.rule: '../NONE' is no rule of nano_vllm" in lines[3]
+    assert "d.json: $.origin.rule: '../NONE' is not a rule of nano_vllm" in lines[3]
     assert "e.json: not JSON" in lines[4]
     assert lines[5] == "5 entries, 5 problems"
 

@@ -156,10 +156,13 @@ def test_several_scopes_and_parts_are_told_one_by_one(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--scope", "x"], "--scope: 'x' is no scope of revision sound; valid: lengths, aborts, "),
+        (
+            ["--scope", "x"],
+            "--scope: 'x' is not a scope of revision sound; valid: lengths, aborts, ",
+        ),
         (
             ["--scope", "pool", "--revision", "2.1.2"],
-            "--scope: 'pool' is no scope of revision 2.1.2; valid: lengths, ",
+            "--scope: 'pool' is not a scope of revision 2.1.2; valid: lengths, ",
         ),
         (["--requests", "0"], "--requests: 0; valid: 1 to 6"),
         (["--requests", "7"], "--requests: 7; valid: 1 to 6"),
@@ -257,7 +260,7 @@ def test_another_system_is_explored_by_its_own_limits(run):
             ["--system", "generic"],
             "--system: generic has no scopes to explore; valid: spyre, vllm, nano_vllm, llmservin",
         ),
-        (["--system", "vllm", "--scope", "pool"], "'pool' is no scope of revision documented; "),
+        (["--system", "vllm", "--scope", "pool"], "'pool' is not a scope of revision documented; "),
         (["--system", "vllm", "--revision", "2.5.2"], "--revision: '2.5.2' is not a revision of"),
         (["--system", "vllm", "--rule", "SPY-R04"], "no rule 'SPY-R04'"),
     ],

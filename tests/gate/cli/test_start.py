@@ -144,7 +144,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["triton"], "'triton' is no name of a release; valid: "),
+        (["triton"], "'triton' is not a release; valid: "),
         (["vllm==0.1.0"], "vllm: version '0.1.0' is not supported"),
         (["vllm==0.33.0", "--profile", "long"], "--profile: 'long'; valid: quick, ci, nightly"),
         (["vllm==0.33.0", "--jobs", "0"], "--jobs: 0; valid: at least 1"),

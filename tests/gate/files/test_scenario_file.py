@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.gate.files import scenario_file
+from schedproof.gate.files.reading import is_deep
 from schedproof.gate.files.scenario_file import (
     FileError,
     read_scenario,
@@ -68,10 +69,19 @@ def test_a_scenario_is_complete_once_read(file):
             f'$.format: "schedproof/scenario@2"; supported: "{FORMAT}"',
         ),
         ('{"format": 1}', f'$.format: 1; supported: "{FORMAT}"'),
+        ('{"config": {"own": ' + "[" * 39 + "]" * 39 + "}}", "nested deeper than 40 levels"),
+        ('{"a": ' * 100_000 + "}" * 100_000, "nested deeper than 40 levels"),
     ],
 )
 def test_what_is_no_scenario_file_is_refused(file, content, line):
     assert problem(file, content) == line
+
+
+def test_brackets_beside_brackets_and_in_texts_are_not_within_each_other():
+    assert not is_deep(
+        b'{"a\\\\": [' + b'[{"b": "[[{\\"]]"}, [3]],' * 100 + b'"' + b"[" * 100 + b'"]}'
+    )
+    assert is_deep(b'{"a": ' + b'[{"b": 3}, {"c": ' * 20 + b"1" + b"}]" * 20 + b"}")
 
 
 def test_a_truncated_file_is_never_taken_for_a_scenario(file):

@@ -74,8 +74,10 @@ def test_a_cell_is_judged_once(tmp_path):
     assert again == 0
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
     assert kept(CELL._replace(seed=1), tmp_path) is None
-    (tmp_path / "verdicts" / "model-bounded-small.json").write_text("{")
-    assert kept(CELL, tmp_path) is None
+    for damaged in ("{", '{"more": ' + "[" * 3000 + "]" * 3000 + "}", "\udcff"):
+        data = damaged.encode(errors="surrogateescape")
+        (tmp_path / "verdicts" / "model-bounded-small.json").write_bytes(data)
+        assert kept(CELL, tmp_path) is None
 
 
 def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):

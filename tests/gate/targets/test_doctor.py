@@ -102,7 +102,7 @@ def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
 def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     found = dict(wrong(examined(Remembers())))
     assert {"start amid a run", "start after a stop"} <= found.keys()
-    assert "is another: " in found["start after a stop"]
+    assert " differs: " in found["start after a stop"]
 
 
 @pytest.mark.parametrize(

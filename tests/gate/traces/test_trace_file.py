@@ -96,7 +96,7 @@ def test_of_a_killed_recorder_everything_before_the_cut_is_read():
         assert [type(event) for event in before] == [Begun, Stepped]
         assert cut == Cut(6, "the last line is cut")
     assert [type(event) for event in events(data[:-1])] == [Begun, Stepped, Stepped]
-    assert events(whole)[-1] == Cut(5, 'its "step" has no reply: what came of it is not known')
+    assert events(whole)[-1] == Cut(5, 'its "step" has no reply, so its result is unknown')
     assert events(whole[:-3])[-1] == Cut(5, "the last line is cut")
 
 
@@ -136,17 +136,17 @@ def added(**changes):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([{"op": "jump"}], '1: $.op: "jump"; valid: start, add, abort, step, stop'),
+        ([{"op": "jump"}], '1: $.op: "jump"; valid: start, add, abort, control, step, stop'),
         ([{"op": 3}], "1: $.op: 3; valid: start, "),
         ([{}], "1: $.op: null; valid: start, "),
         ([OK], "1: a reply without its request; valid: a line with op"),
-        ([STEP], '1: $.op: "step" before a start that the target took'),
+        ([STEP], '1: $.op: "step" before a start that the target accepted'),
         ([START, START], '2: the reply to "start" is missing; valid: a line with ok'),
         ([START, {"ok": 1}], "2: $.ok: 1; valid: true or false"),
-        ([START, OK], "2: $.name: missing; valid: defaults, name, observes, ok, version"),
+        ([START, OK], "2: $.name: missing; valid: controls, defaults, name, observes, ok, version"),
         (
             [START, STARTED | {"note": 1}],
-            "2: $.note: unknown key; valid: defaults, name, observes, ",
+            "2: $.note: unknown key; valid: controls, defaults, name, observes, ",
         ),
         ([START, STARTED | {"observes": 4}], "2: $: observes is 4; valid: a list of field names"),
         ([START | {"system": "x"}, STARTED], "1: $.system: 'x' is not a system; valid: spyre, "),
@@ -214,11 +214,11 @@ def test_what_is_no_trace_is_one_line_that_names_line_and_place(lines, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"hello\n", "not JSON (invalid character (byte 0)): 'hello'; valid: one object a line"),
+        (b"hello\n", "not JSON (invalid character (byte 0)): 'hello'; valid: one object per line"),
         (b'{"op": "step"} {}\n', "not JSON (trailing characters (byte 16)): "),
         (b'{"op": "ste\n', "not JSON (invalid character"),
         (b"[" * 10_000 + b"\n", "not JSON (maximum recursion depth exceeded"),
-        (b"[]\n", "[]; valid: one object a line"),
+        (b"[]\n", "[]; valid: one object per line"),
         (b'{"op": "st\xffep"}\n', "not UTF-8 (invalid start byte)"),
         (b'{"op": "step", "op": "stop"}\n', "not JSON: key 'op' is given twice in one object"),
         (b'{"op": NaN}\n', "not JSON (invalid character (byte 7))"),

@@ -8,7 +8,8 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.explanations.cause import Evidence, spans
+from schedproof.properties.explanations.evidence import Evidence
+from schedproof.properties.explanations.pool import spans
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
 
@@ -173,6 +174,13 @@ def test_tokens_that_were_never_computed_are_marked_in_the_bar():
     assert cause.why[-1].startswith("step 1: b finds these blocks by their content")
 
 
+def test_a_block_that_was_never_shown_may_be_any_that_nobody_holds():
+    once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=1)
+    cause = cause_of(Leaks(), "ALL-R09", scenario(once))
+    assert {(cell.state, cell.perhaps) for cell in cause.cells} == {("lost", True)}
+    assert cause.why[0] == "step 0: a leaves (length), and its blocks are not shown"
+
+
 def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
     cause = cause_of(Overspends(), "V1-I2")
     assert cause.curve is not None
@@ -194,7 +202,7 @@ def test_a_standstill_names_the_last_progress_and_what_was_free():
 
 def test_a_crash_shows_the_requests_as_they_stood():
     cause = cause_of(Raises(), "ALL-R01")
-    assert cause.headline == "the scheduler does not come back from step 2"
+    assert cause.headline == "IndexError: pop from an empty list"
     assert [row.request for row in cause.rows] == ["a", "b"]
 
 

@@ -429,7 +429,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (
             ["SPY-R47", "--revision", "2.5.2"],
-            "--param: pausing=true with SPY-R47; valid: pausing=false, where the formula is asked",
+            "--param: pausing=true with SPY-R47; valid: pausing=false, which uses the formula",
         ),
         (
             ["SPY-R07", "--revision", "2.5.2", "--maximize", "volume"],

@@ -77,7 +77,7 @@ def test_a_run_over_the_socket_from_arrival_to_scenario(server):
     assert (reported["next"], reported["requests"]) == (0, [])
     assert ask(server, "GET", "/scenario")[:2] == (
         409,
-        "nothing has arrived yet: that is no scenario\n",
+        "no request has arrived yet, so there is no scenario\n",
     )
 
 
@@ -248,6 +248,6 @@ def test_a_target_that_crashes_is_shown_and_the_server_goes_on():
         assert reported["ended"] is True
         assert ask(server, "POST", "/step", {})[:2] == (
             400,
-            "the run has ended; valid: undo, or begin anew\n",
+            "the run has ended; valid: undo, or start again\n",
         )
         assert move(server, "/restart")["ended"] is False
