@@ -1,6 +1,6 @@
 """Count the blocks that tokens need, and those that were free when a step was decided."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...model.observation import Step
@@ -33,13 +33,16 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
     that start in a step.
     """
 
-    def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
+    @once
+    def due(history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
         kept = history.kept
         if kept is None:
-            return
-        for request in starting(history, step):
-            if not request.started and request.id not in (step.preempted or ()):
-                yield request, kept.must_find(history, step, request)
+            return []
+        return [
+            (request, kept.must_find(history, step, request))
+            for request in starting(history, step)
+            if not request.started and request.id not in (step.preempted or ())
+        ]
 
     def missed(history: RunHistory[Any], step: Step) -> str | None:
         for request, tokens in due(history, step):
