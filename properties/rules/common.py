@@ -307,10 +307,10 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
         for name, blocks in held_by.items():
             if blocks and name not in history.live:
                 return f"{name} has ended, and still holds {len(blocks)} blocks"
-    held = {block for blocks in held_by.values() for block in blocks}
-    if len(held) + step.free_blocks == size:
+    held = history.holders.count(held_by)
+    if held + step.free_blocks == size:
         return None
-    return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
+    return f"{held} blocks held and {step.free_blocks} free, the pool has {size}"
 
 
 def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:

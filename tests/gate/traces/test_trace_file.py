@@ -168,7 +168,7 @@ def added(**changes):
         ([*BEGIN, {"op": "add", "request": 3}, OK], "3: $.request: 3; valid: an object"),
         (
             [*BEGIN, added(arrival=3), OK],
-            "3: $.request.arrival: unknown key; valid: accepted, enco",
+            "3: $.request.arrival: unknown key; valid: accepted, cach",
         ),
         ([*BEGIN, added(max_tokens=0), OK], "3: $.request.max_tokens: 0: Expected `int` >= 1"),
         ([*BEGIN, added(prompt=[["a"]]), OK], '3: $.request.prompt[0]: ["a"]: Expected `array`'),
