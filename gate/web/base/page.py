@@ -1,6 +1,8 @@
 """A page of one file: its HTML with the styles, the scripts and the data in it."""
 
+import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -10,9 +12,10 @@ from markupsafe import Markup
 
 from ...console import output
 
-# Nothing is loaded from anywhere; a page that is served may fetch from its own server.
+# Nothing is loaded from anywhere, and only our own style and script are obeyed; a page that is
+# served may fetch from its own server.
 POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "default-src 'none'; style-src {style}; script-src {script}; "
     "img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
 )
 
@@ -20,12 +23,11 @@ POLICY = (
 def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
     """Return the page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the
     data. `connect` is the only origin that the page may fetch from."""
-    allowed = content_security_policy(connect=connect)
-    return render_template(name, {"data": Markup(_harmless(data))}, [name], allowed)
+    return render_template(name, {"data": Markup(_harmless(data))}, [name], connect=connect)
 
 
 def render_template(
-    name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed: str
+    name: str, values: Mapping[str, Any], scripts: Sequence[str], *, connect: str = "'none'"
 ) -> str:
     """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
 
@@ -33,19 +35,30 @@ def render_template(
         name: of the template and its style.
         values: what fills the template; escaped unless it is `Markup`.
         scripts: names without their suffix.
-        allowed: the page's Content-Security-Policy.
+        connect: the only origin that the page may fetch from.
     """
-    own = {
-        "policy": Markup(allowed),  # it stands in double quotes and has none
-        "style": Markup(_text("base.css") + _text(f"{name}.css")),
-        "script": Markup("\n".join(_text(f"{script}.js") for script in scripts)),
-    }
-    return _templates().get_template(f"{name}.html").render({**own, **values})
+    style, script = _parts(name, scripts)
+    policy = content_security_policy(name, scripts, connect=connect)
+    own = {"policy": policy, "style": style, "script": script}
+    made = {part: Markup(text) for part, text in own.items()}  # the policy has no double quote
+    return _templates().get_template(f"{name}.html").render({**made, **values})
 
 
-def content_security_policy(*, connect: str = "'none'") -> str:
-    """Return the page's Content-Security-Policy; `connect` is the only origin it may fetch from."""
-    return POLICY.format(connect=connect)
+def content_security_policy(name: str, scripts: Sequence[str], *, connect: str = "'none'") -> str:
+    """Return the Content-Security-Policy of a page, as for `render_template`."""
+    style, script = (_source(text) for text in _parts(name, scripts))
+    return POLICY.format(style=style, script=script, connect=connect)
+
+
+def _parts(name: str, scripts: Sequence[str]) -> tuple[str, str]:
+    """Return what stands in the page's elements `style` and `script`."""
+    script = "\n".join(_text(f"{script}.js") for script in scripts)
+    return _text("base.css") + _text(f"{name}.css"), script
+
+
+def _source(text: str) -> str:
+    digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'" if text else "'none'"
 
 
 def _templates() -> Environment:

@@ -18,7 +18,7 @@ from ....spec.catalogue import load
 from ....spec.systems import SYSTEMS
 from ...console import output
 from ...console.step_lines import one_line
-from ..base.page import content_security_policy, render_template
+from ..base.page import render_template
 from .following import KINDS, STATES, STOPS, WORDS
 from .recording import RecordedRun
 from .segments import Changes, Line
@@ -34,7 +34,7 @@ MAX_LINES = 8  # of an explanation; a longer one is folded
 
 def page(run: RecordedRun) -> str:
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
-    return render_template("show", values, SCRIPTS, content_security_policy())
+    return render_template("show", values, SCRIPTS)
 
 
 def packed(run: RecordedRun) -> str:
