@@ -1,6 +1,6 @@
 """schedproof: executable models and checks for the schedulers of LLM inference engines.
 
-The names of the library are imported when they are first used, since they need Hypothesis.
+Names of the library are imported on first use, since they need Hypothesis.
 """
 
 from importlib import import_module

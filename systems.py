@@ -1,4 +1,4 @@
-"""The built-in systems. A part is imported when it is first used."""
+"""The built-in systems. Each part is imported on first use."""
 
 from collections.abc import Mapping
 from importlib import resources
@@ -15,9 +15,10 @@ VLLM = ("documented", "0.25", "0.30", "0.31", "0.33")
 
 PROPERTIES = "schedproof.properties"
 # Drafts, which block a load fills, a failed load, what is sent, and what blocks hold of requests
-# that have ended are no part of a state.
+# that have ended are no part of a state. No operator is part of a small scope.
 NOT_IN_STATES_OF_VLLM = frozenset(
     {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28"}
+    | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39", "V1-R40"}
 )
 
 
@@ -35,12 +36,12 @@ def _system(
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **parts: Any,
 ) -> System:
-    """Return a system whose parts lie where the built-in systems have them.
+    """Return a system whose parts are in the usual places of built-in systems.
 
     Args:
         proven: some of its rules have proofs.
         contracts: its arithmetic has contracts.
-        questions: `search` has questions of its own for it.
+        questions: it answers some questions of `search` itself.
         explored: it has small scopes.
         has_releases: a package index has its releases.
     """

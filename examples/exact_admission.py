@@ -1,8 +1,8 @@
 """Exact volumetric admission for sendnn-inference (2.1.2, 2.5.2, 2.6.3): a scheduler class.
 
-The release projects the largest tkv of every request, from above, and refuses requests that would
-fit. This class asks for the largest batch x tkv that can come, and refuses no other. Only the
-methods below differ from the release; nothing else is imported.
+The release overestimates the largest tkv of every request, and refuses requests that would fit.
+This class computes the largest batch x tkv that can occur, and refuses only what exceeds the limit.
+Only the methods below differ from the release; nothing else is imported.
 
     schedproof gate sendnn-inference==2.1.2:examples/exact_admission.py:ExactAdmission
 
@@ -21,20 +21,23 @@ BLOCK = 64  # tokens
 
 
 class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
-    """The release's scheduler with another volumetric check, applied to the batch before the
-    newcomer joins."""
+    """The release's scheduler with another volumetric check, on the batch that the newcomer would
+    join."""
 
     tkv: int
 
     def check_batch_tkv_limit_cp(self, request: Any, new_req_tkv: int, running: Any) -> bool:
-        """Whether no decode step with the request can exceed the limit."""
+        """Return whether no decode step with the request can exceed the limit."""
         joins = (request.max_tokens - 1, request.num_prompt_tokens)
         decoding = [(steps_left(sequence), sequence.num_computed_tokens) for sequence in running]
         return largest_volume(decoding, joins) <= int(self.max_batch_tkv_limit)
 
     def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
-        """Decide as the release does, but by the batch's own tkv. The remembered tkv may be that of
-        a request that has left; 2.1.2 then admits less, and idles."""
+        """Decide as the release does, but with the batch's own tkv.
+
+        The remembered tkv may be that of a request that has left; 2.1.2 then admits less, and
+        idles.
+        """
         remembered, self.tkv = self.tkv, self._own_tkv()
         try:
             return bool(super()._satisfies_last_chunk_constraints(request))
@@ -51,15 +54,15 @@ class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
 
 
 def steps_left(request: Any) -> int:
-    """Decode steps that a decoding request can still run."""
+    """Return the decode steps that a decoding request can still run."""
     return int(request.num_prompt_tokens + request.max_tokens - 1 - request.num_computed_tokens)
 
 
 def largest_volume(decoding: Iterable[tuple[int, int]], joins: tuple[int, int]) -> int:
-    """Largest batch x tkv of any decode step that the request that `joins` takes part in.
+    """Return the largest batch x tkv of any decode step that the joining request takes part in.
 
-    A request is a pair: decode steps left, tokens computed. Until the next one ends the batch is
-    the same, so that it is enough to look at each end, from the last to the first.
+    A request is a pair (decode steps left, tokens computed). The batch stays the same until the
+    next request ends, so it is enough to look at each end, from the last to the first.
     """
     longest, peak = 0, 0
     offsets: list[int] = []
@@ -72,10 +75,10 @@ def largest_volume(decoding: Iterable[tuple[int, int]], joins: tuple[int, int]) 
 
 
 def largest_tkv(longest: int, offsets: Sequence[int], ends: int) -> int:
-    """Largest tkv of `ends` steps with the same requests: in the last one, or in the last one
-    before it in which a request fills a block.
+    """Return the largest tkv within `ends` steps of the same requests.
 
-    `offsets`: tokens beyond whole blocks before the first step, ascending.
+    It is reached in the last step, or in the last one before it in which a request fills a block.
+    `offsets` are the tokens beyond whole blocks before the first step, ascending.
     """
     below = offsets[bisect_left(offsets, (1 - ends) % BLOCK) - 1]
     last = (longest + ends - 1) // BLOCK * BLOCK + (below + ends - 1) % BLOCK + 1

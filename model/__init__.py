@@ -1,5 +1,5 @@
-"""How each system behaves: executable reference models, pure and small.
+"""Executable reference models of each system's behaviour: pure functions, kept small.
 
-What is shared sits here (`scenario`, `observation`, `target`, `systems`); each system has a
-package of its own name. Nothing below reads a file, a clock or a source of randomness.
+Shared parts are in this folder (`scenario`, `observation`, `target`, `systems`); each system has a
+package of its own name. No model reads a file, a clock or a source of randomness.
 """

@@ -1,8 +1,8 @@
 """Take, publish and give back the blocks of a request.
 
-One mechanism for the four systems. What they decide differently stays with them: when blocks are
-taken and published, whether an index keeps every block of a content or the newest only, and which
-freed block is handed out first. Counts are in blocks, lengths in tokens.
+The four systems share this mechanism. Each decides for itself when blocks are taken and published,
+whether the index keeps every block with the same content or only the newest, and which freed block
+is handed out first. Counts are in blocks, lengths in tokens.
 """
 
 from collections.abc import Container
@@ -15,7 +15,7 @@ One = TypeVar("One", bound=Sequence)
 
 
 def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """Return the request with the cached blocks of its `hit`, which are in use from now on, and the
+    """Return the request with the cached blocks of its `hit`, which are now in use, and the
     pool."""
     tokens = len(hit) * block_size
     admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
@@ -41,10 +41,9 @@ def publish_full(
     pool: Pool, sequence: One, covered: int, block_size: int, *, newest_only: bool = False
 ) -> tuple[One, Pool]:
     """Publish the full blocks among the first `covered` tokens of the request, so that others can
-    hit them. The tokens are computed in this step at the latest (ALL-R08).
+    hit them. Those tokens must be computed in this step at the latest (ALL-R08).
 
-    `newest_only`: of two blocks with the same content the one that was filled last is found, and
-    the other no more.
+    `newest_only`: of two blocks with the same content, only the one filled last can be found.
     """
     full = covered // block_size
     if full <= sequence.published:
@@ -65,8 +64,10 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """Return the blocks that the request gives back, the last one first, except those `held` by
-    others (ALL-R09), each with the content by which it can be hit."""
+    """Return the blocks that the request gives back, each with the content by which it can be hit.
+
+    The last block comes first; blocks `held` by others stay (ALL-R09).
+    """
     return [
         (
             block,

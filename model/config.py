@@ -1,4 +1,4 @@
-"""Read a configuration of any system: its own keys, and one clear error."""
+"""Read the configuration of any system from its keys, with one clear error."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar

@@ -1,8 +1,8 @@
-"""The errors of the core: input that makes no sense, and a release that would crash."""
+"""The errors of the models: invalid input, and a step in which the modelled release would crash."""
 
 
 class InputError(ValueError):
-    """Input that cannot be used; `path` is its JSON path (`$.requests[2].prompt`)."""
+    """Invalid input; `path` is its JSON path (`$.requests[2].prompt`)."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

@@ -1,7 +1,7 @@
 """Faults of a target itself, as opposed to rules that its scheduler breaks.
 
-A fault is never a verdict: the gate reports it as a hang (rule "never hangs"), as a crash, or
-as a broken target. Each prints as one line that says what happened and to which operation.
+A fault is never a verdict: the gate reports it as a hang (rule "never hangs"), a crash, or a broken
+target. Each prints as one line that says what happened, and during which operation.
 """
 
 import signal
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 
 class TargetFault(Exception):  # noqa: N818 (faults, as opposed to errors of ours)
-    """The target did not answer as the protocol demands."""
+    """The target did not answer as the protocol requires."""
 
 
 class ConfigRefused(TargetFault):
-    """The target cannot run with a configuration, and has said so."""
+    """The target reports that it cannot run with a configuration."""
 
 
 class TargetCrashed(TargetFault):
@@ -32,7 +32,7 @@ class TargetCrashed(TargetFault):
 class TargetHung(TargetFault):
     """No complete reply to `op` came within `seconds`, and the process group was killed.
 
-    `details`: where it was, if it is a Python target that we serve.
+    `details` is the stack of the process, if schedproof serves the Python target itself.
     """
 
     def __init__(self, op: str, seconds: float, details: str = "") -> None:
@@ -64,7 +64,7 @@ class TargetTooLarge(TargetFault):
 class TargetDied(TargetFault):
     """The process ended before it answered `op`.
 
-    `returncode` is that of `subprocess`: the exit code, or minus the number of the signal.
+    `returncode` is as in `subprocess`: the exit code, or the negative number of the signal.
     """
 
     def __init__(self, op: str, returncode: int, stderr_tail: str) -> None:
@@ -98,15 +98,15 @@ class TargetBroken(TargetFault):
 
 
 class AdapterFault(TargetBroken):
-    """The reply has a fault that only an adapter can cause, whatever its scheduler does: a method
-    that cannot be called, or a field that is missing or of another type."""
+    """The reply has a fault that only an adapter can cause, whatever its scheduler decides: a
+    method that cannot be called, or a field that is missing or has the wrong type."""
 
     def __str__(self) -> str:
         return f"ADAPTER: at {self.op!r} {self.why}"
 
 
 class TargetNotStarted(TargetFault):
-    """There is no process to talk to: it could not be started, or ended before its first answer."""
+    """The target's process could not be started, or ended before its first answer."""
 
     def __init__(self, command: Sequence[str], why: str, stderr_tail: str) -> None:
         super().__init__(command, why, stderr_tail)
@@ -130,7 +130,8 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last line on stderr that is not blank, ready to be appended; "" without one."""
+    """Return the last line on stderr that is not blank, ready to be appended to a message; ""
+    without one."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 

@@ -1,4 +1,4 @@
-"""Records of the models, and requests in a scheduler's queues by their ids.
+"""Immutable records for the models, and functions on queues of requests with ids.
 
 A request is in one queue at a time (ALL-R03).
 """
@@ -13,8 +13,9 @@ from msgspec.structs import replace
 class Record(msgspec.Struct, frozen=True, gc=False):
     """An immutable record; `_replace` returns a changed copy.
 
-    Used as a named tuple is, but several times as quick to make, which every step does for every
-    request. The garbage collector leaves it alone: it holds nothing that could hold itself.
+    It is used like a named tuple but is several times faster to create, which matters because every
+    step creates one for every request. The garbage collector ignores it, since it cannot be part of
+    a cycle.
     """
 
     def _replace(self, **changes: Any) -> Self:
@@ -45,18 +46,18 @@ def find(queue: Iterable[Member], request_id: str) -> Member | None:
 
 
 def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member, ...]:
-    """Return the queue with the members of `by` in the place of those with the same id."""
+    """Return the queue in which the members of `by` replace those with the same ids."""
     return queue and tuple([by.get(member.id, member) for member in queue])
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """Return the state with the next step's decision on completion fixed: `completes` or not."""
+    """Return the state in which it is fixed whether a decision completes in the next step."""
     return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state in which the request's next token is its last. A request that is not in the
-    state changes nothing."""
+    """Return the state in which the request's next token is its last. An unknown request changes
+    nothing."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{

@@ -1,7 +1,7 @@
-"""KV-cache blocks: which are free, in which order, and what the full ones hold.
+"""KV-cache blocks: which are free, in which order, and the content of the full ones.
 
-Block numbers are names; 0 is the padding block. A block that is free may still hold what it was
-filled with: it is found by its content until it is handed out again.
+Block numbers are names; 0 is the padding block. A free block may still hold its old content, and
+can be found by it until it is handed out again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +14,12 @@ NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
 
 
 class Pool(NamedTuple):
-    """The free blocks in the order in which they are handed out: `head`, those never handed out
-    (from `fresh` to `size`, for ever where `size` is None), `tail`.
+    """The free blocks in the order in which they are handed out: `head`, then those never used,
+    then `tail`.
 
-    `tail` gives what each of its blocks holds, None for nothing that can be found. `cached` has
-    the blocks, free or in use, that hold a content, the one filled first in front.
+    Those never used are numbered from `fresh` to `size`, or without end if `size` is None. `tail`
+    has the content of each of its blocks, None if it cannot be found. `cached` maps a content to
+    the blocks that hold it, free or in use, the one filled first in front.
 
     Every block is in the pool or held by a request, so none is lost (ALL-R09): `take` and
     `give_back` are the only ways out and in.
@@ -32,32 +33,34 @@ class Pool(NamedTuple):
 
 
 def free_blocks(pool: Pool) -> int | None:
-    """Return how many blocks no request holds; None without a bound."""
+    """Return the number of blocks that no request holds; None for an unbounded pool."""
     if pool.size is None:
         return None
     return len(pool.head) + pool.size + 1 - pool.fresh + len(pool.tail)
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Return how many blocks hold this many tokens; both may be arrays or symbols."""
+    """Return the number of blocks that hold this many tokens; both may be arrays or symbols."""
     return (tokens - 1) // block_size + 1
 
 
 def fits(pool: Pool, blocks: int) -> bool:
-    """Return whether at least `count` blocks are free."""
+    """Return whether at least this many blocks are free."""
     free = free_blocks(pool)
     return free is None or blocks <= free
 
 
 def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
-    """Return how many of these cached blocks no request holds."""
+    """Return the number of these cached blocks that no request holds."""
+    if not hit:
+        return 0
     free = {block for block, _ in pool.tail}
     return sum(block in free for block in hit)
 
 
 def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     """Take `count` blocks; return them, and the pool without them. Their content can no longer be
-    hit, since it is about to be overwritten (ALL-R11)."""
+    hit, since it will be overwritten (ALL-R11)."""
     if count <= 0:
         return (), pool
     size, head, fresh, tail, cached = pool
@@ -67,34 +70,34 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
         never_used = min(never_used, size + 1 - fresh)
     taken += tuple(range(fresh, fresh + never_used))
     evicted = tail[: count - len(taken)]
-    for block, content in evicted:
-        taken += (block,)
-        if content is not None:
-            cached = _without(cached, content, block)
+    taken += tuple([block for block, _ in evicted])
+    cached = _without(cached, evicted)
     return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached)
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
-    """Return the pool with `blocks`, which were hit, in use."""
+    """Return the pool in which these hit blocks are in use."""
     reused = set(blocks)
-    tail = tuple(entry for entry in pool.tail if entry[0] not in reused)
+    if not reused:
+        return pool
+    tail = tuple([entry for entry in pool.tail if entry[0] not in reused])
     return pool._replace(tail=tail)
 
 
 def give_back(
     pool: Pool, blocks: Iterable[tuple[int, Content | None]], nameless_first: bool
 ) -> Pool:
-    """Return the pool with `blocks` free, the first of them to be handed out first.
+    """Return the pool in which `blocks` are free; the first of them is handed out first.
 
-    `nameless_first`: blocks that no request can find by content are handed out before all others.
+    `nameless_first`: blocks whose content cannot be found are handed out before all others.
     """
     given = tuple(blocks)
-    if not nameless_first and pool.size is not None:
-        return pool._replace(tail=pool.tail + given)
-    named = tuple([entry for entry in given if entry[1] is not None])
-    if not nameless_first:  # without a bound no request is ever handed a block of the tail
-        return pool._replace(tail=pool.tail + named)
+    if not nameless_first:
+        return pool if pool.size is None else pool._replace(tail=pool.tail + given)
     nameless = tuple([block for block, content in given if content is None])
+    if pool.size is None:  # no request is ever handed a block of the tail
+        return pool._replace(head=nameless + pool.head)
+    named = tuple([entry for entry in given if entry[1] is not None])
     return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)
 
 
@@ -107,22 +110,32 @@ def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
 
 
 def forget(pool: Pool, content: Content, block: int) -> Pool:
-    return pool._replace(cached=_without(pool.cached, content, block))
+    return pool._replace(cached=_without(pool.cached, ((block, content),)))
 
 
 def _without(
-    cached: Mapping[Content, tuple[int, ...]], content: Content, block: int
-) -> dict[Content, tuple[int, ...]]:
+    cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
+) -> Mapping[Content, tuple[int, ...]]:
+    """Return the cached contents without these blocks.
+
+    The mapping is copied once for all of them, not once per block.
+    """
+    named = [(block, content) for block, content in blocks if content is not None]
+    if not named:
+        return cached
     kept = dict(cached)
-    holders = tuple(other for other in kept.pop(content, ()) if other != block)
-    return {**kept, content: holders} if holders else kept
+    for block, content in named:
+        holders = tuple([other for other in kept.pop(content, ()) if other != block])
+        if holders:
+            kept[content] = holders
+    return kept
 
 
 def prefix(content: Content, tokens: int) -> Content:
     """Return the first `tokens` tokens of `content`.
 
-    What a block holds is named by the whole prefix that ends with it, as a chain of hashes would:
-    equal prefixes, equal names. So a request finds only blocks of its own tokens (ALL-R11).
+    The content of a block is named by the whole prefix that ends with it, as in a chain of hashes.
+    Equal prefixes have equal names, so a request finds only blocks with its own tokens (ALL-R11).
     """
     cut = []
     for stream, length in content:
@@ -136,7 +149,7 @@ def prefix(content: Content, tokens: int) -> Content:
 def cached_blocks(pool: Pool, content: Content, tokens: int, block_size: int) -> tuple[int, ...]:
     """Return the longest run of cached full blocks at the start of `tokens` tokens, by number.
 
-    The last token is never taken from the cache: it must be computed to give the next one.
+    The last token is never taken from the cache, since computing it yields the next one.
     """
     hit: list[int] = []
     for number in range(1, (tokens - 1) // block_size + 1):

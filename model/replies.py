@@ -1,4 +1,4 @@
-"""Read a target's replies, or raise a fault that says what is wrong with them."""
+"""Read a target's replies; raise a fault that says what is wrong with one."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,16 +7,19 @@ import msgspec
 
 from .faults import AdapterFault, ConfigRefused, TargetCrashed
 from .observation import FIELDS, NULLABLE, REQUIRED, Step
+from .scenario import CONTROLS
 
 DEFAULTS = "defaults"
 CHOICES = "config_keys"
 START_UP = "start_up"
+DECLARED = "controls"
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """Whether a server of the target starts with the configuration; None if unknown.
+    """Whether a server of the target starts with this configuration; None if unknown.
 
-    `why` names the check that it passed, or says why it does not start or was not checked.
+    `why` names the check that it passed, or gives the reason why it does not start or was not
+    checked.
     """
 
     starts: bool | None
@@ -29,9 +32,12 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 class Started(NamedTuple):
-    """A target's report of itself: name, version, the step fields that it shows, its defaults by
-    configuration key, the values that a generic scheduler's own keys may have in `own`, and whether
-    its server starts with this configuration."""
+    """A target's description of itself.
+
+    It has the name and version, the step fields that the target shows, its defaults by
+    configuration key, the possible values of a generic scheduler's own keys (`choices`),
+    whether its server starts with this configuration, and the control events that it accepts.
+    """
 
     name: str
     version: str
@@ -39,10 +45,12 @@ class Started(NamedTuple):
     defaults: Mapping[str, Any] = {}
     choices: Mapping[str, tuple[Any, ...]] = {}
     start_up: StartUp | None = None
+    controls: frozenset[str] = frozenset()
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return what rules can need: step fields, and `DEFAULTS` if the target reports them."""
+        """Return everything that rules can need: the step fields, and `DEFAULTS` if the target
+        reports them."""
         return self.observes | {DEFAULTS} if self.defaults else self.observes
 
 
@@ -71,7 +79,17 @@ def read_started(reply: Any) -> Started:
         raise AdapterFault("start", f"defaults is {_text(defaults)}; valid: an object", "")
     shown = (frozenset(observes) & FIELDS) | REQUIRED
     choices = _choices(reply.get(CHOICES, {}))
-    return Started(name, version, shown, defaults, choices, _start_up(reply.get(START_UP)))
+    start_up, controls = _start_up(reply.get(START_UP)), _controls(reply.get(DECLARED, []))
+    return Started(name, version, shown, defaults, choices, start_up, controls)
+
+
+def _controls(declared: Any) -> frozenset[str]:
+    words = declared if isinstance(declared, list | tuple) else [None]
+    if unknown := [word for word in words if word not in CONTROLS]:
+        given = _text(unknown[0] if unknown[0] is not None else declared)
+        why = f"{DECLARED} has {given}; valid: a list of {', '.join(CONTROLS)}"
+        raise AdapterFault("start", why, "")
+    return frozenset(words)
 
 
 def _start_up(reply: Any) -> StartUp | None:
@@ -94,11 +112,11 @@ def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def read_ok(op: str, reply: Any) -> str | None:
-    """Return None if the reply is `ok`, else the error of a refusal, which is not a fault.
+    """Return None if the reply is `ok`, or the error if it is a refusal, which is not a fault.
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised.
-        AdapterFault: the reply is no object, or says neither.
+        AdapterFault: the reply is not an object, or is neither.
     """
     if not isinstance(reply, Mapping):
         raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
@@ -120,9 +138,22 @@ def read_ok(op: str, reply: Any) -> str | None:
     )
 
 
+def read_control(reply: Any) -> bool:
+    """Return whether the control event was done.
+
+    Raises:
+        TargetCrashed: the scheduler raised.
+        AdapterFault: the reply does not say.
+    """
+    read_ok("control", reply)
+    done = reply.get("done")
+    if not isinstance(done, bool):
+        raise AdapterFault("control", f"done is {_text(done)}; valid: true or false", "")
+    return done
+
+
 def read_step(reply: Any, observes: frozenset[str]) -> Step:
-    """Return the observation in the reply to `step`, with every field that the target promised
-    (ALL-R13).
+    """Return the observation in the reply to `step`; every promised field must be there (ALL-R13).
 
     Raises:
         TargetCrashed: the scheduler raised.
@@ -147,7 +178,7 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
-    if observes <= seen.keys() and all(value is not None for value in seen.values()):
+    if observes <= seen.keys() and None not in seen.values():
         return []  # nearly always, and cheap to tell
     return [name for name in observes - NULLABLE if seen.get(name) is None]
 

@@ -1,11 +1,11 @@
-"""Scenarios: one admission sequence, the unit of exchange between all parts of schedproof.
+"""Scenarios: sequences of requests, which all parts of schedproof exchange.
 
-The fields are those of the scenario format `schedproof/scenario@1`; reading and writing files is
-left to `gate`.
+The fields are those of the scenario format `schedproof/scenario@1`; `gate` reads and writes the
+files.
 """
 
 from itertools import accumulate
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -27,18 +27,26 @@ TO_CONNECTOR = {
     "load_deferrals": 0,
     "send_steps": None,
 }
+# Which partition of the prefix cache a request is in.
+OF_PARTITION = {"cache_salt": None, "lora": None}
+# What an operator does to a whole scheduler, in the words of vLLM's engine.
+Control = Literal[
+    "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
+]
+CONTROLS: tuple[str, ...] = get_args(Control)
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One client request. Lengths are in tokens, `arrival` and `abort_at` in steps from 0.
+    """A client's request. Lengths are in tokens; `arrival` and `abort_at` are steps, from 0.
 
-    `accepted`: of the drafts of speculative decoding, how many are right in the n-th step that
-    computes some, over and over; none where it is empty. `external_tokens`: of its prompt, how many
-    a connector can load, which takes `load_steps` steps beyond the one that parks it; from token
-    `load_fails_at` of the prompt on the load fails. `load_deferrals`: so many times the connector
-    has no answer yet. `send_steps`: when the request has generated all its tokens, its blocks are
-    sent, which takes so many steps beyond the next one; None: nothing is sent. `encoder_inputs`:
-    segments of the prompt, by their numbers from 0, that an encoder computes before the model does.
+    `accepted`: for speculative decoding, the number of correct drafts in each step that verifies
+    some, repeated as needed; empty means none. `external_tokens`: the number of prompt tokens that
+    a connector can load, which takes `load_steps` steps after the one that parks the request; the
+    load fails from token `load_fails_at` on. `load_deferrals`: how often the connector has no
+    answer yet. `send_steps`: after its last token, the request's blocks are sent, which takes this
+    many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
+    of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
+    and `lora`: equal tokens with another salt or another adapter are other blocks.
     """
 
     id: Name
@@ -56,6 +64,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load_deferrals: StepNumber = 0
     send_steps: StepNumber | None = None
     encoder_inputs: tuple[Count, ...] = ()
+    cache_salt: Name | None = None
+    lora: Name | None = None
 
     @property
     def prompt_len(self) -> int:
@@ -64,7 +74,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def segment_starts(self) -> list[int]:
-        """Return the token at which each segment of the prompt starts, and the end of the last."""
+        """Return the token position at which each segment of the prompt starts, and the end of the
+        last one."""
         return [*accumulate([length for _, length in self.prompt], initial=0)]
 
     @property
@@ -87,7 +98,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
             options["encoder_inputs"] = list(self.encoder_inputs)
-        for key, nothing in TO_CONNECTOR.items():
+        for key, nothing in (TO_CONNECTOR | OF_PARTITION).items():
             if getattr(self, key) != nothing:
                 options[key] = getattr(self, key)
         return options
@@ -96,9 +107,16 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return msgspec.structs.replace(self, **TO_CONNECTOR)
 
 
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A control event: an operator's action before a step, after its arrivals and aborts."""
+
+    step: StepNumber
+    kind: Control
+
+
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The expected outcome of a replay: every rule holds, these rules break first, or these steps
-    come."""
+    occur."""
 
     holds: bool | None = None
     violates: tuple[Name, ...] | None = None
@@ -106,7 +124,8 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An admission sequence for one system. `config` has every key of that system."""
+    """A configuration and a sequence of requests for one system. `config` has every key of that
+    system."""
 
     format: Literal["schedproof/scenario@1"] = FORMAT
     name: str = ""
@@ -114,6 +133,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     revision: Name | None = None
     config: dict[str, Any] = {}
     requests: Annotated[tuple[Request, ...], msgspec.Meta(min_length=1)]
+    events: tuple[Event, ...] = ()
     expect: Expectation | None = None
     origin: dict[str, Any] | None = None
 
@@ -146,8 +166,8 @@ def check_requests(requests: tuple[Request, ...]) -> None:
 
 
 def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
-    """Every segment of an encoder input's name must be an encoder input of the same length, since
-    outputs are cached by name."""
+    """Raise InputError unless every segment with the name of an encoder input is an encoder input
+    of the same length, since outputs are cached by name."""
     lengths: dict[str, tuple[int, str]] = {}
     for index, request in enumerate(requests):
         path = f"$.requests[{index}].encoder_inputs"
@@ -156,8 +176,8 @@ def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
                 last = len(request.prompt) - 1
                 raise InputError(
                     f"{path}[{place}]",
-                    f"{number} is no segment of the prompt, or given twice; valid: 0 to {last}, "
-                    "each once",
+                    f"{number} is not a segment of the prompt, or is given twice; "
+                    f"valid: 0 to {last}, each once",
                 )
             name, length = request.prompt[number]
             lengths.setdefault(name, (length, request.id))

@@ -1,4 +1,4 @@
-"""A request inside a scheduler: the state that all four systems keep of it."""
+"""A request inside a scheduler: the state that all four systems share."""
 
 from typing import Any, Self
 
@@ -8,12 +8,12 @@ from .scenario import Request
 
 
 class Sequence(Record, frozen=True):
-    """A request inside a scheduler. Lengths in tokens.
+    """A request inside a scheduler; lengths are in tokens.
 
-    `content` are the segments of its prompt. `computed` tokens have their KV in the cache (as the
-    scheduler counts them), the first `prefix_hit` of them were found there when it was admitted;
-    `generated` tokens were emitted, of `output_len` in the end (ALL-R04). `blocks` are the block
-    numbers held, the first `published` of which can be found by their content.
+    `content` has the segments of its prompt. `computed` tokens have their KV in the cache, as the
+    scheduler counts them; the first `prefix_hit` of them were found there on admission. `generated`
+    of its `output_len` tokens have been emitted (ALL-R04). `blocks` are the numbers of its blocks;
+    the first `published` ones can be found by their content.
     """
 
     id: str
@@ -29,7 +29,7 @@ class Sequence(Record, frozen=True):
 
     @classmethod
     def of(cls, request: Request, **more: Any) -> Self:
-        """Return a request that has just arrived; `more` are fields of one system."""
+        """Return a request that has just arrived; `more` holds fields of one system."""
         return cls(
             request.id,
             request.prompt_len,
@@ -46,7 +46,7 @@ class Sequence(Record, frozen=True):
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Return how many known tokens are not computed yet; 1 is a decode."""
+        """Return the number of known tokens that are not computed yet; 1 means a decode."""
         return self.prompt + self.generated - self.computed
 
     @property

@@ -21,7 +21,7 @@ class ReferenceModel(Generic[State]):
     Attributes:
         config: the configuration of its system.
         fields: fields of the step observation that every configuration shows.
-        state: the record of what the scheduler remembers between two steps.
+        state: the class of the scheduler's state between two steps.
     """
 
     config: Any
@@ -38,6 +38,16 @@ class ReferenceModel(Generic[State]):
         """Return the fields of the step observation that this model shows."""
         return self.fields + tuple(field for field, shown in self.options().items() if shown)
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return the control events that are possible in this configuration."""
+        return ()
+
+    def control(self, state: State, kind: str) -> tuple[State, bool]:
+        """Perform a control event before the next decision; return the state and whether it was
+        done."""
+        raise NotImplementedError(kind)
+
     def initial(self) -> State:
         """Return the state before any request arrives."""
         made: State = self.state(pool=Pool(self.config.num_blocks))
@@ -46,11 +56,15 @@ class ReferenceModel(Generic[State]):
 
 class Model(Protocol):
     """One configuration of one revision of a system. Every method is pure: it takes and returns
-    states, which are opaque to callers."""
+    states, which callers must not inspect."""
 
     @property
     def observes(self) -> tuple[str, ...]:
         """Return the fields of the step observation that the model shows."""
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return the control events that are possible in this configuration."""
 
     def initial(self) -> Any:
         """Return the state before any request arrives."""
@@ -64,17 +78,21 @@ class Model(Protocol):
     def abort(self, state: Any, request_id: str) -> Any:
         """Abort the request before the next decision."""
 
+    def control(self, state: Any, kind: str) -> tuple[Any, bool]:
+        """Perform a control event before the next decision; return the state and whether it was
+        done."""
+
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation
         (ALL-R07)."""
 
 
 class Reference(NamedTuple):
-    """A system's reference models: how a configuration is read, and a model made from it.
+    """A system's reference models: functions that read a configuration and build a model.
 
-    Both take a revision, and raise InputError for an impossible configuration. `with_formula` gives
-    a model that decides by another formula of this name, None for an unknown name; it is None
-    itself for systems without named formulas. `formulas` has the names, and the forms of others.
+    Both take a revision, and raise InputError for an impossible configuration. `with_formula`
+    returns a model that uses the named formula, or None for an unknown name; it is None for systems
+    without named formulas. `formulas` has the names, and the form of user-defined ones.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
@@ -148,7 +166,7 @@ def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
 
 
 def with_formula(system: str, model: Model, formula: str) -> Model:
-    """Return the model of a system that decides by a named formula instead of its revision's own.
+    """Return the system's model with a named formula instead of its revision's own.
 
     Raises:
         InputError: the system has no formula of this name.

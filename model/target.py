@@ -1,7 +1,7 @@
-"""Targets: any scheduler under test, as an object with five methods.
+"""Targets: any scheduler under test, as an object with five methods and an optional sixth.
 
 Source: the target protocol. Replies are the protocol's JSON objects as plain dicts, so that a
-target in this process and one behind a pipe give the same results.
+target in this process and one behind a pipe behave the same.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,14 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError, ReleaseEnded
-from .scenario import TO_CONNECTOR, Request, check_requests
+from .scenario import OF_PARTITION, TO_CONNECTOR, Request, check_requests
 from .systems import Model, full_config, make_model, with_formula
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
     {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"}
     | TO_CONNECTOR.keys()
+    | OF_PARTITION.keys()
 )
 
 
@@ -31,6 +32,9 @@ class Target(Protocol):
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
         """Abort a request before the next step, or inside it."""
+
+    def control(self, kind: str) -> Reply:
+        """Reset or pause the scheduler. Called only with the kinds that `start` declares."""
 
     def step(self) -> Reply:
         """Take one scheduling decision and complete it."""
@@ -47,8 +51,8 @@ def model_name(system: str) -> str:
 class ModelTarget:
     """A reference model as a target.
 
-    `formula` names a formula of the system, by which the model decides in the place of its
-    revision's own; the target then reports it as its version.
+    `formula` names a formula of the system, which replaces that of the revision; the target then
+    reports it as its version.
     """
 
     def __init__(self, formula: str | None = None) -> None:
@@ -60,7 +64,7 @@ class ModelTarget:
         self._abort_inside: tuple[str, ...] = ()
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start again; refuse a configuration that has no model with `config`."""
+        """Start again; refuse a configuration that has no model, with error `config`."""
         try:
             model = make_model(system, revision, config)
             if self._formula is not None:
@@ -74,16 +78,18 @@ class ModelTarget:
         self._state = model.initial()
         self._known = set()
         self._abort_inside = ()
+        controls = {"controls": [*model.controls]} if model.controls else {}
         return {
             "ok": True,
             "name": model_name(system),
             "version": self._formula or revision,
             "observes": list(model.observes),
             "defaults": full_config(system, revision, {}),
+            **controls,
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Queue a request; one that can never run, or makes no sense, is `rejected` (ALL-R12)."""
+        """Queue a request; one that can never run, or is invalid, is `rejected` (ALL-R12)."""
         model = self._model
         if model is None:
             return _not_started("add")
@@ -117,8 +123,19 @@ class ModelTarget:
             self._state = model.abort(self._state, id)
         return {"ok": True}
 
+    def control(self, kind: str) -> Reply:
+        """Perform a control event before the next step; `done` says whether it was possible."""
+        model = self._model
+        if model is None:
+            return _not_started("control")
+        if kind not in model.controls:
+            valid = ", ".join(model.controls) or "none"
+            return {"ok": False, "error": "unsupported", "message": f"{kind!r}; valid: {valid}"}
+        self._state, done = model.control(self._state, kind)
+        return {"ok": True, "done": done}
+
     def step(self) -> Reply:
-        """Take one step of the model; crash where the modelled release would (ALL-R01)."""
+        """Take one step of the model; crash if the modelled release would (ALL-R01)."""
         model = self._model
         if model is None:
             return _not_started("step")

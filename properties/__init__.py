@@ -1,4 +1,4 @@
-"""The checks: one predicate per rule, read from observations alone.
+"""The checks: one predicate per rule, which reads nothing but observations.
 
 `history` holds what a client of a scheduler can observe, `predicates` has one file per topic of a
 system, `checking` runs every predicate after each step of a target, `search` lets Hypothesis drive

@@ -1,1 +1,1 @@
-"""Engines that decide instead of sampling."""
+"""Engines that decide questions exhaustively instead of sampling."""

@@ -1,4 +1,4 @@
-"""What the solver knows of each registered system: its scopes, its proofs, its contracts.
+"""The solver's part of each registered system: its scopes, proofs and contracts.
 
 Nothing here imports Z3, which takes a third of a second.
 """
@@ -19,7 +19,7 @@ MAX_MEMBERS = 3  # of a list argument: a batch of four has more paths than a min
 
 @dataclass(frozen=True)
 class Sizes:
-    """Least and greatest `block`, in tokens, and `chunk_blocks`, in blocks; None is no bound."""
+    """The range of `block` in tokens and of `chunk_blocks` in blocks; None means no upper bound."""
 
     name: str
     block: tuple[int, int | None]
@@ -30,15 +30,15 @@ class Sizes:
 class Contract:
     """One property of one function of the model, at some sizes, for CrossHair to prove.
 
-    It calls the function at arguments that `given` allows, and is true if the answer has the
-    property that the system's page gives it.
+    It calls the function with arguments that `given` allows, and returns whether the result has the
+    property that the system's documentation states.
 
     Attributes:
         name: `CONTRACT/SIZES`.
         about: the function, `MODULE.FUNCTION` of the system's model or of `model`.
-        statement: one sentence.
-        holds: whether the property holds at these arguments (by keyword).
-        given: the precondition, sizes apart.
+        statement: the property in one sentence.
+        holds: returns whether the property holds for these keyword arguments.
+        given: the precondition, apart from the sizes.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Contract:
     sizes: Sizes
 
     def applies(self, **arguments: Any) -> bool:
-        """The precondition: sizes in their range, and what else is given."""
+        """Return whether the sizes are in range and the precondition holds."""
         for name in ("block", "chunk_blocks"):
             if name in arguments:
                 least, most = getattr(self.sizes, name)
@@ -58,7 +58,7 @@ class Contract:
         return self.given(**arguments)
 
     def arguments(self) -> dict[str, Any]:
-        """Name and type of each argument."""
+        """Return the name and type of each argument."""
         return {
             name: parameter.annotation
             for name, parameter in signature(self.holds).parameters.items()
@@ -66,16 +66,16 @@ class Contract:
 
 
 class SystemSpace(NamedTuple):
-    """How to explore a system.
+    """Everything that is needed to explore a system.
 
     Attributes:
         scopes: its scopes, the smallest first.
-        checkup: the scopes in which a planted fault has to show.
-        limit_key: the configuration key of which a scope has several values, its limits.
-        limit_name: what reports call one of them.
+        checkup: the scopes in which every planted fault must show.
+        limit_key: the configuration key that takes the limits of a scope as values.
+        limit_name: the word for a limit in reports.
         models: builds the models of a revision in one configuration, one for each limit, in
-            ascending order. The last argument names a formula of the system that replaces the
-            revision's own; None keeps that.
+            ascending order. The last argument names a formula that replaces the revision's own;
+            None keeps it.
     """
 
     scopes: Sequence[Scope]
@@ -98,8 +98,7 @@ def explored_systems() -> tuple[str, ...]:
 def proofs_of(system: str) -> "Mapping[str, RuleProof]":
     """Return the proofs of a registered system, by rule id.
 
-    A rule that `schedproof search` decides by questions of its own (`System.questions`) is not
-    among them.
+    Rules that `schedproof search` decides through `System.questions` are not included.
     """
     return part(system, "proofs") or {}
 

@@ -1,1 +1,1 @@
-"""The rule catalogue: what must hold, in one TOML file per system, and its loader."""
+"""The rule catalogue: the rules in one TOML file per system, and their loader."""

@@ -1,7 +1,7 @@
-"""The rule catalogue: what must hold. One TOML file per system, and its loader.
+"""The rule catalogue: one TOML file per system, and its loader.
 
-A file is a list of `[[rule]]` tables. Their order is the order in which broken rules are named, so
-a rule stands before those that break as a consequence of it.
+A file is a list of `[[rule]]` tables. Broken rules are reported in this order, so a rule comes
+before those that break as a consequence of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
-    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "completes"),
+    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "completes"),
 )
 # What the reply to `start` may say besides.
 STARTED = ("defaults",)
@@ -43,16 +43,16 @@ _ID = re.compile(r"[A-Z][A-Z0-9]*-([RP][0-9]{2}|I[0-9])")
 
 
 class CatalogueError(ValueError):
-    """A catalogue file, a system or a rule id that cannot be used; the message is one line."""
+    """Invalid catalogue file, system or rule id; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A statement that replaces the rule's from a release on, which changed it on purpose and
+    """A new statement of a rule, from a release on that changed the behaviour deliberately and
     documented it.
 
     `since`: the first release whose wheel has it. `source`: where that release documents it.
-    `change`: the pull request, with the date of its merge or of its beginning.
+    `change`: the pull request, with the date on which it was merged or opened.
     """
 
     since: str
@@ -72,9 +72,9 @@ class Divergence:
     contradicts it.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release ("after 1.1.0", "before 0.2.0"). `change`: the
-    pull request that began or ended it, where it is known. `system`: whose releases these are; ""
-    for the one system that the rule is of.
+    "all releases"; or words for a state that is not a release ("after 1.1.0", "before 0.2.0").
+    `change`: the pull request that began or ended it, if known. `system`: the system of these
+    releases; "" for that of the rule.
     """
 
     releases: str
@@ -117,12 +117,12 @@ def _release(version: str) -> Version | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: what must hold, which document states it, and what is needed to see it.
+    """A rule: its statement, the document that states it, and the fields needed to check it.
 
-    `changes`: what it says from later releases on, the oldest first; `worded` applies them.
-    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `reason` in
-    one of `REASONS`, with the rules that `stands_in` names in its place. `beside`: of lockstep, the
-    revision whose model decides beside the target, where a user asks for one.
+    `changes`: its statements from later releases on, oldest first; `worded` applies them.
+    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own; `reason` is one
+    of `REASONS`, and `stands_in` names the rules that cover it. `beside`: for lockstep, the
+    revision whose model runs beside the target, if the user chose one.
     """
 
     id: str
@@ -147,28 +147,29 @@ class Rule:
         return not self.planned and not self.unchecked
 
     def worded(self, revision: str) -> Rule:
-        """Return the rule as this revision has it; `changes` then has only later ones."""
+        """Return the rule with this revision's statement; its `changes` are then only the later
+        ones."""
         made = [change for change in self.changes if change.applies_to(revision)]
         if not made:
             return self
         later = self.changes[len(made) :]
         return replace(self, statement=made[-1].statement, source=made[-1].source, changes=later)
 
-    def divergence_of(self, version: str) -> Divergence | None:
-        """Return the known divergence of this release, or None. A release that is judged by an
-        older statement diverges by the newer one."""
+    def divergences_of(self, version: str) -> tuple[Divergence, ...]:
+        """Return the known divergences of this release.
+
+        A release that is judged by an older statement diverges by the newer one.
+        """
         made = [change for change in self.changes if change.applies_to(version)]
         if made:
             last = made[-1]
-            return Divergence(f"{last.since} and later", last.statement, last.change)
-        return next(
-            (divergence for divergence in self.divergences if divergence.covers(version)), None
-        )
+            return (Divergence(f"{last.since} and later", last.statement, last.change),)
+        return tuple(row for row in self.divergences if row.covers(version))
 
 
 def names_of_revisions() -> tuple[str, ...]:
-    """Return the revisions of all systems, then the same as SYSTEM/REVISION, for rules that every
-    system shares."""
+    """Return the revisions of all systems, then the same as SYSTEM/REVISION, for rules that all
+    systems share."""
     plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
     named = [
         f"{system.name}/{revision}" for system in SYSTEMS.values() for revision in system.revisions
@@ -216,10 +217,11 @@ _ROWS = {"divergence": _DivergenceTable, "change": _ChangeTable}  # of a rule, b
 
 
 def load(system: str, revision: str = "") -> tuple[Rule, ...]:
-    """Return the rules of every system, those of `system`, in file order, then the user's own.
+    """Return the rules: those of every system, those of `system` in file order, then the user's
+    own.
 
-    A rule of every system that names no revision of this one is left out, and so are divergences
-    of another one. Rules are worded as `revision` has them; without one, as the documents do.
+    Shared rules that name no revision of this system are left out, and so are divergences of other
+    systems. Rules have the statements of `revision`; without one, those of the documents.
 
     Raises `CatalogueError` when the system has no catalogue or a file is not valid.
     """
@@ -242,7 +244,8 @@ def load(system: str, revision: str = "") -> tuple[Rule, ...]:
 def read(text: str, name: str) -> tuple[Rule, ...]:
     """Return the rules in the TOML `text` of the file `name`.
 
-    Raises `CatalogueError` for the first fault: file, path of the value, value, what is valid.
+    Raises `CatalogueError` for the first fault, with the file, the path of the value, the value,
+    and the valid values.
     """
     try:
         data = tomllib.loads(text)
@@ -263,7 +266,7 @@ def read(text: str, name: str) -> tuple[Rule, ...]:
 
 
 def planned(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules that no engine checks yet, each with its reason in `Rule.planned`."""
+    """Return the rules that no engine checks yet; `Rule.planned` gives the reason."""
     return tuple(rule for rule in rules if rule.planned)
 
 
@@ -281,8 +284,9 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the rule ids that words select: each word is an id, or a pattern such as ALL-* for
-    every checked rule that it matches. The value says whether a word names the rule in full.
+    """Return the ids of the rules that the words select, each with whether a word names it in full.
+
+    A word is an id, or a pattern such as ALL-*, which selects every checked rule that matches.
 
     Raises `CatalogueError` for an unknown id, and for a pattern that matches nothing.
     """

@@ -27,42 +27,44 @@ class System:
     """One system: a scheduler whose documented behaviour is modelled and checked.
 
     Attributes:
-        name: as scenarios name it.
-        title: as readers know it.
+        name: its name in scenarios.
+        title: its name for readers.
         revisions: the published behaviours that have a model or a rule, the default first.
         catalogue: the TOML file of its rules.
         model: `model.systems.Reference`.
         bounds: `properties.history.bounds.Bounds`, in steps.
         predicates: by rule id, `properties.rules.predicate.Predicate`.
         generators: `properties.search.generators.Generators`.
-        scales: `gate.targets.scales.GateScales`, the configurations that its targets are judged in.
-        features: `properties.history.features.Features`, what its runs have beyond the kernel; None
-            for nothing.
-        request_features: `properties.search.generators.RequestFeatures`, what its requests have
-            beyond a prompt; None for nothing.
-        explain: a function of rule id, scenario, step and version that says why the rule broke;
-            None where the system has no words for it.
+        scales: `gate.targets.scales.GateScales`, the configurations in which its targets are
+            judged.
+        features: `properties.history.features.Features`, the additions of its runs to the kernel,
+            or None.
+        request_features: `properties.search.generators.RequestFeatures`, the additions of its
+            requests to a prompt, or None.
+        explain: a function of rule id, scenario, step and version that explains why the rule broke;
+            None if the system has no explanations.
         projections: a function of scenario, version and steps that yields
-            `properties.explanations.projections.Projected`; None where admission projects nothing.
-        pads: the requests of a batch are padded to a common tkv, so that pages draw the padding,
-            and batch x tkv.
-        space: `solver.systems.SystemSpace`, its small scopes; None where it cannot be explored.
-        proofs: by rule id, `solver.smt.obligation.RuleProof`; None where nothing is proven.
+            `properties.explanations.projections.Projected`; None if admission projects nothing.
+        pads: whether the requests of a batch are padded to a common tkv, so that pages draw the
+            padding, and batch x tkv.
+        space: `solver.systems.SystemSpace`, its small scopes; None if it cannot be explored.
+        proofs: by rule id, `solver.smt.obligation.RuleProof`; None if nothing is proven.
         contracts: by name, `solver.systems.Contract`, for `check contracts`; None for none.
-        questions: `gate.search.question.OwnQuestions`, which `search` decides beside the proofs;
-            None for none.
-        neutral: by configuration key, the value that makes the key mean nothing, for comparisons
-            with systems that lack it; None for none.
-        releases: `gate.targets.supported_releases.Package`s whose releases are its schedulers; None
-            for none.
-        checkout: `gate.targets.checkouts.Checkout`, its scheduler in a folder of the user's; None
-            for none.
-        schedulers: names that its published schedulers report; what is known of releases is known
-            of these only.
-        decides_as: by a version that a target reports, the revision whose model decides alike.
+        questions: `gate.search.question.OwnQuestions`, which `search` decides in addition to the
+            proofs, or None.
+        neutral: for each configuration key, a value without effect, for comparisons with systems
+            that lack the key; None if there are none.
+        releases: `gate.targets.supported_releases.Package`s whose releases are its schedulers, or
+            None.
+        checkout: `gate.targets.checkouts.Checkout`, its scheduler in a folder of the user, or None.
+        schedulers: names that its published schedulers report; known divergences apply to these
+            only.
+        decides_as: for each version that a target may report, the revision whose model decides like
+            it.
         runs_only: rules that no state of a model can break, so that the explorer leaves them out.
         builds_on: the other system whose parts it uses, if any.
-        followed_by: by revision, the fields without which no client can follow what is computed.
+        followed_by: for each revision, the fields without which no client can follow what is
+            computed.
     """
 
     name: str
@@ -113,7 +115,7 @@ def unregister(name: str) -> None:
 
 
 class OwnRule(NamedTuple):
-    """A rule that a user adds to every system: a `spec.catalogue.Rule` with its predicate, a
+    """A user's own rule, which every system gets: a `spec.catalogue.Rule` and its
     `properties.rules.predicate.Predicate`."""
 
     rule: Any

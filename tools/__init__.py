@@ -1,1 +1,1 @@
-"""What only this repository runs; `make tool` lists it. Not part of the wheel."""
+"""Tools that only this repository runs; `make tool` lists them. They are not part of the wheel."""

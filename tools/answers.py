@@ -19,7 +19,7 @@ PAGE, TOOL = DOCS / "explanation" / "proofs.md", "tools/answers.py"
 
 
 def by_proof(system: str) -> list[tuple[list[str], RuleProof]]:
-    """The proofs of a system, each with the rules that it decides."""
+    """Return the proofs of a system, each with the rules that it decides."""
     found: list[tuple[list[str], RuleProof]] = []
     for rule, proof in proofs_of(system).items():
         rules = next((rules for rules, known in found if known is proof), None)
@@ -31,7 +31,7 @@ def by_proof(system: str) -> list[tuple[list[str], RuleProof]]:
 
 
 def answers(system: str) -> Iterator[str]:
-    """The table of a system."""
+    """Yield the rows of the table of a system."""
     lines: list[Sequence[str]] = [
         ("rules", "question and answer", "lemmas", "proven of this code", "assumed", "only tested")
     ]

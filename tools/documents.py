@@ -27,7 +27,8 @@ PAGE, TOOL = DOCS / "reference" / "documents.md", "tools/documents.py"
 
 
 class Document(NamedTuple):
-    """One of the five: how the catalogue names it as a source, and whose rules it has."""
+    """One of the five documents: its name as a source in the catalogue, and the system of its
+    rules."""
 
     source: str
     system: str
@@ -48,13 +49,14 @@ JUDGED = {"held": "held", "violated": "broken"}
 
 
 def rules_of(document: Document) -> list[Rule]:
-    """The rules that the document is the source of, in its order."""
+    """Return the rules whose source is the document, in its order."""
     own = [rule for rule in load(document.system) if rule.source.startswith(document.source)]
     return sorted(own, key=lambda rule: (rule.id.startswith("ALL-"), rule.id))
 
 
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Each rule, by its heading in the document and its title."""
+    """Yield a table with a row for each rule: its heading in the document, its title, and what
+    checks it."""
     found = [("where", "in short", "rule", "checked by", "on real code")]
     page = f"rules/{document.system.replace('_', '-')}.md"
     for rule in rules_of(document):
@@ -65,7 +67,7 @@ def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def checked_by(rule: Rule) -> str:
-    """The engines, or the reason why there is none."""
+    """Return the engines that check the rule, or the reason why none does."""
     if rule.checked:
         return ", ".join(rule.engines)
     if not rule.stands_in:
@@ -75,7 +77,8 @@ def checked_by(rule: Rule) -> str:
 
 
 def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
-    """What the gates say, the releases of one answer together."""
+    """Return the verdicts of the gates on the rule; releases with the same verdict share a
+    phrase."""
     if not rule.checked:
         return "–"
     judged = sorted(
@@ -92,7 +95,8 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
 
 
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """How many rules there are, checked how, and how many on real code."""
+    """Yield a table with the number of rules of each document: all, with a predicate, and judged on
+    real code."""
     judged = {rule.id for each in verdicts for rule in each.rules if rule.status in JUDGED}
     found: list[Sequence[str]] = [
         ("document", "rules", "with a predicate", "of these on real code", *REASONS)
@@ -108,7 +112,7 @@ def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def read(folder: Path) -> dict[str, list[Verdict]]:
-    """The verdict files in a folder, by system."""
+    """Read the verdict files in a folder, and return them by system."""
     found: dict[str, list[Verdict]] = {document.system: [] for document in DOCUMENTS.values()}
     for file in sorted(folder.glob("*.json")):
         verdict = msgspec.json.decode(file.read_bytes(), type=Verdict)
@@ -133,7 +137,7 @@ def main() -> int:
 
 
 def gate(release: str, folder: Path) -> None:
-    """Judge a release, and keep its verdict in the folder."""
+    """Judge a release and write its verdict to the folder."""
     file = folder / f"{Path(release).name}.json"
     words = [*("gate", release, "--jobs", "2"), "--out", str(folder / "runs"), "--json", str(file)]
     code = subprocess.run([sys.executable, "-m", "schedproof", *words], check=False).returncode

@@ -1,6 +1,6 @@
 """Do the explorer and Spin agree, and how large a question can each one answer?
 
-Asks both the same questions on the same model, including those that take minutes, and prints the
+Gives both the same questions on the same model, including some that take minutes, and prints the
 table of `docs/explanation/small-scopes.md`. A quarter of an hour; needs spin and gcc:
 
     make tool NAME=explorers OPTIONS=--quick

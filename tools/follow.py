@@ -32,7 +32,7 @@ PLACES = {
 
 
 def files_naming(rule: str) -> dict[str, list[str]]:
-    """Return, by what they are of the rule, the files whose text has its id."""
+    """Return the files whose text has the rule's id, grouped by their role for the rule."""
     named = re.compile(rf"\b{re.escape(rule)}\b")
     return {
         what: [
@@ -45,8 +45,11 @@ def files_naming(rule: str) -> dict[str, list[str]]:
 
 
 def places_naming(rule: str, path: Path) -> list[tuple[int, str]]:
-    """Return each line of a file that has the rule's id, and what stands there, "" at top level:
-    the function or class around it; of planted faults, what each does."""
+    """Return each line of a file that has the rule's id, with the name around it.
+
+    In a Python file that is the enclosing function or class, or "" at top level; in a file of
+    planted faults it is what the fault does.
+    """
     named = re.compile(rf"\b{re.escape(rule)}\b")
     text = path.read_text(encoding="utf-8")
     lines = [number for number, line in enumerate(text.splitlines(), 1) if named.search(line)]
@@ -78,7 +81,8 @@ def _faults(text: str) -> dict[int, str]:
 
 
 def gate(rule: str) -> tuple[int, int]:
-    """Return how many files of the product a quick gate of the rule imports, and enters."""
+    """Return how many files of the product a quick gate of the rule imports, and in how many a
+    function runs."""
     from schedproof.gate.cli import app
 
     entered = set[str]()

@@ -4,9 +4,9 @@ Prints the size of the product, the tests and the tools, and every import that t
 
     make tool NAME=house
 
-`tests/tools/test_tools.py` asserts the rules. A layer or room imports only itself and those before
-it; a file of the kernel imports no system; a system imports at most the one that its descriptor
-names.
+`tests/tools/test_tools.py` asserts the rules. A layer imports only itself and the layers before it,
+and so does a room (a folder of a layer); a file of the kernel imports no system; a system imports
+at most the one that its descriptor names.
 """
 
 import ast
@@ -66,7 +66,7 @@ def imported(path: Path) -> set[str]:
 
 
 def modules() -> dict[str, Path]:
-    """Return every file of the layers by its dotted name below `schedproof`."""
+    """Return the path of every file of the layers by its dotted name below `schedproof`."""
     named = {}
     for layer in LAYERS:
         for path in sources(layer):
@@ -76,7 +76,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports() -> dict[str, set[str]]:
-    """Return, by module of the layers, the modules of the layers that it imports."""
+    """Return the imports between modules of the layers, by importing module."""
     named = modules()
     graph: dict[str, set[str]] = {module: set() for module in named}
     for module, path in named.items():
@@ -89,9 +89,9 @@ def imports() -> dict[str, set[str]]:
 
 
 def rank(module: str) -> tuple[int, int]:
-    """Return where a module stands: its layer, and its room in it (-1: the layer itself).
+    """Return the position of a module: its layer, and its room in it (-1 for the layer itself).
 
-    The systems stand beside each other, above the rooms of their layer.
+    Systems stand beside each other, above the rooms of their layer.
     """
     layer, _, rest = module.partition(".")
     room = rest.partition(".")[0]
@@ -102,7 +102,7 @@ def rank(module: str) -> tuple[int, int]:
 
 
 def upward_imports(graph: Graph) -> list[tuple[str, str]]:
-    """Return the imports of a room or layer that stands above the importing one."""
+    """Return the imports (module, imported) that lead to a higher room or layer."""
     return [
         (module, target)
         for module, targets in graph.items()
@@ -145,7 +145,8 @@ def system_of(module: str) -> str | None:
 
 
 def system_imports(graph: Graph) -> Iterator[tuple[str, str, str]]:
-    """Yield module, target and the target's system, where that is not the module's own."""
+    """Yield module, target and the target's system, for imports of another system than the module's
+    own."""
     for module, targets in sorted(graph.items()):
         for target in sorted(targets):
             system = system_of(target)
@@ -154,7 +155,7 @@ def system_imports(graph: Graph) -> Iterator[tuple[str, str, str]]:
 
 
 def kernel_leaks(graph: Graph) -> dict[str, set[str]]:
-    """Return, by file of the kernel, the systems that it imports."""
+    """Return the systems that the kernel imports, by importing file."""
     leaks: dict[str, set[str]] = defaultdict(set)
     for module, _, system in system_imports(graph):
         if system_of(module) is None:
@@ -163,7 +164,7 @@ def kernel_leaks(graph: Graph) -> dict[str, set[str]]:
 
 
 def between_systems(graph: Graph) -> dict[str, set[str]]:
-    """Return, by system, the other systems that it imports."""
+    """Return the other systems that each system imports."""
     others: dict[str, set[str]] = defaultdict(set)
     for module, _, system in system_imports(graph):
         if own := system_of(module):
@@ -172,7 +173,7 @@ def between_systems(graph: Graph) -> dict[str, set[str]]:
 
 
 def one_importer(graph: Graph) -> list[str]:
-    """Return the files that a single file imports, which lies in the same folder."""
+    """Return the files that only a single file of the same folder imports."""
     importers: dict[str, set[str]] = defaultdict(set)
     for module, targets in graph.items():
         for target in targets:
@@ -188,7 +189,7 @@ def one_importer(graph: Graph) -> list[str]:
 
 
 def loose_files() -> list[str]:
-    """Return the files of a layer with rooms that lie in no room."""
+    """Return the files that lie directly in a layer which has rooms."""
     return [
         f"{layer}/{path.name}"
         for layer in ROOMS

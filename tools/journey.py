@@ -4,7 +4,7 @@ Runs the `journey` blocks of the page word for word, in an empty folder:
 
     make tool NAME=journey OPTIONS=docs/tutorials/plugin.md
 
-A second word leaves out the commands that contain it, which is said.
+A second word leaves out the commands that contain it; each is printed as left out.
 """
 
 import os
@@ -18,7 +18,7 @@ from schedproof.tests.test_docs import BLOCK, as_pattern, commands
 
 
 def main(page: Path, without: str = "") -> int:
-    """Return how many commands do not show what the page says."""
+    """Run the commands of the page; return how many do not print what the page says."""
     failed = 0
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with tempfile.TemporaryDirectory() as folder:

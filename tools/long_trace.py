@@ -1,7 +1,7 @@
 """Does the memory of `schedproof check-trace` stay flat, however long the trace is?
 
-One process makes a trace of any length, another one checks it. Prints steps a second of the check,
-and the most memory that it has taken so far:
+One process makes a trace of any length, another one checks it. Prints the steps per second of the
+check, and its peak memory so far:
 
     make tool NAME=long_trace OPTIONS="--steps 1000000 --system spyre --explain"
 """
@@ -34,8 +34,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def requests() -> Iterator[Request]:
-    """Requests without end; lengths in tokens. One in three begins as all of these do, and one in
-    five says what an earlier one said, and goes on."""
+    """Yield requests without end; lengths in tokens.
+
+    One request in three begins with a common prefix, and one in five repeats an earlier one and
+    goes on.
+    """
     number = 0
     while True:
         name, prompt = f"r{number}", 100 + 37 * number % 900
@@ -56,7 +59,7 @@ def requests() -> Iterator[Request]:
 
 
 def conversation(system: str, revision: str, steps: int) -> Iterator[dict[str, Any]]:
-    """The lines of a trace with so many steps."""
+    """Yield the lines of a trace of that many steps."""
     config = full_config(system, revision, CONFIGS[system])
     target, arriving = ModelTarget(), requests()
     yield {"op": "start", "system": system, "revision": revision, "config": config}
@@ -71,25 +74,23 @@ def conversation(system: str, revision: str, steps: int) -> Iterator[dict[str, A
 
 
 def encoded(line: dict[str, Any]) -> bytes:
-    """A line of the file."""
     return STEP if line.get("op") == "step" else msgspec.json.encode(line) + b"\n"
 
 
 def make(system: str, revision: str, steps: int, file: BinaryIO) -> None:
-    """Write a trace."""
     for line in conversation(system, revision, steps):
         file.write(encoded(line))
 
 
 def memory(process: int, peak: str = "VmHWM") -> float:
-    """The memory of a process, in MB."""
+    """Return the peak memory of a process in MB, or another field of its status."""
     status = Path(f"/proc/{process}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith(peak)]
     return int(line.split()[1]) / 1024
 
 
 def run(system: str, revision: str, steps: int, explain: bool) -> int:
-    """Make a trace, check it, and say how it went."""
+    """Make a trace, check it, and print the figures."""
     words = ["check-trace", "-", *(["--explain"] if explain else [])]
     check = subprocess.Popen([sys.executable, "-m", "schedproof", *words], stdin=subprocess.PIPE)
     assert check.stdin is not None
@@ -110,7 +111,6 @@ def run(system: str, revision: str, steps: int, explain: bool) -> int:
 
 
 def main() -> int:
-    """Read the options."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--system", default="spyre", choices=sorted(CONFIGS))

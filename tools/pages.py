@@ -1,6 +1,6 @@
 """Tables in the documentation that a tool makes.
 
-A table stands between two comments; the first names the tool, as `tools/proofs.py: lemmas`.
+A table stands between two comments; the first names the tool, such as `tools/proofs.py: lemmas`.
 """
 
 import argparse

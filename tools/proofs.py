@@ -1,8 +1,8 @@
 """What is proven of the volumetric check, for each release and configuration, lemma by lemma?
 
-Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, five minutes
-of one core. If a lemma fails, the table has the run that `schedproof search` finds, replayed on the
-model:
+Puts the tables into `docs/explanation/volumetric.md` and `docs/reference/lemmas.md`, in five
+minutes on one core. If a lemma fails, the table has the run that `schedproof search` finds,
+replayed on the model:
 
     make tool NAME=proofs OPTIONS=--write
 """
@@ -30,7 +30,7 @@ REQUESTS = 5
 
 
 class ProofQuestion(NamedTuple):
-    """A row: whose admission, in which configuration."""
+    """A row of the table: an admission and its configuration."""
 
     admission: str
     revision: str
@@ -40,7 +40,7 @@ class ProofQuestion(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """The question about it."""
+        """Return the setting that the proof is asked for."""
         formula = self.formula or ADMITS_BY[self.revision]
         return Setting(
             formula,
@@ -52,7 +52,7 @@ class ProofQuestion(NamedTuple):
 
     @property
     def configuration(self) -> str:
-        """In words."""
+        """Return the configuration in words."""
         words = [f"interleaving {'on' if self.interleave else 'off'}"]
         if self.pausing is not None:
             words.append(f"pausing {'on' if self.pausing else 'off'}")
@@ -77,14 +77,14 @@ ASKED = (
 
 
 def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple[str, Discharged]]:
-    """Each lemma with the title of its group."""
+    """Yield each lemma with the title of its group."""
     for group in limit_lemmas(rule, setting, block):
         for lemma in discharge(group.lemmas):
             yield group.title, lemma
 
 
 def answer(rule: str, question: ProofQuestion) -> str:
-    """What is so of a rule: proven, or a run."""
+    """Return the cell of a rule: proven, or a run that breaks it."""
     setting = question.setting
     if rule == JOIN and question.pausing:
         return "not asked"
@@ -109,7 +109,7 @@ def answer(rule: str, question: ProofQuestion) -> str:
 
 
 def configurations() -> Iterator[str]:
-    """The table of releases and configurations."""
+    """Yield the table of releases and configurations."""
     heads = f"no join beyond the limit ({JOIN})", f"no step ({LIMIT})"
     found: list[Sequence[str]] = [("admission", "configuration", *heads)]
     for question in ASKED:
@@ -119,7 +119,7 @@ def configurations() -> Iterator[str]:
 
 
 def lemmas() -> Iterator[str]:
-    """The table of all lemmas, each where it is asked first."""
+    """Yield the table of all lemmas; each is listed with the first question that needs it."""
     found = [("lemma", "says", "of")]
     named = set[str]()
     for question in ASKED:

@@ -21,7 +21,7 @@ MACHINES = re.compile(r"-any\.whl$|manylinux.*_(x86_64|aarch64)\.whl$|macosx")
 
 
 def files(name: str) -> dict[str, str]:
-    """The files that the index has of a package, and the SHA-256 of each."""
+    """Return the files of a package on the index, with the SHA-256 of each."""
     request = urllib.request.Request(INDEX.format(name), headers={"Accept": JSON})
     with urllib.request.urlopen(request, timeout=60) as answer:
         found = json.load(answer)["files"]
@@ -29,7 +29,8 @@ def files(name: str) -> dict[str, str]:
 
 
 def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> list[str]:
-    """The digests of the wheels of a version, and of its source archive where it is asked for."""
+    """Return the digests of the wheels of a version, and with `sources` of its source archive
+    as well."""
     wheels = [
         digest
         for file, digest in all_files.items()
@@ -41,7 +42,7 @@ def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> lis
 
 
 def lines(name: str, version: str, digests: list[str]) -> str:
-    """An entry of a lock file of pip's."""
+    """Return an entry of a lock file for pip."""
     assert digests, (name, version)
     return " \\\n    ".join(
         [f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in digests)]

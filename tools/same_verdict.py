@@ -1,7 +1,8 @@
-"""Does the same seed give the same verdict, byte for byte except times?
+"""Does the same seed give the same verdict, byte for byte apart from times?
 
-Gates with one and two processes and two hash seeds, and one of them again, on the wheel with the
-locked versions for each interpreter, and on the checkout for the first one. Ten minutes:
+Runs gates with one and two processes and with two hash seeds, and repeats one of them. It uses the
+wheel with the locked versions for each interpreter, and the checkout for the first one. Ten
+minutes:
 
     make tool NAME=same_verdict OPTIONS="python3.11 python3.12 python3.13"
 """
@@ -31,7 +32,7 @@ WAYS = [*itertools.product(("1", "2"), ("0", "1234")), ("1", "0")]
 
 
 def environment(python: str, place: Path, package: Sequence[str]) -> Path:
-    """A fresh environment with the package; its schedproof."""
+    """Make a fresh environment with the package, and return the path of its schedproof."""
     subprocess.run([python, "-m", "venv", place], check=True)
     pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, "--requirement", ROOT / "requirements.lock"], check=True)
@@ -40,7 +41,7 @@ def environment(python: str, place: Path, package: Sequence[str]) -> Path:
 
 
 def digest(schedproof: Path, words: Sequence[str], jobs: str, hash_seed: str) -> str:
-    """Of the verdict file of one gate, without its times."""
+    """Run one gate and return the digest of its verdict file without the times."""
     with tempfile.TemporaryDirectory() as place:
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}
         options = ("--seed", "5", "--jobs", jobs, "--json", "v.json")
@@ -51,7 +52,7 @@ def digest(schedproof: Path, words: Sequence[str], jobs: str, hash_seed: str) ->
 
 
 def main(pythons: Sequence[str]) -> int:
-    """Compare, and print a line a gate; how many gates differ."""
+    """Compare, print a line for each gate, and return how many gates differ."""
     differ = 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

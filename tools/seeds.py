@@ -1,9 +1,10 @@
 """Which few short runs of each system exercise every rule?
 
-Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which a gate begins: runs of the search
-on the model of each revision, and of these the fewest (greedily) in which each rule that any run
-exercises is exercised `TIMES` times. Faults have no say in it. Run it for a new rule, two minutes
-of one core; another release of Hypothesis may write other files, which do as well:
+Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which a gate begins. The candidates are
+runs of the search on the model of each revision. Of these the tool greedily picks the fewest that
+exercise each rule `TIMES` times, if any run exercises it at all. Planted faults are not considered.
+Run it after adding a rule; it takes two minutes on one core. Another release of Hypothesis may
+write other files, which are as good:
 
     make tool NAME=seeds
 """
@@ -42,15 +43,17 @@ SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}  # of ea
 
 
 class Candidate(NamedTuple):
-    """A run that holds, and the rules that are exercised in it."""
+    """A run in which all rules hold, and the rules that it exercises."""
 
     scenario: Scenario
     exercised: frozenset[str]
 
 
 def sampled(system: str, scale: str) -> Iterator[Scenario]:
-    """Runs of the search; without the keys whose value is the usual one, so that revisions which
-    do not have them take the scenario, too."""
+    """Yield runs of the search, without keys at their default values.
+
+    So revisions that lack those keys can take the scenario, too.
+    """
     models_only = (system, scale) == ("spyre", "small")  # elsewhere, every release has to start
     avoid = frozenset[str]() if models_only else frozenset(scales_of(system).kinds)
     for revision, seed in product(revisions_of(system), range(SEARCHES[system])):
@@ -69,7 +72,7 @@ def sampled(system: str, scale: str) -> Iterator[Scenario]:
 
 
 def candidates(system: str, scale: str) -> Iterator[Candidate]:
-    """Those that are short, and hold."""
+    """Yield the runs that are short and in which all rules hold."""
     for scenario in sampled(system, scale):
         outcome = replay(ModelTarget(), scenario, load(system))
         holds = outcome.finished and not outcome.broken and not outcome.session.rejected
@@ -78,7 +81,8 @@ def candidates(system: str, scale: str) -> Iterator[Candidate]:
 
 
 def distilled(candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Again and again the run with the most rules that were not exercised often enough so far."""
+    """Yield, again and again, the run with the most rules that are not exercised often enough
+    so far."""
     seen = Counter[str]()
     while candidates:
         best = max(
@@ -93,7 +97,7 @@ def distilled(candidates: list[Candidate]) -> Iterator[Candidate]:
 
 
 def write(system: str, scale: str) -> None:
-    """The seed corpus of a scale, in place of the one that is there."""
+    """Replace the seed corpus of a scale."""
     folder = Path(builtin_scenarios.__file__).parent / "builtin" / system / "seeds"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{scale}-*.json"):

@@ -1,15 +1,16 @@
-"""Since and until which published release is each fault of the track record there?
+"""From which to which published release does each fault of the track record exist?
 
-Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it, from
-the faults in `track-record/faults.toml` and from what their scenarios did on each release, which
-`track-record/releases.json` has.
+Makes the table of `docs/findings/track-record.md`, and `track-record/details.md` beside it. They
+are made from the faults in `track-record/faults.toml` and the results of their scenarios on each
+release in `track-record/releases.json`. `track-record/red-lines.md` lists every rule that gates of
+some releases report as broken, each with its fault or decision, from `track-record/red-lines.toml`.
 
     make tool NAME=track_record
     make tool NAME=track_record OPTIONS="--replay vllm sendnn-inference"
 
-With `--replay` it first replays every scenario on each release of these names, and on those that
-are named with a version; what is recorded already is not replayed again. A release is installed
-once (70 MB), and takes one or two minutes.
+With `--replay` it first replays every scenario on each release of these names, and on names given
+with a version. Results that are recorded already are not replayed. A release is installed once (70
+MB) and takes one or two minutes.
 """
 
 import argparse
@@ -41,9 +42,12 @@ DATA, RECORDED = (
     FINDINGS / "track-record" / "faults.toml",
     FINDINGS / "track-record" / "releases.json",
 )
+LINES, RED_LINES = DETAILS.with_name("red-lines.toml"), DETAILS.with_name("red-lines.md")
 MARK = "tools/track_record.py: faults"
+CHECKS = {"vllm": "`get_kv_cache_configs`", "sendnn-inference": "`check_and_update_config`"}
 BROKEN, HOLDS = "broken", "holds"
 IDLE, UNKNOWN = "not exercised", "not replayed"
+CRASHES = "crashes"  # another fault ends the run
 NO_START, NO_OPTION = REFUSED = "does not start", "has no such option"
 STEP_LIMIT = 90.0  # seconds: a release imports much in its first step
 
@@ -52,7 +56,7 @@ Record = dict[str, dict[str, dict[str, str]]]  # by name, version and fault
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A fault, and the scenario that shows it: `rule` breaks in it."""
+    """A fault, and the scenario that shows it, in which `rule` breaks."""
 
     id: str
     releases: tuple[str, ...]
@@ -68,7 +72,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def page(self) -> str:
-        """Return the page of findings that explains it, by the first name in `releases`."""
+        """Return the name of the findings page that explains it, by the first of its `releases`."""
         return "vllm" if self.releases == ("vllm",) else "sendnn"
 
     @property
@@ -80,14 +84,31 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def link(self) -> str:
-        """Return the address of that heading, seen from `DETAILS`."""
+        """Return the address of that heading, relative to `DETAILS`."""
         slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", self.heading.lower()).strip())
         return f"../{self.page}.md#{slug}"
 
 
+class RedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Rules that a gate of the release `target` reports as broken, and the line of code that causes
+    it.
+
+    The cause is a fault of the track record or a decision of upstream.
+    """
+
+    target: str
+    rules: tuple[str, ...]
+    code: str
+    fault: str = ""
+    why: str = ""
+    change: str = ""
+
+
 class Span(NamedTuple):
-    """The releases from the first that has a fault to the last; `before` and `after` are the states
-    of the neighbours, None where there is none."""
+    """The first and the last release that have a fault.
+
+    `before` and `after` are the states of the neighbouring releases, None if there is none.
+    """
 
     first: str
     last: str
@@ -100,12 +121,17 @@ def faults() -> tuple[Fault, ...]:
     return msgspec.convert(data["fault"], tuple[Fault, ...])
 
 
+def red_lines() -> tuple[RedLine, ...]:
+    data = tomllib.loads(LINES.read_text(encoding="utf-8"))
+    return msgspec.convert(data["line"], tuple[RedLine, ...])
+
+
 def recorded() -> Record:
     return msgspec.json.decode(RECORDED.read_bytes(), type=Record)
 
 
 def span_of(states: States) -> Span | None:
-    """Return since and until when a fault is there; None if no release has it."""
+    """Return the first and last release that have a fault, or None if no release has it."""
     versions = sorted(states, key=Version)
     broken = [number for number, version in enumerate(versions) if states[version] == BROKEN]
     if not broken:
@@ -120,7 +146,7 @@ def span_of(states: States) -> Span | None:
 
 
 def table(record: Record) -> Iterator[str]:
-    """Yield the lines of the table, one a fault and a name of releases."""
+    """Yield the lines of the table, one for each fault and package."""
     yield "| | what goes wrong | configuration | releases | smallest | found by | upstream |"
     yield "|---|---|---|---|---|---|---|"
     for fault in faults():
@@ -137,7 +163,7 @@ def table(record: Record) -> Iterator[str]:
 
 
 def _lasts(name: str, span: Span) -> str:
-    """Since and until when releases of this name have it."""
+    """Return from which release to which the fault exists."""
     since = span.first if span.before in (HOLDS, IDLE) else f"{span.first} or before"
     if span.after is None:
         return f"{name} {since}, **still**"
@@ -146,14 +172,14 @@ def _lasts(name: str, span: Span) -> str:
 
 
 def _upstream(fault: Fault) -> str:
-    """Where it was reported, and what ends it."""
+    """Return where the fault was reported, and what fixes it."""
     is_its_own_report = fault.reported in fault.fix
     reported = fault.reported if not is_its_own_report else ""
     return "; ".join(filter(None, [reported, fault.fix and f"fix: {fault.fix}"]))
 
 
 def details(record: Record) -> Iterator[str]:
-    """Yield the lines of the page with a section a fault."""
+    """Yield the lines of the page, which has a section for each fault."""
     yield "# Track record in detail"
     yield ""
     yield "For readers of the [track record](../track-record.md) who want to know what one fault"
@@ -180,6 +206,31 @@ def details(record: Record) -> Iterator[str]:
             yield f"- `{command}`"
 
 
+def red_lines_page(record: Record) -> Iterator[str]:
+    """Yield the lines of the page with every rule that some releases break."""
+    yield "# Every red line"
+    yield ""
+    yield "For readers who ask whether a rule that a gate calls broken is a fault. The table has"
+    yield "every rule that gates of these releases call broken, in several profiles and seeds,"
+    yield "and the line of the release that decides so. Each configuration passes the start-up"
+    yield "checks of the release, the last of which is named. A *decision* is meant so by"
+    yield "upstream, which documents it in the release; the gate says *diverges*."
+    yield ""
+    yield "| release | rules | starts, by | fault or decision | decided in | releases | upstream |"
+    yield "|---|---|---|---|---|---|---|"
+    by_id = {fault.id: fault for fault in faults()}
+    for line in red_lines():
+        name = line.target.partition("==")[0]
+        if fault := by_id.get(line.fault):
+            span = span_of(_states(record, name, fault))
+            what = f"[{fault.id}](details.md#{fault.id.lower()}): {fault.what}"
+            lasts, upstream = _lasts(name, span) if span else "", _upstream(fault)
+        else:
+            what, lasts, upstream = f"decision: {line.why}", f"{name} {line.change}", ""
+        cells = (line.target, ", ".join(line.rules), CHECKS[name], what)
+        yield f"| {' | '.join(cells)} | `{line.code}` | {lasts} | {upstream} |"
+
+
 def _ranges(states: States) -> Iterator[str]:
     versions = sorted(states, key=Version)
     for words, group in groupby(versions, key=lambda version: _words(states[version])):
@@ -204,7 +255,7 @@ def _states(record: Record, name: str, fault: Fault) -> States:
 
 
 def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
-    """Replay the scenario of a fault: broken, holds, or why it cannot be said."""
+    """Replay the scenario of a fault; return broken, holds, or why neither can be said."""
     scenario = read_scenario(ROOT / fault.scenario)
     rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, NO_LOCKSTEP)
     try:
@@ -212,14 +263,14 @@ def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
     except (ConfigRefused, InputError) as refusal:
         return next((state for state in REFUSED if state in str(refusal)), "refused")
     if outcome.broken:
-        return BROKEN
+        return BROKEN if fault.rule in {broken.rule for broken in outcome.broken} else CRASHES
     if not outcome.exercised[fault.rule]:
         return IDLE
     return HOLDS if outcome.finished else "not finished"
 
 
 def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> None:
-    """Replay the scenarios of faults on a release, and add what they show to what is `known`."""
+    """Replay the scenarios of faults on a release, and add the results to `known`."""
     spec = parse_target(target)
     with opened(spec, step_limit=STEP_LIMIT) as open_target:
         for fault in [*missing[:1], *missing]:  # the first start may take too long, on a slow disk
@@ -230,7 +281,7 @@ def replay_on(target: str, missing: Sequence[Fault], known: dict[str, str]) -> N
 
 
 def replay_all(names: Sequence[str], record: Record) -> None:
-    """Replay what is not recorded, and write it down after each release."""
+    """Replay what is not recorded yet, and save the record after each release."""
     for word in names:
         for target in [word] if "==" in word else releases_of(word):
             name, _, version = target.partition("==")
@@ -247,7 +298,7 @@ def replay_all(names: Sequence[str], record: Record) -> None:
 
 
 def write(record: Record) -> None:
-    """Write the record, a line a release."""
+    """Write the record, with a line for each release."""
     in_order: dict[str, Any] = {
         name: {version: versions[version] for version in sorted(versions, key=Version)}
         for name, versions in record.items()
@@ -270,6 +321,7 @@ def main() -> int:
     replay_all(parser.parse_args().replay, record)
     put(PAGE, MARK, table(record))
     DETAILS.write_text("\n".join(details(record)) + "\n", encoding="utf-8")
+    RED_LINES.write_text("\n".join(red_lines_page(record)) + "\n", encoding="utf-8")
     return 0
 
 

@@ -20,7 +20,7 @@ FIRST = (
 
 
 def main(folder: Path) -> int:
-    """Install the one wheel, and run the first commands; how many did not end as they must."""
+    """Install the wheel and run the first commands; return how many did not end as they should."""
     [wheel] = folder.glob("*.whl")
     failed = 0
     with tempfile.TemporaryDirectory() as place:

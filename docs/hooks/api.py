@@ -1,4 +1,4 @@
-"""<!-- api --> becomes every name of the library, with its signature and docstring."""
+"""Replaces <!-- api --> by every name of the library, with its signature and docstring."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def entries() -> Iterator[str]:
-    """A section a name."""
+    """Yield a section for each name."""
     for name in schedproof.LIBRARY:
         value = getattr(schedproof, name)
         yield f"## {name}\n"
@@ -24,7 +24,7 @@ def entries() -> Iterator[str]:
 
 
 def _signature(value: Any) -> str:
-    """The parameters, a line each."""
+    """Return the parameters, each on a line."""
     parameters = inspect.signature(value).parameters.values()
     lines = []
     is_keyword = False
@@ -39,7 +39,7 @@ def _signature(value: Any) -> str:
 
 
 def _as_markdown(doc: str) -> str:
-    """The sections of a docstring as lists."""
+    """Return a docstring as Markdown, its sections as lists."""
     lines = []
     for line in doc.splitlines():
         if line in ("Args:", "Raises:", "Attributes:"):

@@ -1,4 +1,4 @@
-"""```python replace="FILE", which a test reads, becomes a block with a title that says so."""
+"""Gives each block ```python replace="FILE", which a test reads, a title that says so."""
 
 import re
 from typing import Any
@@ -7,5 +7,5 @@ REPLACES = re.compile(r'^```(\w+) replace="([^"]+)"$', re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Give the blocks that replace a line their titles."""
+    """Give titles to the blocks that replace a line."""
     return REPLACES.sub(r'```\1 title="\2, instead of one line"', markdown)

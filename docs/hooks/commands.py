@@ -1,4 +1,4 @@
-"""<!-- commands --> becomes every command with its arguments, options and defaults."""
+"""Replaces <!-- commands --> by every command with its arguments, options and defaults."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def commands(group: Any, name: str) -> Iterator[str]:
-    """A section a command, those of a group one after the other."""
+    """Yield a section for each command, including those of groups."""
     for word, command in group.commands.items():
         whole = f"{name} {word}"
         if hasattr(command, "commands"):

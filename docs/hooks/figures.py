@@ -1,10 +1,11 @@
-"""<!-- figure: FILE | TARGET | STEP | WHAT IT SHOWS --> becomes a figure that our model has made.
+"""Replaces <!-- figure: FILE | TARGET | STEP | WHAT IT SHOWS --> by a figure of a run.
 
-`STEP RULE` in the place of STEP judges by that rule alone, so that the run goes on to its failure.
+With `STEP RULE` instead of STEP, only that rule judges the run, so that it goes on until the rule
+breaks.
 
-FILE is a scenario in docs/figures, or a path from the root of the repository; TARGET is `model`, or
-`model:` and a release whose formula admits; STEP is where it opens. The figure is a page of its
-own, as `schedproof show` writes it.
+FILE is a scenario in docs/figures, or a path from the root of the repository. TARGET is `model`, or
+`model:` with a release whose formula admits. The figure opens at STEP. It is a page of its own, as
+`schedproof show` writes it.
 """
 
 import re
@@ -29,7 +30,8 @@ MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (\d+) ?([A-Z0-9-]*) \| (.+?
 
 
 class Figure(NamedTuple):
-    """A scenario, its target, the step at which it opens, the only rule, and the caption."""
+    """A scenario, its target, the step at which it opens, the only rule if there is one, and the
+    caption."""
 
     file: str
     target: str
@@ -39,19 +41,19 @@ class Figure(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its files in the site."""
+        """Return the name of its files in the site."""
         release = self.target.partition(":")[2]
         rule = f"-{self.rule.lower()}" if self.rule else ""
         return f"{Path(self.file).stem}{'-on-' * bool(release)}{release}{rule}"
 
     @property
     def path(self) -> Path:
-        """The scenario."""
+        """Return the path of the scenario."""
         return ROOT / self.file if "/" in self.file else ROOT / "docs" / "figures" / self.file
 
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
-    """Add a page and the scenario of each figure that a page asks for."""
+    """Add a page and a scenario file for each figure in the documentation."""
     figures = {
         figure.name: figure
         for file in files.documentation_pages()
@@ -82,12 +84,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def figures_of(markdown: str) -> list[Figure]:
-    """The figures that a page asks for."""
+    """Return the figures of a page."""
     return [_figure(found) for found in MARKER.finditer(markdown)]
 
 
 def drawn(figure: Figure) -> str:
-    """The page of a figure."""
+    """Return the page of a figure."""
     scenario = read_scenario(figure.path)
     with opened(parse_target(figure.target), offline=True) as target:
         rules = select(load(scenario.system), [figure.rule]) if figure.rule else None

@@ -1,8 +1,8 @@
-"""<!-- struct: NAME --> becomes a table of what a format has there, from the code that reads it.
+"""Replaces <!-- struct: NAME --> by a table of the fields of a format, from the code that reads it.
 
-The types and defaults come from the msgspec structs, the words from docs/formats.toml: a field
-without words, or words without a field, fail the build. <!-- config: SYSTEM --> becomes the keys of
-a system's configuration with their defaults by revision.
+Types and defaults come from the msgspec structs, descriptions from docs/formats.toml. A field
+without a description, or a description without a field, fails the build. <!-- config: SYSTEM --> is
+replaced by the keys of a system's configuration with their defaults by revision.
 """
 
 import re
@@ -27,6 +27,7 @@ from schedproof.properties.search.reach import Reach
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Scenario": scenario.Scenario,
     "Request": scenario.Request,
+    "Event": scenario.Event,
     "Expectation": scenario.Expectation,
     "Step": observation.Step,
     "Verdict": verdict.Verdict,
@@ -74,10 +75,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def table(name: str) -> str:
-    """A row a field.
+    """Return a table with a row for each field.
 
     Raises:
-        PluginError: the words are not about the fields that are there.
+        PluginError: a field without a description, or a description without a field.
     """
     info = types.type_info(STRUCTS[name])
     assert isinstance(info, types.StructType)
@@ -96,7 +97,7 @@ def table(name: str) -> str:
 
 
 def kind(shape: types.Type) -> str:
-    """A type in words."""
+    """Return a type in words."""
     if isinstance(shape, types.IntType):
         least, most = shape.ge, shape.le
         return "integer" + (f", {least:,} to {most:,}" if most is not None else "")
@@ -116,7 +117,7 @@ def kind(shape: types.Type) -> str:
 
 
 def config(system: str) -> str:
-    """A row a key, a column a revision."""
+    """Return a table with a row for each key and a column for each revision."""
     revisions = revisions_of(system)
     defaults = {revision: full_config(system, revision, {}) for revision in revisions}
     keys = dict.fromkeys(key for values in defaults.values() for key in values)

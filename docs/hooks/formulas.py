@@ -1,4 +1,4 @@
-"""<!-- formulas --> becomes every published formula of the volumetric check, from the model."""
+"""Replaces <!-- formulas --> by every published formula of the volumetric check, from the model."""
 
 import inspect
 from textwrap import indent

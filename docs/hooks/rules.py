@@ -1,7 +1,7 @@
-"""<!-- rules: SYSTEM --> becomes every rule of the catalogue: its sentence, and what checks it.
+"""Replaces <!-- rules: SYSTEM --> by every rule of the catalogue: its sentence, and what checks it.
 
-<!-- counts: SYSTEM --> becomes how many there are, <!-- profiles --> what a gate's profiles spend,
-<!-- shared --> what systems have in common.
+<!-- counts: SYSTEM --> is replaced by the number of rules, <!-- profiles --> by the budgets of a
+gate's profiles, and <!-- shared --> by the topics that several systems have in common.
 """
 
 import inspect
@@ -31,7 +31,7 @@ MARKER = re.compile(r"<!-- (rules|counts): (\w+) -->|<!-- (profiles|shared) -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in what the page asks for."""
+    """Replace every marker on the page."""
     return MARKER.sub(_filled, markdown)
 
 
@@ -64,7 +64,7 @@ def sections(catalogue: Sequence[Rule]) -> dict[str, list[Rule]]:
 
 
 def _section(rule: Rule) -> str:
-    """Return the document of a rule, and the part of it that the rule comes from."""
+    """Return the heading for a rule: its document, and the part that it comes from."""
     if rule.id.startswith("ALL-"):
         return "Every system"
     if rule.source.startswith("release"):
@@ -75,7 +75,7 @@ def _section(rule: Rule) -> str:
 
 
 def counts(system: str) -> str:
-    """How many rules there are, and how many are checked."""
+    """Return a sentence with the number of rules, and how many of them are checked."""
     catalogue = load(system)
     checked = sum(rule.checked for rule in catalogue)
     shared = sum(rule.id.startswith("ALL-") for rule in catalogue)
@@ -87,7 +87,8 @@ def counts(system: str) -> str:
 
 
 def shared() -> str:
-    """Topics that systems share: the rules side by side, and where they differ."""
+    """Return the topics that systems share as a table: their rules side by side, and how they
+    differ."""
     rows = []
     for topic in topics():
         cells = [
@@ -100,7 +101,7 @@ def shared() -> str:
 
 
 def profiles() -> str:
-    """The budgets of a gate."""
+    """Return the budgets of a gate as a table."""
     heads = list(next(iter(PROFILES.values()))._asdict())
     rows = [
         f"| `{name}` | {' | '.join(str(value) for value in profile)} |"
@@ -164,7 +165,7 @@ def _checks(system: str, rule: Rule) -> Iterator[str]:
 
 
 def _formula(predicate: Predicate) -> Iterator[str]:
-    """The predicate itself, which is the formula that is checked."""
+    """Yield the predicate itself, which is the formula that is checked."""
     function: Any = inspect.unwrap(predicate.broken)
     function = getattr(function, "func", function)  # of a partial
     source = inspect.getsource(function)

@@ -1,4 +1,4 @@
-"""`schedproof compare`: one workload on the model of every system."""
+"""`schedproof compare`: run one workload on the model of every system."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +39,8 @@ def command(
         Path | None, typer.Option("--picture", help="draw the tokens of every step (.html, .svg)")
     ] = None,
 ) -> None:
-    """Tokens a step, waiting, preemptions and padding of the same requests on every system."""
+    """Compare tokens per step, waiting, preemptions and padding of the same requests on every
+    system."""
     requests = requests_of(workload)
     check_servers(tokens, slots, budget)
     if json_file is not None:
@@ -61,10 +62,10 @@ def command(
 
 
 def requests_of(workload: str) -> Sequence[Request]:
-    """The requests of a workload or of a scenario.
+    """Return the requests of a workload or of a scenario.
 
     Raises:
-        InputError: neither is called so.
+        InputError: no workload or file has this name.
         FileError: the file is no scenario.
     """
     by_name = {load.name: load.requests for load in WORKLOADS}
@@ -76,7 +77,7 @@ def requests_of(workload: str) -> Sequence[Request]:
 
 
 def show(console: Console, workload: str, requests: int, measured: Sequence[Measured]) -> None:
-    """The servers, the counts, and what they are."""
+    """Print the servers, the counts, and what they mean."""
     output.say(console, f"compare {workload}: {requests} requests, on models")
     for result in measured:
         config = ", ".join(f"{key} {value}" for key, value in result.server.config.items())
@@ -92,13 +93,13 @@ def show(console: Console, workload: str, requests: int, measured: Sequence[Meas
         if result.refused or result.unfinished:
             output.say(
                 console,
-                f"{result.server.name}: {result.refused} requests refused at the door, "
+                f"{result.server.name}: {result.refused} requests refused, "
                 f"{result.unfinished} never end",
             )
 
 
 def table(measured: Sequence[Measured]) -> Table:
-    """A row for each server."""
+    """Return a table with a row for each server."""
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column("\nmodel", no_wrap=True)
     for head in (
@@ -119,6 +120,6 @@ def table(measured: Sequence[Measured]) -> Table:
 
 
 def as_json(workload: str, measured: Sequence[Measured]) -> bytes:
-    """The file of --json: counts in tokens and steps."""
+    """Return the file of --json; counts are in tokens and steps."""
     rows = [result._asdict() | {"server": result.server._asdict()} for result in measured]
     return output.as_json({"format": "schedproof/compare@1", "workload": workload, "servers": rows})

@@ -1,4 +1,4 @@
-"""The comparison as a picture: the tokens of every step, a row for each model."""
+"""The comparison as a picture: the tokens of every step, with a row for each model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,16 +11,16 @@ ROW, FRAME = 170, 130  # pixels
 
 
 def picture(path: Path, workload: str, measured: Sequence[Measured]) -> bytes:
-    """The file: an .html page that needs no network, or an .svg.
+    """Return the file: an .html page that needs no network, or an .svg.
 
     Raises:
-        InputError: Kaleido cannot draw, for want of a browser.
+        InputError: Kaleido cannot draw without a browser.
     """
     return drawn_as(path, figure(workload, measured), "compare", _height(measured))
 
 
 def figure(workload: str, measured: Sequence[Measured]) -> Any:
-    """Tokens over steps, the rows with the same axes."""
+    """Draw tokens over steps; all rows have the same axes."""
     from plotly.subplots import make_subplots
 
     drawn = make_subplots(
@@ -28,7 +28,7 @@ def figure(workload: str, measured: Sequence[Measured]) -> Any:
         shared_xaxes="all",
         shared_yaxes="all",
         vertical_spacing=0.06,
-        subplot_titles=[_told(result) for result in measured],
+        subplot_titles=[_subtitle(result) for result in measured],
     )
     for row, result in enumerate(measured, 1):
         drawn.add_scatter(
@@ -52,7 +52,7 @@ def figure(workload: str, measured: Sequence[Measured]) -> Any:
     return drawn
 
 
-def _told(result: Measured) -> str:
+def _subtitle(result: Measured) -> str:
     preempted = f", {result.preemptions} preemptions" if result.preemptions else ""
     return f"{result.server.name}: {len(result.tokens):,} steps{preempted}"
 

@@ -1,8 +1,8 @@
-"""One workload on the models of all systems: the same requests, servers of the same size.
+"""One workload on the models of all systems: the same requests, on servers of the same size.
 
-A server of each system has as many tokens of KV cache, as many slots, and where its steps have a
-budget, the same; blocks and chunks are the published ones. Counts are in steps and tokens, no
-hardware's time: a step of one system may take longer than one of another.
+Each server has the same number of tokens of KV cache and of slots, and the same token budget if its
+system has one. Block and chunk sizes are the published ones. Counts are in steps and tokens, not in
+time: a step of one system may take longer than one of another.
 """
 
 from collections import Counter
@@ -26,21 +26,21 @@ class Server(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The system and its revision, for a table."""
+        """Return the system and its revision, for a table."""
         return f"{self.system} {self.revision}"
 
 
 class Measured(NamedTuple):
-    """A workload on one server, until every request has ended.
+    """The result of a workload on one server, run until every request has ended.
 
     Attributes:
-        refused, unfinished: requests that were not let in, or never ended.
+        refused, unfinished: the numbers of requests that were refused, or never ended.
         tokens: computed in each step.
-        waits: steps from its arrival until a request is first scheduled, for each.
+        waits: for each request, the steps from its arrival until it is first scheduled.
         preemptions: of all requests.
         again: tokens computed that the same request had computed before.
-        chunk_padding: of the positions computed in prefill steps, those that hold no token.
-        decode_padding: of the positions of the rectangles decoded, those that hold no token.
+        chunk_padding: share of the positions in prefill steps that hold no token.
+        decode_padding: share of the positions in decoded rectangles that hold no token.
     """
 
     server: Server
@@ -55,7 +55,8 @@ class Measured(NamedTuple):
 
 
 def servers(memory: int, slots: int, budget: int, longest: int) -> tuple[Server, ...]:
-    """One of each system; `memory` and `budget` in tokens, `longest` is what a request may have.
+    """Return a server of each system; `memory`, `budget` and `longest` (the longest request) are in
+    tokens.
 
     Raises:
         InputError: a system cannot have such a server.
@@ -77,12 +78,12 @@ def servers(memory: int, slots: int, budget: int, longest: int) -> tuple[Server,
 
 
 def longest_of(requests: Iterable[Request]) -> int:
-    """Tokens of the longest request, prompt and answer."""
+    """Return the tokens of the longest request, including its output."""
     return max(request.prompt_len + request.max_tokens for request in requests)
 
 
 def measure(server: Server, requests: Sequence[Request]) -> Measured:
-    """Run the workload; aborts of a scenario are the client's here, too."""
+    """Run the workload; aborts in a scenario are performed, too."""
     model = make_model(server.system, server.revision, server.config)
     refused = {request.id for request in requests if model.refusal(request) is not None}
     coming = sorted(
@@ -150,7 +151,8 @@ class _Run:
             self._pad(seen, scheduled)
 
     def _pad(self, seen: Mapping[str, Any], scheduled: Mapping[str, int]) -> None:
-        """Spyre computes whole chunks, and decodes a rectangle of requests by tkv."""
+        """Count the padding: Spyre computes whole chunks, and decodes a rectangle of requests
+        by tkv."""
         assert self._chunk is not None
         if seen["kind"] == "prefill":
             self.positions["chunk"] += self._chunk
@@ -166,7 +168,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def check_servers(memory: int, slots: int, budget: int) -> None:
-    """Raise InputError unless there can be such servers."""
+    """Raise InputError if such servers are impossible."""
     for name, value, least in (
         ("--tokens", memory, 256),
         ("--slots", slots, 1),

@@ -1,4 +1,4 @@
-"""`schedproof frontier`: what a chunk size costs a long prompt, and the requests that decode
+"""`schedproof frontier`: what a chunk size costs a long prompt and the requests that decode
 beside it."""
 
 from collections.abc import Sequence
@@ -56,7 +56,8 @@ def command(
         typer.Option("--picture", help="draw the points: an .html file, or .svg; needs Plotly"),
     ] = None,
 ) -> None:
-    """The frontier of TTFT against ITL over the chunk size of a long prompt, on vLLM's model."""
+    """Show the frontier of TTFT against ITL over the chunk size of a long prompt, on vLLM's
+    model."""
     between("--prompt", prompt, 1, MAX_TOKENS)
     between("--decoding", decoding, 1, 1024)
     between("--step-cost", step_cost, 0, MAX_COST)
@@ -78,7 +79,7 @@ def command(
 
 
 def read_chunks(words: str) -> tuple[int, ...]:
-    """Settings in tokens, ascending, each once: "64,128".
+    """Read settings in tokens such as "64,128"; return them in ascending order without duplicates.
 
     Raises:
         InputError: no numbers, or numbers out of range.
@@ -97,7 +98,7 @@ def read_chunks(words: str) -> tuple[int, ...]:
 
 
 def measured(console: Console, load: Load, settings: Sequence[int], cost: StepCost) -> list[Priced]:
-    """Every possible setting of both knobs, run on the model."""
+    """Run every possible setting of both knobs on the model."""
     choices = [
         (knob, setting) for knob in KNOBS for setting in settings if possible(load, knob, setting)
     ]
@@ -112,7 +113,7 @@ def measured(console: Console, load: Load, settings: Sequence[int], cost: StepCo
 def show(
     console: Console, load: Load, settings: Sequence[int], cost: StepCost, points: list[Priced]
 ) -> None:
-    """The points by ascending chunk, and what they say."""
+    """Print the points by ascending chunk, and the conclusions."""
     output.say(
         console,
         f"frontier vllm: a prompt of {load.prompt:,} tokens arrives beside {load.decoding} decodes",
@@ -137,7 +138,7 @@ def show(
 
 
 def table(points: list[Priced]) -> Table:
-    """A row a point; the dominated ones dim and marked."""
+    """Return a table with a row for each point; dominated ones are dim and marked."""
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column("\nknob")
     for head in (
@@ -182,7 +183,7 @@ def conclusions(load: Load, points: list[Priced]) -> list[str]:
 
 
 def as_json(load: Load, cost: StepCost, points: list[Priced]) -> bytes:
-    """The file of --json: lengths in tokens, prices in the unit of the cost."""
+    """Return the file of --json; lengths are in tokens, prices in the unit of the cost."""
     whole = {
         "format": "schedproof/frontier@1",
         "system": "vllm",

@@ -1,7 +1,7 @@
 """The cost of a chunk size: a long prompt that arrives beside a batch of decoding requests.
 
-Source: chunked-prefill chapter, "Slicing the long prefill" and "What is unsolved". The model runs
-and its steps and tokens are counted; how long a step takes is left to a cost that the reader sets.
+Source: chunked-prefill chapter, "Slicing the long prefill" and "What is unsolved". The study counts
+the steps and tokens of the model; the reader sets the cost of a step.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,12 +25,12 @@ class Load(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One setting of one knob, in tokens, and what the long prompt does under it.
+    """One setting of one knob, in tokens, and how the long prompt fares under it.
 
-    `chunk` is its largest share of a step and `steps` are those until its first token, the step
-    that emits it included. `longest` and `tokens` are the work of the longest and of all these
-    steps, the decodes included. `waits` are the steps until the first token of a short prompt that
-    arrives a step after it.
+    `chunk` is the prompt's largest share of a step. `steps` counts the steps until its first token,
+    including the step that emits it. `longest` and `tokens` are the work of the longest and of all
+    these steps, including decodes. `waits` counts the steps until the first token of a short prompt
+    that arrives one step later.
     """
 
     knob: Knob
@@ -43,16 +43,17 @@ class Point(NamedTuple):
 
 
 class StepCost(NamedTuple):
-    """How long a step takes: `fixed`, and `per_token` for each token that it computes."""
+    """The duration of a step: `fixed`, plus `per_token` for each token that it computes."""
 
     fixed: float
     per_token: float
 
 
 class Priced(NamedTuple):
-    """A point in units of the cost. `itl` is the gap between two tokens of a decode at its longest.
+    """A point in units of the cost; `itl` is the longest gap between two tokens of a decode.
 
-    `dominated`: another point has a TTFT and a longest gap that are no longer, and one is shorter.
+    A point is `dominated` if another one has a TTFT and a longest gap that are no longer, and at
+    least one of them shorter.
     """
 
     point: Point
@@ -63,12 +64,15 @@ class Priced(NamedTuple):
 
 
 def possible(load: Load, knob: Knob, setting: int) -> bool:
-    """The knob can be set so: a budget that the decodes use up never lets another prompt begin."""
+    """Return whether the knob can have this setting.
+
+    If the decodes use up the whole budget, no other prompt can ever begin.
+    """
     return knob == "threshold" or setting >= load.decoding + 2
 
 
 def measure(load: Load, knob: Knob, setting: int) -> Point:
-    """Run the long prompt beside the decodes, under a setting that is possible."""
+    """Run the long prompt beside the decodes, with a possible setting."""
     model = VllmModel(configured(load, knob, setting))
     decoding = settled(model, load)
     long = request("long", load.prompt, load)
@@ -90,10 +94,10 @@ def measure(load: Load, knob: Knob, setting: int) -> Point:
 
 
 def configured(load: Load, knob: Knob, setting: int) -> VllmConfig:
-    """The knob set so and nothing else in the way: under the threshold the budget never binds.
+    """Return a configuration in which only this knob limits the prompt.
 
-    Neither pool nor prefix cache play a part: there is a block for each request, and no prompt is
-    like another one.
+    The threshold is measured with a budget that is never used up. The pool and the prefix cache
+    play no part: there is a block for each request, and no two prompts are alike.
     """
     ample = load.prompt + SHORT * (load.decoding + 2)
     longest = max(load.prompt + outlasting(load), setting)
@@ -108,17 +112,18 @@ def configured(load: Load, knob: Knob, setting: int) -> VllmConfig:
 
 
 def request(name: str, prompt: int, load: Load) -> Request:
-    """A request that still generates when everything here is over."""
+    """Return a request that is still generating when the measurement is over."""
     return Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=outlasting(load))
 
 
 def outlasting(load: Load) -> int:
-    """More steps than the workload can take: in each a prompt gets on by a token at least."""
+    """Return more steps than the workload can take: in each, a prompt advances by at least one
+    token."""
     return load.prompt + SHORT * (load.decoding + 2)
 
 
 def settled(model: VllmModel, load: Load) -> State:
-    """The batch when all its short prompts are done."""
+    """Return the state in which all short prompts are computed and decode."""
     state = model.initial()
     for number in range(load.decoding):
         state = model.arrive(state, request(f"d{number}", SHORT, load))
@@ -130,7 +135,7 @@ def settled(model: VllmModel, load: Load) -> State:
 def until_first_token(
     model: VllmModel, state: State, newcomer: Request
 ) -> Iterator[dict[str, Any]]:
-    """The steps from the arrival of a request to its first token."""
+    """Yield the steps from the arrival of a request to its first token."""
     state = model.arrive(state, newcomer)
     emitted = False
     while not emitted:
@@ -140,7 +145,8 @@ def until_first_token(
 
 
 def priced(points: Iterable[Point], cost: StepCost) -> list[Priced]:
-    """The points by ascending chunk, each with its price and whether another one dominates it."""
+    """Return the points by ascending chunk, each with its price and whether another one
+    dominates it."""
     ordered = sorted(points, key=lambda point: (point.chunk, point.setting))
     prices = [
         (
@@ -163,13 +169,14 @@ def priced(points: Iterable[Point], cost: StepCost) -> list[Priced]:
 
 
 def even_chunk(prompt: int, chunk: int) -> int:
-    """The smallest chunk that computes the prompt in no more steps: that of even slices."""
+    """Return the smallest chunk that computes the prompt in no more steps: that of even slices."""
     return -(-prompt // -(-prompt // chunk))
 
 
 def even_chunks(prompt: int) -> int:
-    """How many chunk sizes slice the prompt evenly: no smaller one takes as few steps.
+    """Return how many chunk sizes slice the prompt evenly, so that no smaller size takes as few
+    steps.
 
-    They alone are on the frontier, whatever a step and a token cost.
+    Only these can be on the frontier, whatever a step and a token cost.
     """
     return sum(even_chunk(prompt, chunk) == chunk for chunk in range(1, prompt + 1))

@@ -1,4 +1,4 @@
-"""The frontier as a picture, by Plotly where it is installed."""
+"""The frontier as a picture, drawn by Plotly if it is installed."""
 
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ TICKS = {"type": "log", "dtick": "D2", "tickformat": ","}
 
 
 def picture(path: Path, load: Load, cost: StepCost, points: list[Priced]) -> bytes:
-    """The file: an .html page that needs no network, or an .svg.
+    """Return the file: an .html page that needs no network, or an .svg.
 
     Raises:
-        InputError: Kaleido cannot draw, for want of a browser.
+        InputError: Kaleido cannot draw without a browser.
     """
     return drawn_as(path, figure(load, cost, points), "frontier", HEIGHT)
 
 
 def figure(load: Load, cost: StepCost, points: list[Priced]) -> Any:
-    """TTFT against the longest gap of a decode, both logarithmic; each point has its setting."""
+    """Draw TTFT against the longest gap of a decode, both logarithmic, with the setting of each
+    point."""
     import plotly.graph_objects as plotly
 
     kept = [point for point in points if not point.dominated]
@@ -52,7 +53,7 @@ def figure(load: Load, cost: StepCost, points: list[Priced]) -> Any:
                 "line": {"width": 2},
                 "symbol": ["x-thin-open" if point.dominated else SYMBOLS[knob] for point in own],
             },
-            hovertext=[_told(point) for point in own],
+            hovertext=[_hover_text(point) for point in own],
             hoverinfo="text",
         )
     unit = f"a step costs {cost.fixed:g} + {cost.per_token:g} x tokens; illustrative"
@@ -70,7 +71,7 @@ def figure(load: Load, cost: StepCost, points: list[Priced]) -> Any:
     return drawn
 
 
-def _told(priced: Priced) -> str:
+def _hover_text(priced: Priced) -> str:
     point = priced.point
     return (
         f"{point.knob} {point.setting:,}: chunk {point.chunk:,}, {point.steps:,} steps<br>"

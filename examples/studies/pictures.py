@@ -1,4 +1,4 @@
-"""Shared parts of every picture: a writable file, Plotly, and the bytes of a figure."""
+"""Shared parts of all pictures: check the file and Plotly, and convert a figure to bytes."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +15,10 @@ ADAPTS = Path(__file__).with_name("picture.js").read_text(encoding="utf-8")
 
 
 def check_picture(path: Path) -> None:
-    """Notice before the work, not after it, that there will be no picture.
+    """Check before the work that the picture can be written.
 
     Raises:
-        InputError: another kind of file, no place for it, or nothing that draws it.
+        InputError: an unknown suffix, a file that cannot be written, or a missing package.
     """
     if path.suffix not in SUFFIXES:
         raise InputError("--picture", f"{path}; valid: a file that ends in .html or .svg")
@@ -34,10 +34,11 @@ def check_picture(path: Path) -> None:
 
 
 def drawn_as(path: Path, figure: Any, name: str, height: int) -> bytes:
-    """A Plotly figure as what the file's name ends in: a page that needs no network, or an image.
+    """Return a Plotly figure in the format of the file's suffix: a page that needs no network, or
+    an image.
 
     Raises:
-        InputError: Kaleido cannot draw, for want of a browser.
+        InputError: Kaleido cannot draw without a browser.
     """
     if path.suffix == ".html":
         page: str = figure.to_html(

@@ -1,4 +1,4 @@
-"""`schedproof recompute`: what preemption makes each victim policy compute again."""
+"""`schedproof recompute`: what each victim policy computes again after preemptions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def command(
         Path | None, typer.Option("--json", help="write the counts to this file")
     ] = None,
 ) -> None:
-    """The price of preemption under four victim policies, on vLLM's model."""
+    """Compare the price of preemption under four victim policies, on vLLM's model."""
     workloads = chosen_workloads(only)
     at_least("--blocks", blocks, max(fewest_blocks(workload) for workload in workloads))
     if json_file is not None:
@@ -52,7 +52,7 @@ def command(
 
 
 def chosen_workloads(names: Sequence[str] | None) -> list[Workload]:
-    """The workloads of these names, or all.
+    """Return the workloads with these names, or all.
 
     Raises:
         InputError: an unknown name.
@@ -65,7 +65,7 @@ def chosen_workloads(names: Sequence[str] | None) -> list[Workload]:
 
 
 def measured(console: Console, config: VllmConfig, workloads: Sequence[Workload]) -> list[Row]:
-    """Every workload under every policy."""
+    """Run every workload under every policy."""
     rows = []
     with console.status("") as status:
         for workload in workloads:
@@ -76,7 +76,7 @@ def measured(console: Console, config: VllmConfig, workloads: Sequence[Workload]
 
 
 def show(console: Console, config: VllmConfig, rows: Sequence[Row]) -> None:
-    """What is meant, the counts, and what they are."""
+    """Print the policies, the counts, and what they mean."""
     output.say(
         console,
         f"recompute vllm: {config.num_blocks} blocks of {config.block_size} tokens, budget "
@@ -94,7 +94,8 @@ def show(console: Console, config: VllmConfig, rows: Sequence[Row]) -> None:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A row for each workload and policy; the fewest tokens computed again of each in bold."""
+    """Return a table with a row for each workload and policy; the fewest recomputed tokens are
+    bold."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     drawn.add_column("workload")
     drawn.add_column("policy")
@@ -116,7 +117,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def as_json(config: VllmConfig, rows: Sequence[Row]) -> bytes:
-    """The file of --json: lengths in tokens, durations in steps."""
+    """Return the file of --json; lengths are in tokens, durations in steps."""
     whole = {
         "format": "schedproof/recompute@1",
         "system": "vllm",

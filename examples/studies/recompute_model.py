@@ -15,9 +15,16 @@ from .workloads import Workload
 
 
 class Cost(NamedTuple):
-    """Of all requests: preemptions, and those of the one that has the most of them; tokens
-    computed, and those of them that the same request had already before; steps until the last
-    request ends, and from arrival to end on average."""
+    """The cost of a workload under a policy.
+
+    Attributes:
+        preemptions: of all requests.
+        most: preemptions of the request that has the most.
+        computed: tokens computed.
+        recomputed: tokens that the same request had computed before.
+        steps: until the last request ends.
+        mean_steps: from arrival to end, on average.
+    """
 
     preemptions: int
     most: int
@@ -28,7 +35,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(config: VllmConfig, workload: Workload, policy: Policy) -> Cost:
-    """Run the workload to its end."""
+    """Run the workload to its end and return the cost."""
     steps = run(config, workload, policy)
     preempted = [name for seen in steps for name in seen["preempted"]]
     lived = [
@@ -48,7 +55,7 @@ def cost_of(config: VllmConfig, workload: Workload, policy: Policy) -> Cost:
 
 
 def run(config: VllmConfig, workload: Workload, policy: Policy) -> list[dict[str, Any]]:
-    """The steps until every request is done."""
+    """Return the steps until every request has ended."""
     model = VllmModel(msgspec.structs.replace(config, policy=policy.queue))
     state = model.initial()
     coming = list(workload.requests)
@@ -63,7 +70,7 @@ def run(config: VllmConfig, workload: Workload, policy: Policy) -> list[dict[str
 
 
 def recomputed(workload: Workload, steps: list[dict[str, Any]]) -> int:
-    """Tokens that a request computed though it had them already: below where it once was."""
+    """Return the number of tokens that a request had computed before and computed again."""
     # The last token that a request emits is never computed.
     whole = {
         request.id: request.prompt_len + request.tokens_to_emit - 1 for request in workload.requests

@@ -1,8 +1,8 @@
-"""Victim policies for the model: the two of the document, and two that it only asks for.
+"""Victim policies for the model: the two of the document, and two that answer its open question.
 
-Source: chunked-prefill chapter, "What is unsolved": which request, if preempted, costs the least
-to rebuild? The answer depends on what is still cached when it comes back, which is not known
-yet: `warm` and `cold` are the two ends.
+Source: chunked-prefill chapter, "What is unsolved": which request, if preempted, costs the least to
+rebuild? The answer depends on what is still cached when it comes back, which is unknown at the
+time: `warm` and `cold` are the two extremes.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ Rebuild = Callable[[VllmConfig, Plan, Sequence], int]
 
 
 class Policy(NamedTuple):
-    """A request that gives its blocks up, and by what the queue is ordered. `about`: in a few
-    words."""
+    """A choice of the request that gives up its blocks, and the order of the queue; `about`
+    describes it."""
 
     name: str
     about: str
@@ -29,14 +29,15 @@ class Policy(NamedTuple):
 
 
 def rebuild_warm(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """If it came back at once: what it alone held is free by then, and still cached."""
+    """Return the tokens to compute if the request came back at once, with all its blocks still
+    cached."""
     pool = kv_cache.free(config, plan.pool, sequence, plan.running)
     hit = kv_cache.prefix_hit(config, pool, sequence.rewound())
     return sequence.num_tokens - len(hit) * config.block_size
 
 
 def rebuild_cold(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """If what it alone holds is handed out before it comes back: only what others hold stays."""
+    """Return the tokens to compute if every block that it alone holds is handed out meanwhile."""
     held = {block for other in plan.running if other.id != sequence.id for block in other.blocks}
     kept = 0
     while kept < sequence.published and sequence.blocks[kept] in held:
@@ -45,10 +46,11 @@ def rebuild_cold(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
 
 
 def cheapest(rebuild: Rebuild) -> Victim:
-    """The running request that costs the least to rebuild, the last of them where it is a tie.
+    """Return a policy that picks the running request with the least to rebuild, the last one in a
+    tie.
 
-    Never the eldest, unless it is alone: it keeps what it has, so it ends, and then the next one
-    does. A request that is cheap could else be preempted for ever.
+    It never picks the eldest unless that is alone. The eldest keeps what it has, so it ends, and
+    then the next one does. Otherwise a cheap request could be preempted forever.
     """
 
     def pick(config: VllmConfig, plan: Plan) -> Sequence:

@@ -1,7 +1,7 @@
 """Workloads under memory pressure: fixed lists of requests, the same on every machine.
 
-Lengths in tokens, arrivals in steps. Priorities go 0, 1, 2, 0, ... by arrival. The pool of `ENGINE`
-is a fraction of what the requests of any of them would fill at once.
+Lengths are in tokens, arrivals in steps. Priorities go 0, 1, 2, 0, ... by arrival. The pool of
+`ENGINE` is a fraction of what the requests of any workload would fill at once.
 """
 
 from collections.abc import Iterable
@@ -14,19 +14,20 @@ from ...model.vllm.config import VllmConfig
 ENGINE = VllmConfig(block_size=16, num_blocks=400, max_num_batched_tokens=2048)
 PRIORITIES = 3
 # (arrival, prompt, max_tokens)
-AskedRequest = tuple[int, Content, int]
+ShapedRequest = tuple[int, Content, int]
 
 
 class Workload(NamedTuple):
-    """Requests in order of arrival; `about` counts them as prompt + output."""
+    """Requests in order of arrival; `about` gives their lengths as prompt + output."""
 
     name: str
     about: str
     requests: tuple[Request, ...]
 
 
-def workload(name: str, about: str, requested: Iterable[AskedRequest]) -> Workload:
-    """The workload of these requests, numbered from 0; no priority belongs to a kind of them."""
+def workload(name: str, about: str, requested: Iterable[ShapedRequest]) -> Workload:
+    """Return a workload of these requests, numbered from 0; priorities do not depend on their
+    kind."""
     requests = tuple(
         Request(
             id=f"r{number}",
@@ -45,14 +46,16 @@ def own(number: int, tokens: int) -> tuple[str, int]:
     return f"r{number}", tokens
 
 
-def mixed(spacing: int) -> list[AskedRequest]:
-    """Prompts of 32 to 931 and outputs of 40 to 639 tokens: strides that share no factor with
-    the number of lengths visit all of them in turn."""
+def mixed(spacing: int) -> list[ShapedRequest]:
+    """Return requests with prompts of 32 to 931 and outputs of 40 to 639 tokens.
+
+    The strides share no factor with the numbers of lengths, so that they visit all lengths in turn.
+    """
     return [(spacing * n, (own(n, 32 + 397 * n % 900),), 40 + 211 * n % 600) for n in range(32)]
 
 
 def chat(number: int, system: int, words: int) -> Content:
-    """A prompt that begins with the system prompt that all chats share."""
+    """Return a prompt that begins with the system prompt that all chats share."""
     return ("system", system), own(number, words)
 
 
@@ -91,6 +94,6 @@ WORKLOADS = (
 
 
 def fewest_blocks(workload: Workload) -> int:
-    """Blocks without which some request of the workload can never end."""
+    """Return the fewest blocks with which every request of the workload can end."""
     longest = max(request.prompt_len + request.tokens_to_emit - 1 for request in workload.requests)
     return blocks_for(longest, ENGINE.block_size)

@@ -1,6 +1,6 @@
 """The template for a new system: the smallest scheduler that has everything a system needs.
 
-First come, first served, one prompt a step. The folders are those of schedproof itself, one for
+First come, first served, one prompt per step. The folders are those of schedproof itself, one for
 each layer, so a copy of them into the root of the repository is a system that only has to be
 registered. Read them in this order; `docs/guides/new-system.md` goes through them step by step:
 

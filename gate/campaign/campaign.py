@@ -1,4 +1,4 @@
-"""The loop of a campaign: hand out what is planned, write down what comes back."""
+"""The loop of a campaign: hand out the planned items, and write down each result."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -20,13 +20,13 @@ def run_campaign(
     """Run the items that the ledger does not have, then shrink what failed.
 
     Args:
-        items: of the whole campaign; None for no limit.
-        ends: the moment of `time.monotonic` after which no item is handed out.
+        items: how many the whole campaign has; None for no limit.
+        ends: the time (`time.monotonic`) after which no new item starts.
         report: receives a line for each new failure and each item that failed.
         progress: receives the number of items that ran in this call, after each.
 
     Raises:
-        ClusterError: the cluster is gone; the ledger keeps what was written.
+        ClusterError: the cluster is gone; the results so far are in the ledger.
         LedgerError: the ledger cannot be written to.
     """
     planned = (item for item in islice(plan(ledger.settings), items) if item not in ledger)

@@ -1,8 +1,8 @@
-"""The items of a campaign: pieces of work that depend on nothing but themselves.
+"""The items of a campaign: independent pieces of work.
 
-An item holds everything that its result follows from, so that it can run anywhere, and again. Its
-id is a digest of its content. The plan is the items in a fixed order, a round of all kinds after
-the other: system, scale and configuration, each time with another seed.
+An item holds everything that determines its result, so it can run on any machine, and again. Its id
+is a digest of its content. The plan yields the items in a fixed order: one round of all systems,
+scales and configurations, then the next round with other seeds.
 """
 
 import hashlib
@@ -21,8 +21,12 @@ ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What items differ in besides the seed; `fixed` has the keys of the configuration that have
-    one value, `avoid` the kinds of configuration that the target refuses."""
+    """One kind of search. Items of the same kind differ only in seed and length.
+
+    Attributes:
+        fixed: keys of the configuration that always have the same value.
+        avoid: kinds of configuration that the target refuses.
+    """
 
     system: str
     revision: str
@@ -32,12 +36,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that the plan of a campaign follows from.
+    """Everything that determines the plan of a campaign.
 
     Attributes:
         pairs: systems with their revisions.
-        rules: ids of the rules that are judged; empty for all.
-        code: `executors.our_code`: with other code every result may differ.
+        rules: ids of the rules to judge; empty for all.
+        code: the `executors.our_code` that ran, since other code may give other results.
     """
 
     seed: int = 0
@@ -49,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule: its shape (`checking.shape`), its message, and the run, not shrunk yet."""
+    """A broken rule in a run that is not shrunk yet; `checking.shape` made its `shape`."""
 
     rule: str
     shape: str
@@ -58,7 +62,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sample"):
-    """`examples` runs of one kind, drawn by Hypothesis; empty `rules` means all."""
+    """Draw `examples` runs of one kind with Hypothesis; empty `rules` means all."""
 
     kind: Kind
     seed: int
@@ -68,7 +72,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Shrinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="shrink"):
-    """A failure to replay and to shrink, after the samples; no part of the plan."""
+    """Replay and shrink a failure. These items follow the samples, and are not part of the plan."""
 
     failure: Failure
     target: str = "model"
@@ -82,9 +86,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of an item; nothing in it depends on where or when the item ran.
 
     Attributes:
-        scenarios: runs.
-        steps: of the scheduler, in all runs.
-        exercised: by rule, the steps in which its witness occurred.
+        scenarios: number of runs.
+        steps: number of scheduler steps in all runs.
+        exercised: for each rule, the number of steps in which its witness occurred.
         complete: every run was judged to its end.
         failed: why there is no result, or only a part of it, in one line.
     """
@@ -98,7 +102,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def plan(settings: Settings) -> Iterator[Sample]:
-    """Yield the items of a campaign in turn, without end, unless no rule applies to any kind."""
+    """Yield the items of a campaign in order. The plan is endless, unless no rule applies to any
+    kind."""
     for number in count():
         for place, kind in enumerate(settings.kinds):
             yield Sample(
@@ -113,10 +118,11 @@ def plan(settings: Settings) -> Iterator[Sample]:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the value as JSON: equal values give equal text."""
+    """Return the value as JSON; equal values give equal text."""
     return msgspec.json.encode(value, order="sorted")
 
 
 def digest_of(value: Any) -> str:
-    """Return sixteen hexadecimal digits of the value's content; an item's digest is its id."""
+    """Return sixteen hexadecimal digits that identify the value's content; an item's digest is its
+    id."""
     return hashlib.sha256(canonical(value)).hexdigest()[:16]

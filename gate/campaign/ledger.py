@@ -1,7 +1,8 @@
 """The ledger of a campaign: a file of JSON lines, from which the campaign resumes.
 
-The first line has the settings; after it lines are only appended, an item with its result each. A
-kill, or a full disk, can leave half a line at the end: it is dropped, and its item runs again.
+The first line holds the settings. Each later line is an item with its result; lines are only ever
+appended. If a kill or a full disk leaves half a line at the end, that line is dropped and its item
+runs again.
 """
 
 from collections import Counter
@@ -37,18 +38,19 @@ FORMAT = "schedproof/campaign@1"
 
 
 class LedgerError(FileError):
-    """A file that is no ledger, or cannot be used; `str()` is one line."""
+    """The file is not a ledger, or cannot be used; `str()` is one line."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line."""
+    """The first line of a ledger."""
 
     format: str
     settings: Settings
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item. Seconds (of CPU) and worker are no part of the result."""
+    """A finished item. CPU seconds and worker are kept apart from the result, which they cannot
+    change."""
 
     item: Item
     result: Result
@@ -63,9 +65,10 @@ class Ledger:
     Attributes:
         length: bytes of the complete lines that were read.
         items, incomplete, scenarios, steps, seconds: how much the samples ran.
-        exercised: by system and revision, the steps in which a rule's witness occurred.
-        failed: by id, why an item has no result.
-        findings: by id of the `Shrinking`, the smallest scenario, or None if it did not fail again.
+        exercised: for each system and revision, the steps in which each rule's witness occurred.
+        failed: for each item id, why it has no result.
+        findings: for each id of a `Shrinking`, the smallest scenario; None if the failure did not
+            recur.
     """
 
     path: Path
@@ -87,7 +90,7 @@ class Ledger:
         return digest_of(item) in self._ids
 
     def write(self, done: Done) -> None:
-        """Append a finished item; one that is known keeps its first result.
+        """Append a finished item. If the ledger already has it, the first result stays.
 
         Raises:
             LedgerError: the file cannot be written to.
@@ -105,11 +108,11 @@ class Ledger:
         raise LedgerError(f"{self.path}: cannot be written to ({problem})")
 
     def is_new(self, failure: Failure) -> bool:
-        """Return whether nothing of this revision failed in this shape before."""
+        """Return whether this is the first failure of its shape in this revision."""
         return _shape_of(failure) not in self._smallest
 
     def questions(self) -> dict[str, Shrinking]:
-        """Return what is to be shrunk, by id: of each revision and shape the smallest failure."""
+        """Return the failures to shrink, by id: the smallest one for each revision and shape."""
         questions = [question for _, (_, question) in sorted(self._smallest.items())]
         return {digest_of(question): question for question in questions}
 
@@ -140,11 +143,11 @@ class Ledger:
 
 @contextmanager
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
-    """Open a ledger for writing. `begin` receives the settings of an existing one, and returns
-    those of the campaign.
+    """Open a ledger for writing. `begin` receives the settings of an existing ledger (None for a
+    new one) and returns those of the campaign.
 
     Raises:
-        LedgerError: no ledger, a damaged one, one in use, or a folder that takes no file.
+        LedgerError: the file is not a ledger, is damaged or in use, or cannot be created.
     """
     if path.exists():
         _header(path)  # before a lock is put beside what is no ledger
@@ -165,10 +168,10 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read a ledger, which a campaign may be writing to.
+    """Read a ledger, even while a campaign is writing to it.
 
     Raises:
-        LedgerError: no ledger, or a line that means nothing.
+        LedgerError: the file is not a ledger, or a line has no meaning.
     """
     ledger = Ledger(path, _header(path).settings)
     with path.open("rb") as file:

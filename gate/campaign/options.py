@@ -1,4 +1,5 @@
-"""Turn the options into settings, and check that a ledger was begun with the same ones."""
+"""Turn the options into settings, and refuse options that differ from those of an existing
+ledger."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -23,7 +24,7 @@ Pair = tuple[str, str]  # a system and its revision
 
 
 class CampaignOptions(NamedTuple):
-    """The options of the command; None where one was not given, which means what the ledger has."""
+    """The options of the command. None means not given: the ledger's value applies."""
 
     seed: int | None = None
     systems: tuple[str, ...] | None = None
@@ -35,9 +36,9 @@ class CampaignOptions(NamedTuple):
         """Return the settings of the campaign in the ledger at `path`, or of a new one.
 
         Raises:
-            InputError: an option that means nothing, or contradicts the ledger.
-            UnknownTargetError, ReleaseError: no such target.
-            ConfigRefused, TargetFault: the target takes no configuration, or does not start.
+            InputError: an option is invalid, or contradicts the ledger.
+            UnknownTargetError, ReleaseError: there is no such target.
+            ConfigRefused, TargetFault: the target accepts no configuration, or does not start.
         """
         if begun is not None:
             self._check_same(path, begun)
@@ -46,7 +47,7 @@ class CampaignOptions(NamedTuple):
         pairs = self._pairs(target)
         rules = check_rules(self.rules or (), pairs)
         if target != "model" and len(pairs) != 1:
-            problem = f"{target} is a scheduler of one system, held to one revision"
+            problem = f"{target} is a scheduler of one system, judged by one revision"
             raise InputError("--system and --revision", f"{problem}; valid: one of each")
         return Settings(
             seed=self.seed or 0,
@@ -90,10 +91,10 @@ class CampaignOptions(NamedTuple):
 
 
 def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ...]:
-    """Return these revisions of these systems; all where none is named.
+    """Return every pair of these systems and revisions; an empty sequence means all of them.
 
     Raises:
-        InputError: an unknown name.
+        InputError: a name is unknown.
     """
     for name in systems:
         with option("--system"):
@@ -109,11 +110,11 @@ def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ..
 
 
 def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """Return the ids of these rules, each of which one of the systems must have.
+    """Return the ids of these rules. Each must belong to one of the systems.
 
     Raises:
-        InputError: a rule without a predicate.
-        CatalogueError: an unknown one.
+        InputError: a rule has no predicate.
+        CatalogueError: a rule is unknown.
     """
     catalogue = {rule.id: rule for system, _ in pairs for rule in load(system)}
     ids = meant([*catalogue.values()], rules)
@@ -125,12 +126,12 @@ def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
 
 
 def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tuple[Kind, ...]:
-    """Return every scale in every configuration of these systems that the target takes, systems in
-    turn.
+    """Return every combination of scale and configuration that the target accepts, alternating
+    between systems.
 
     Raises:
         UnknownTargetError, ReleaseError: there is no such target.
-        ConfigRefused, TargetFault: it takes no configuration, or does not start.
+        ConfigRefused, TargetFault: the target accepts no configuration, or does not start.
     """
     kinds: dict[Pair, list[Kind]] = {}
     refused: ConfigRefused | None = None

@@ -1,4 +1,4 @@
-"""Report what a ledger holds: what ran, what was exercised, and what was found."""
+"""Report the contents of a ledger: what ran, what was exercised, and which rules broke."""
 
 import shlex
 from collections import Counter
@@ -46,7 +46,7 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
     if doubt or never or not ledger.items:
         say(
             console,
-            f"no finding in {ledger.items:,} items; no verdict: not everything was exercised"
+            f"no finding in {ledger.items:,} items; no verdict: some rules were never exercised"
             if never and not doubt
             else f"no verdict after {ledger.items:,} items",
         )
@@ -68,20 +68,20 @@ def _exercised(console: Console, ledger: Ledger) -> int:
 
 
 def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
-    """Print the findings, each with its file and the command that replays it; return how many
-    count, and how many do not."""
+    """Print the findings, each with its file and the command that replays it. Return the number of
+    broken rules and the number of doubtful findings."""
     broken = doubtful = 0
     for name, question in ledger.questions().items():
         failure = question.failure
         where = f"{failure.scenario.system} {failure.scenario.revision}, {question.target}"
         if name not in ledger.findings:
             doubtful += 1
-            say(console, f"{failure.rule} ({where}): not replayed yet; the next run does it")
+            say(console, f"{failure.rule} ({where}): not replayed yet; the next run will")
             continue
         finding = ledger.findings[name]
         if finding is None:
             doubtful += 1
-            say(console, f"{failure.rule} ({where}): did not break again: does not count")
+            say(console, f"{failure.rule} ({where}): did not break again, so it does not count")
             continue
         broken += 1
         path = write_scenario(_named(question, finding), out, finding.rule)

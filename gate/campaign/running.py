@@ -39,7 +39,7 @@ ONE_AT_A_TIME = threading.Lock()  # the engines are not made for the threads of 
 
 
 def work(item: Item) -> tuple[Result, float]:
-    """Run an item in this process, a worker; return its result, and the seconds of CPU."""
+    """Run an item in this worker process; return its result and the CPU seconds."""
     with ONE_AT_A_TIME, warnings.catch_warnings():
         # Threads of a Dask worker use `random` while Hypothesis draws, which blames strategies.
         warnings.filterwarnings("ignore", "Do not use the `random` module", category=Warning)
@@ -50,7 +50,7 @@ def work(item: Item) -> tuple[Result, float]:
 
 
 def run_item(item: Item) -> Result:
-    """Run an item; an engine that raises gives a result that says so."""
+    """Run an item. If the engine raises, return a result that says why."""
     try:
         return _sample(item) if isinstance(item, Sample) else _shrink(item)
     except Exception as error:
@@ -61,8 +61,8 @@ def run_item(item: Item) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """Return the revision's rules by which the target's runs are judged; only those in `ids`, if
-    given."""
+    """Return the rules of the revision that judge the target's runs; `ids`, if not empty, selects
+    among them."""
     is_model = parse_target(target).is_model
     return tuple(
         rule
@@ -76,10 +76,10 @@ def rules_of(
 
 @cache
 def target_of(spec: str) -> Target:
-    """Return the target of this name, opened once in a process and closed when that ends.
+    """Return the target with this name. Each process opens it once and closes it at exit.
 
     Raises:
-        UnknownTargetError, ReleaseError: `spec` names none.
+        UnknownTargetError, ReleaseError: there is no such target.
     """
     stack = ExitStack()
     atexit.register(stack.close)
@@ -146,9 +146,10 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 
 def _shrink(item: Shrinking) -> Result:
-    """Replay a failure, shrink it, and replay it again; no failure if it does not come again.
+    """Replay a failure, shrink it, and replay it again; report no failure if it does not recur.
 
-    It is judged by all of the item's rules, or by its own alone if another one breaks before.
+    All of the item's rules judge the replay. If another rule breaks first, only the failure's own
+    rule does.
     """
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario

@@ -1,1 +1,1 @@
-"""The command line, one file a command: it parses, calls one function, prints and exits."""
+"""The command line, one file per command: it parses, calls one function, prints and exits."""

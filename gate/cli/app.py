@@ -66,8 +66,8 @@ def main(commands: typer.Typer = app) -> None:
 def run(
     commands: typer.Typer = app, words: Sequence[str] | None = None, project: bool = True
 ) -> int:
-    """Run a command line, by default this process's; its exit code. Without `project`, whatever
-    `[tool.schedproof]` says."""
+    """Run a command line, by default that of this process, and return its exit code. With
+    `project=False`, ignore `[tool.schedproof]`."""
     try:
         code = commands(words, standalone_mode=False, obj=None if project else NO_PROJECT)
         if code == TYPER_INTERRUPTED:
@@ -100,7 +100,8 @@ def run(
 
 
 def _explain_usage(error: Any) -> None:
-    """One line that ends with where to look; the help itself where nothing was asked for."""
+    """Print a usage error as one line that says where to look, or the help if no command was
+    given."""
     message = getattr(error, "format_message", error.__str__)()
     if type(error).__name__ == "NoArgsIsHelpError":
         output.to_stderr(message)

@@ -134,7 +134,7 @@ def _seconds(budget: str) -> float:
 
 
 def _words(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return every word of an option that may be repeated; `A,B` means A and B."""
+    """Return the words of a repeatable option; `A,B` means A and B."""
     if values is None:
         return None
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())

@@ -33,7 +33,7 @@ def command(
         str | None, typer.Option(help="judge as this system  [default: as recorded]")
     ] = None,
     revision: Annotated[
-        str | None, typer.Option(help="hold to this revision  [default: as recorded]")
+        str | None, typer.Option(help="judge by this revision  [default: as recorded]")
     ] = None,
     rule: RuleOption = None,
     extra_rules: ExtraRulesOption = None,
@@ -89,7 +89,7 @@ def command(
                 interrupted = True
         name = source.name
     if judge.line == 0:
-        raise InputError("FILE", f"{name} holds no line; valid: a trace, one JSON object a line")
+        raise InputError("FILE", f"{name} is empty; valid: a trace with one JSON object per line")
     judged = [*judge.judged.values()]
     cut = None if judge.cut is None else f"{name}: line {judge.cut.line}: {judge.cut.why}"
     verdict = conclude(
@@ -101,12 +101,12 @@ def command(
         write_perfetto(perfetto, runs)
     print_trace_verdict(console, verdict, explain)
     if interrupted:
-        output.fail(f"{why()}: the verdict is about what came before line {judge.line + 2}")
+        output.fail(f"{why()}: the verdict covers only what came before line {judge.line + 2}")
     raise typer.Exit(verdict.exit_code)
 
 
 def count_matches(judge: TraceJudge, run: TraceRun) -> None:
-    """Note which models take the whole run."""
+    """Count the models that match the whole run."""
     if run.explainer is None:
         return
     judged = judge.judged[run.begun.system, run.begun.revision]
@@ -116,7 +116,10 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError unless there is such a system, and such a revision of it or of any."""
+    """Raise InputError if the system is unknown, or has no such revision.
+
+    Without a system, the revision may be of any.
+    """
     if system is not None:
         with option("--system"):
             check_system(system)
@@ -133,11 +136,12 @@ def check_options(system: str | None, revision: str | None) -> None:
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """The ids that --rule names (`A,B` means A and B), of any system that may be recorded.
+    """Return the ids that --rule names, `A,B` meaning A and B, from any system that a trace may be
+    of.
 
     Raises:
-        InputError: none is named, one that no such system has, or lockstep without its model.
-        CatalogueError: one that is not there.
+        InputError: the option names no rule, or lockstep is named without --explain.
+        CatalogueError: a rule is unknown.
     """
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}

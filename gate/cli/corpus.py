@@ -63,9 +63,9 @@ def add(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Keep failures, made small, each once; or witnesses, with the rule that they are about.
+    """Add scenarios: failures, shrunk and without duplicates, or witnesses of a rule.
 
-    A file that cannot be added is named, and the others are added all the same (exit code 2).
+    If a file cannot be added, the others still are, and the exit code is 2.
     """
     if expect not in EXPECTATIONS:
         raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
@@ -108,7 +108,7 @@ def run(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Replay every entry; those of --rule, judged by it alone."""
+    """Replay every entry, or those of --rule, judged by that rule alone."""
     ids = rule_ids(rule)
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
@@ -138,7 +138,7 @@ def list_entries(
         ),
     ] = False,
 ) -> None:
-    """What is in the corpus."""
+    """List the entries of the corpus."""
     if json_file is not None:
         check_file("--json", json_file)
     if builtin:
@@ -175,7 +175,7 @@ def minimize(
 ) -> None:
     """Make entries smaller; the failure stays the same.
 
-    An entry that breaks nothing on the target is left as it is (exit code 3).
+    An entry that breaks no rule on the target is not changed, and the exit code is 3.
     """
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
@@ -205,7 +205,8 @@ def prune(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Remove what is there twice, or replays no more; never what breaks a rule on the target."""
+    """Remove duplicates and entries that no longer replay; keep all that break a rule on the
+    target."""
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
     entries = corpus_folder.entries(corpus)
@@ -224,7 +225,8 @@ def verify(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Every file is readable, named by its content, about a rule, and does what it expects."""
+    """Check that every file is readable, named by its content, about a rule, and does what it
+    expects."""
     spec = parse_target(target, path)
     at_least("--step-limit", step_limit, 0.1)
     console = output.make_console()
@@ -255,8 +257,8 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """One self-contained file: scenarios, a test file for schedproof, or one for the target's own
-    repository."""
+    """Write one self-contained file: scenarios, a test file for schedproof, or tests for the
+    target's repository."""
     if kind not in corpus_export.KINDS:
         raise InputError("--as", f"{kind!r}; valid: {', '.join(corpus_export.KINDS)}")
     if target is not None:
@@ -278,20 +280,21 @@ def export(
 
 
 def _known_rule(entry: Entry) -> Rule:
-    """The rule that an entry is about.
+    """Return the rule that an entry is about.
 
     Raises:
-        FileError: the catalogue has none of this id: it must not become a name of anything.
+        FileError: the catalogue has no rule with this id, so the id must not become part of a file
+            name.
     """
     for rule in load(entry.scenario.system):
         if rule.id == entry.rule:
             return rule
-    reported = f"{entry.rule!r:.60} is no rule of {entry.scenario.system}"
+    reported = f"{entry.rule!r:.60} is not a rule of {entry.scenario.system}"
     raise FileError(f"{entry.path}: $.origin.rule: {reported}; `schedproof rules` lists them")
 
 
 def _check_place(corpus: Path) -> None:
-    """Notice before the work, not after it, that there is no place for the corpus."""
+    """Raise InputError before any work is done if the corpus cannot be written."""
     existing = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise InputError("--corpus", f"{corpus}: {existing} is not a folder that can be written to")

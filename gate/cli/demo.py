@@ -22,16 +22,12 @@ SCENES = (
         "replay late-arrivals-before-961 --rule SPY-R07 --fold",
     ),
     (
-        "The repaired formula is proven: for every number of requests and steps.",
-        "search SPY-R07",
+        "Z3 proves what a search cannot exhaust: here that vLLM's token budget is kept.",
+        "search V1-I2",
     ),
     (
         "Every behaviour of a small scope is explored to the end.",
-        "explore --system vllm --scope slots",
-    ),
-    (
-        "Any scheduler of your own is judged by what all have in common.",
-        "gate model --system generic --rule 'GEN-*' --profile quick --out OUT",
+        "explore --system vllm --scope slots --limits 3",
     ),
     (
         "A run as a page for a browser.",
@@ -59,4 +55,4 @@ def command(
         if code == INCONCLUSIVE:  # Ctrl-C: no scene ends so by itself
             raise typer.Exit(code)
     console.rule()
-    output.say(console, "begin with your own scheduler: `schedproof init`")
+    output.say(console, "To judge a scheduler of your own, begin with `schedproof init`.")

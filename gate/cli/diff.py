@@ -17,7 +17,7 @@ from ..compare.baseline import read_baseline
 from ..compare.baseline_runs import Recording, record, replay_baseline
 from ..compare.keeping import finding_of, keep_differences
 from ..compare.report import DiffReporter, SideNames, print_finding, print_summary
-from ..compare.setting import Setting, in_other_terms, read_setting, setting_of_baseline
+from ..compare.setting import Setting, read_setting, setting_of_baseline, translation_line
 from ..compare.verdict import Compared, DiffFinding, DiffVerdict, exit_code
 from ..console import output
 from ..console.interrupts import why
@@ -57,7 +57,7 @@ def command(
     revision: Annotated[
         str | None,
         typer.Option(
-            help="the published behaviour whose configuration is meant (default: by the target)",
+            help="published behaviour whose configurations are used (default: by the target)",
             callback=with_its_target,
         ),
     ] = None,
@@ -106,7 +106,8 @@ def command(
     time_limit: TimeLimit = None,
     offline: Offline = False,
 ) -> None:
-    """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
+    """Find where two schedulers decide differently: run the same scenarios on both, and compare
+    each step."""
     if since is not None:  # a baseline has its own
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
@@ -156,18 +157,17 @@ class Begun(NamedTuple):
     jobs: int
 
     def notice(self, text: str) -> None:
-        """Say a line in passing."""
         output.notice(self.console)(text)
 
     def opened(self, spec: TargetSpec) -> AbstractContextManager[Opened]:
-        """The target that a word names."""
         return opened(spec, step_limit=self.step_limit, offline=self.offline, report=self.notice)
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Two targets, given the same scenarios: a gate of the first beside the second, by no rule."""
+    """Run the same scenarios on both targets: a gate of the first, with the second beside it and no
+    rules."""
     options = _options(begun, specs[0], specs[1], setting)
-    found: list[DiffFinding] = []
+    findings: list[DiffFinding] = []
     reported = SideNames(
         (specs[0].text, specs[1].text),
         (replay_options(specs[0], None, begun.step_limit), _replay_b(begun, specs[1])),
@@ -180,13 +180,13 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         try:
             for kept in keep_differences(gate, begun.max_differences):
                 finding = finding_of(gate, kept)
-                found.append(finding)
+                findings.append(finding)
                 print_finding(begun.console, finding, kept, reported)
         except TargetFault as fault:
             gate.results.fault = gate.results.fault or BreakOff.of(fault, gate.stderr())
         except KeyboardInterrupt:
             gate.results.interrupted = True
-        _conclude(begun, gate, setting, found, None)
+        _conclude(begun, gate, setting, findings, None)
         return {}
 
     try:
@@ -196,7 +196,7 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
     finally:
         reporter.close()
-    return _code(results, found)
+    return _code(results, findings)
 
 
 def _options(begun: Begun, a: TargetSpec, b: TargetSpec, setting: Setting) -> GateOptions:
@@ -233,11 +233,11 @@ def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
         reporter = DiffReporter(begun.console)
         gate = GateContext(options, pair, reporter, now.stderr, base=Base(pair, ()))
         try:
-            found = replay_baseline(gate, file, records)
+            kept_findings = replay_baseline(gate, file, records)
         finally:
             reporter.close()
-    findings = [finding_of(gate, kept) for kept in found[: begun.max_differences]]
-    for finding, kept in zip(findings, found, strict=False):
+    findings = [finding_of(gate, kept) for kept in kept_findings[: begun.max_differences]]
+    for finding, kept in zip(findings, kept_findings, strict=False):
         print_finding(begun.console, finding, kept, reported)
     _conclude(begun, gate, both, findings, str(file))
     return _code(gate.results, findings)
@@ -250,7 +250,7 @@ def _replay_b(begun: Begun, spec: TargetSpec) -> str:
 def _say_terms(begun: Begun, setting: Setting) -> None:
     for name, (system, revision) in zip("AB", setting.sides, strict=True):
         if system != setting.system:
-            output.say(begun.console, in_other_terms(name, setting, system, revision))
+            output.say(begun.console, translation_line(name, setting, system, revision))
 
 
 def _save(begun: Begun, spec: TargetSpec, setting: Setting, file: Path) -> int:
@@ -268,13 +268,13 @@ def _conclude(
     found: Sequence[DiffFinding],
     baseline: str | None,
 ) -> None:
-    """Print the result, and write it down."""
+    """Print the result and write it to the JSON file."""
     verdict = _verdict(gate, found, baseline)
     if begun.json_file is not None:
         write(begun.json_file, output.as_json(verdict))
     print_summary(begun.console, verdict, _left_out(gate, found))
     if gate.results.interrupted:
-        output.fail(f"{why()}: the result is about what ran until then")
+        output.fail(f"{why()}: the result covers only what ran until then")
     if gate.results.fault is not None:
         output.fail(gate.results.fault.text)
         output.print_details(gate.results.fault.details)
@@ -319,11 +319,11 @@ def _verdict(gate: GateContext, found: Sequence[DiffFinding], baseline: str | No
 
 
 def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
-    """What was not asked of them, or looked for no further."""
+    """Return a line for each thing that the comparison left out."""
     unable = {words for words in gate.results.compared.coverage.cannot_abort.values() if words}
     lines = [f"aborts left out: {words}" for words in sorted(unable)]
     assert gate.options.base is not None
-    if len(found) >= gate.options.base.enough:
+    if len(found) >= gate.options.base.stop_after:
         lines.append(f"looked no further after {len(found)} (--max-differences)")
     return lines
 
@@ -336,7 +336,7 @@ def _check_one_question(
     json_file: Path | None,
     options: Mapping[str, object],
 ) -> None:
-    """Raise InputError unless there are two to compare, or one to record."""
+    """Raise InputError unless the options name two targets to compare, or one to record."""
     if save is not None and since is not None:
         raise InputError("--save", f"{save}: not together with --since; valid: one of them")
     name, file = ("--save", save) if save is not None else ("--since", since)

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.systems import check_system, resolve_revision
@@ -30,7 +31,8 @@ def command(
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,
 ) -> None:
-    """Examine an adapter: fields, refusals, aborts, the same twice, nothing left over."""
+    """Check an adapter: its fields, refusals and aborts, and whether equal runs give equal
+    steps."""
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
     with option("--system"):
@@ -43,8 +45,7 @@ def command(
 
     def say(says: str, what: str, why: str) -> None:
         line = output.one_line(f"{what}: {why}" if why else what)
-        console.print(f"[{STYLES[says]}]{says:<6}[/]", end="")
-        console.print(line, markup=False)
+        console.print(f"[{STYLES[says]}]{says:<6}[/]{escape(line)}")
 
     with opened(
         spec, step_limit=step_limit, offline=offline, report=output.notice(console)

@@ -99,6 +99,10 @@ def command(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="print a line for every rule, including those that hold"),
+    ] = False,
 ) -> None:
     """Explore every behaviour of small scopes: arrivals, early ends, clients that give up."""
     for name, value, least in (
@@ -138,8 +142,9 @@ def command(
         check_drawing(html, questions, checkpoint)
         console = output.make_console()
         raise typer.Exit(draw(console, questions[0], rules, bool(rule), out, json_file, html))
+    console = output.make_console()
     raise typer.Exit(
         run_exploration(
-            output.make_console(), questions, rules, bool(rule), jobs, budget, out, json_file
+            console, questions, rules, bool(rule), jobs, budget, out, json_file, verbose=verbose
         )
     )

@@ -1,4 +1,4 @@
-"""`schedproof gate`: a scheduler is judged, a verdict per rule."""
+"""`schedproof gate`: judge a scheduler, with a verdict per rule."""
 
 import shlex
 import subprocess
@@ -38,6 +38,7 @@ from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.coverage import coverage_page
+from ..web.gate_page import GatePage
 from .options import (
     AgainstBase,
     BaseOption,
@@ -106,6 +107,14 @@ def command(
         Path | None,
         typer.Option("--ndjson", help="write a JSON line per event to this file as it happens"),
     ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="draw all faults, with their causes, on this page"),
+    ] = None,
+    markdown_file: Annotated[
+        Path | None,
+        typer.Option("--markdown", help="write a comment for a pull request to this file"),
+    ] = None,
     github: Annotated[
         bool, typer.Option("--github", help="write GitHub annotations and a step summary")
     ] = False,
@@ -162,7 +171,11 @@ def command(
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
-    report_options = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github, verbose)
+    report_options = ReportOptions(
+        *(json_file, junit_file, sarif_file, ndjson_file, github, verbose),
+        markdown=markdown_file,
+        html=html_file,
+    )
     check_report_options(report_options)
     system_named = system is not None
     system = spec.default_system if system is None else system
@@ -201,9 +214,10 @@ def command(
     if named_nowhere(context, "target") and not system_named and revision is None:
         output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
+    page_of_all = GatePage(html_file, catalogue) if html_file is not None else None
     finish = no_fields if beside is None else changes_of
     with (
-        reporters(console, catalogue, report_options, printer) as fan_out,
+        reporters(console, catalogue, report_options, printer, page_of_all) as fan_out,
         say_which_system(spec, system_named),
         coverage_counted(options, coverage) as options,
     ):
@@ -227,8 +241,8 @@ def command(
 
 @contextmanager
 def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """The options, with a folder for what the target enters, where its code is Python's: a model
-    has none, and of a command it is not known."""
+    """Yield the options, with a folder for coverage data if the target is Python code. A model
+    needs no coverage, and that of a command cannot be measured."""
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
@@ -238,15 +252,15 @@ def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions
 
 @contextmanager
 def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
-    """Where a scheduler of the user's refuses all that it is asked, and no system is named, that is
-    the likely reason."""
+    """Add a hint to a refusal: if no system was named, a scheduler of the user's own may belong to
+    another one."""
     try:
         yield
     except (ConfigRefused, TargetCrashed) as error:
         if named or spec.kind not in ("factory", "command"):
             raise
         others = ", ".join(name for name in SYSTEMS if name != spec.default_system)
-        hint = f"it was asked as {spec.default_system}; --system says what it is: {others}"
+        hint = f"it was started as {spec.default_system}; --system chooses another: {others}"
         if isinstance(error, ConfigRefused):
             raise ConfigRefused(f"{error}; {hint}") from None
         output.fail(str(error))
@@ -256,7 +270,7 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
 
 
 def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
-    """Draw the first fault beside its scenario, and open the page, if there is one."""
+    """Draw the first fault on a page and open it in a browser; do nothing without a fault."""
     if not verdict.faults:
         return
     first = verdict.faults[0]

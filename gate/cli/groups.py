@@ -22,6 +22,7 @@ GROUPS = {
         "gate": "judge a scheduler: a verdict per rule",
         "replay": "run one scenario, and show every step",
         "corpus": "manage regression scenarios: add, run, list, export",
+        "import": "make a scenario of a recorded load",
         "diff": "find where two schedulers decide differently",
         "check-trace": "judge a recorded run",
         "matrix": "judge many releases, each in every configuration",
@@ -47,6 +48,7 @@ EXAMPLES = {
     "doctor": "schedproof doctor my_pkg.sched:make_target --system vllm",
     "gate": "schedproof gate vllm==0.33.0 --rule V1-R05 --profile quick",
     "replay": "schedproof replay late-arrivals-before-961 --rule SPY-R07 --fold",
+    "import": "schedproof import mooncake trace.jsonl --config max_model_len=131072",
     "diff": "schedproof diff vllm==0.28.0 vllm==0.33.0 --profile quick",
     "check-trace": "schedproof check-trace run.jsonl --explain",
     "matrix": "schedproof matrix vllm sendnn-inference==2.6.3",
@@ -62,7 +64,7 @@ EXAMPLES = {
 
 
 # Shown only by `--help --all`.
-RARE_COMMANDS = {"check", "campaign", "matrix", "serve"}
+RARE_COMMANDS = {"check", "campaign", "import", "matrix", "serve"}
 RARE_OPTIONS = {
     "gate": ("--ndjson", "--step-limit", "--memory-limit", "--time-limit", "--offline"),
     "explore": ("--walks", "--deepest", "--order", "--aborts", "--full"),
@@ -95,18 +97,19 @@ ALL = "--help --all also shows the rare options."
 
 
 def example(name: str) -> str | None:
-    """Return the line below the help of a command."""
+    """Return the example below a command's help; None if it has none."""
     return f"Example: {EXAMPLES[name]}" if name in EXAMPLES else None
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Take `--all` out of a command line that has `--help`; whether it was there."""
+    """Remove `--all` if the command line has `--help`; return the words, and whether it was
+    there."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose help names the values of options and leaves out rare options."""
+    """A command whose help shows the values of options and hides rare ones."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -137,7 +140,7 @@ class Commands(Mapping[str, Any]):
         """Return a command.
 
         Raises:
-            KeyError: there is no command of this name.
+            KeyError: there is no such command.
         """
         if name not in self._names:
             raise KeyError(name)
@@ -181,7 +184,7 @@ class Grouped(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the groups, each a section."""
+        """Write each group of commands as a section."""
         for title, commands in GROUPS.items():
             shown = [
                 row for row in commands.items() if self._shows_all or row[0] not in RARE_COMMANDS

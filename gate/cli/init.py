@@ -1,4 +1,4 @@
-"""`schedproof init`: an adapter, the configuration, a workflow and a hook."""
+"""`schedproof init`: write an adapter, the configuration, a workflow and a hook."""
 
 import importlib.metadata
 import json
@@ -24,14 +24,14 @@ NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is ch
 
 
 class Written(NamedTuple):
-    """A file to write. One that exists already is `kept` as it is."""
+    """A file of `schedproof init`; `kept` means that it existed and was not changed."""
 
     path: Path
     kept: bool
 
 
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
-    """Write them into the folder; a file that is there is kept.
+    """Write the files into the folder, and keep those that exist.
 
     Raises:
         FileError: the folder's pyproject.toml cannot be read or has a `[tool.schedproof]`, or a
@@ -59,7 +59,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
 
 
 def texts(system: str, revision: str) -> dict[str, str]:
-    """By path, what a file says."""
+    """Return the text of each file, by path."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.cli"),
         undefined=StrictUndefined,
@@ -96,8 +96,8 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """What `pip install` takes for this schedproof: the repository that it was installed from; and
-    whether that is known."""
+    """Return what to give to `pip install` for this schedproof, and whether its source repository
+    is known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -129,7 +129,7 @@ def command(
 ) -> None:
     """Begin in this folder: write an adapter, [tool.schedproof], a workflow and a hook.
 
-    A file that is there is kept.
+    Existing files are kept.
     """
     with option("--system"):
         check_system(system)

@@ -1,4 +1,5 @@
-"""`schedproof matrix`: many releases in several configurations, and since when a rule breaks."""
+"""`schedproof matrix`: judge many releases in several configurations, and show since when a rule
+breaks."""
 
 import shlex
 from pathlib import Path
@@ -49,12 +50,14 @@ def command(
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:
-    """Judge many releases, each in every configuration; the command run again resumes.
+    """Judge many releases, each in every configuration. Run the command again to resume.
 
-    With --scheduler-cls, judge that class on each release, against the release's own: what has to
-    change before the class runs on a new release. These gates always run again.
+    With --scheduler-cls, judge that class on each release, with the release's own class as the
+    base. This shows what has to change before the class runs on a new release. These gates always
+    run again.
 
-    0: every gate gave a verdict, pass or fail; 3: some gave none, or the command was interrupted.
+    Exit code 0: every gate gave a verdict, pass or fail. 3: some did not, or the command was
+    interrupted.
     """
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")

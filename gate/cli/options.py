@@ -1,4 +1,4 @@
-"""The options that several commands have, declared once."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -116,7 +116,7 @@ BeyondStartUp = Annotated[
 
 
 def begin_time_limit(seconds: float | None) -> float | None:
-    """Raise InputError where --time-limit is less than it may be; else the time runs from here."""
+    """Start the time limit; raise InputError if --time-limit is below its minimum."""
     if seconds is not None:
         at_least("--time-limit", seconds, 1)
         interrupts.limit(seconds)
@@ -135,6 +135,6 @@ TimeLimit = Annotated[
 
 
 def check_limits(step_limit: float, memory_limit: int) -> None:
-    """Raise InputError where --step-limit or --memory-limit is less than it may be."""
+    """Raise InputError if --step-limit or --memory-limit is below its minimum."""
     at_least("--step-limit", step_limit, 0.1)
     at_least("--memory-limit", memory_limit, MIN_MEMORY)

@@ -37,10 +37,10 @@ CORPUS_KEYS = {
 
 
 def defaults() -> dict[str, Any]:
-    """By command and option, what the folder's pyproject.toml says.
+    """Return the defaults that the folder's pyproject.toml sets, by command and option.
 
     Raises:
-        FileError: it says what means nothing.
+        FileError: the file has an invalid key or value.
         InputError: an unknown profile.
     """
     project = read_project()
@@ -56,8 +56,11 @@ def defaults() -> dict[str, Any]:
 
 
 def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """What the project says goes with its target: a release or a checkout that the command line
-    names has a system and a revision of its own, and other rules."""
+    """Drop the project's value if the command line names another target.
+
+    A release or checkout has its own system, revision and rules, so the project's value would not
+    fit.
+    """
     name = str(option.name)
     target = context.params.get("target", context.params.get("target_a"))
     if target is None or from_project(context, "target") or not from_project(context, name):
@@ -75,11 +78,14 @@ def named_target(
     scheduler_cls: str | None = None,
     beyond_start_up: bool = False,
 ) -> TargetSpec:
-    """The target of a command line; it says so where a replay would mean the project's instead.
+    """Return the target of a command line.
+
+    `beside_another` is set if the project file names another target, so that commands for a replay
+    name this one.
 
     Raises:
-        UnknownTargetError, ReleaseError, InputError: as for `parse_target`; or a target without
-            start-up checks that a user wants to go beyond.
+        UnknownTargetError, ReleaseError, InputError: as for `parse_target`; or the target has no
+            start-up checks that could be switched off.
     """
     try:
         spec = parse_target(text, path, scheduler_cls)
@@ -97,7 +103,7 @@ def named_target(
 def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
-    """Return the excluded rules.
+    """Return the rules to exclude.
 
     Exclusions in the project file apply only to its own system, and not to rules that the command
     line names.
@@ -112,13 +118,13 @@ def left_out(
 
 
 def from_project(context: typer.Context, name: str) -> bool:
-    """The value of the option is what the project says."""
+    """Return whether the project file gives this option its value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT_MAP"
 
 
 def named_nowhere(context: typer.Context, name: str) -> bool:
-    """Neither the command line nor the project gives the option a value."""
+    """Return whether the option has its built-in default, because nobody set it."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT"
 

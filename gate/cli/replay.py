@@ -1,4 +1,4 @@
-"""`schedproof replay`: one scenario on a target, every step shown and judged."""
+"""`schedproof replay`: run one scenario on a target, and show and judge every step."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
@@ -15,6 +15,7 @@ from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import replay
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
@@ -112,9 +113,11 @@ def command(
         limits = step_limit, memory_limit
         raise typer.Exit(_beside(console, read, (spec, beside_it), limits, offline))
     lines, steps = StepLines(console.print, read.config, fold=fold), list[Step]()
+    evidence = Evidence()
     waiting = output.busy(console, "replaying") if quiet else nullcontext(lambda _: None)
 
     def watch(number: int, step: Step) -> None:
+        evidence.watch(number, step)
         if not quiet:
             lines(number, step)
         elif number % A_WHILE == 0:
@@ -129,7 +132,7 @@ def command(
         idle += last - first + 1
         lines.close()
         if not quiet:
-            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, not run")
+            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, so skipped")
 
     # A recorded run is whole, and so is a drawn one.
     skipped = skip if trace is None and perfetto is None else None
@@ -142,7 +145,9 @@ def command(
     ):
         try:
             with recorded(open_target.target, trace) as replayed_target:
-                outcome = replay(replayed_target, read, rules, watch, skipped=skipped)
+                outcome = replay(
+                    *(replayed_target, read, rules, watch), begun=evidence.begun, skipped=skipped
+                )
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{scenario}: {error}") from None
         finally:
@@ -151,7 +156,7 @@ def command(
     if perfetto is not None:
         write_perfetto(perfetto, [run_of(read, outcome, steps)])
     for name, why in outcome.session.rejected.items():
-        output.say(console, f"{name} refused at the door: {why}")
+        output.say(console, f"{name} refused: {why}")
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
@@ -159,8 +164,10 @@ def command(
         options = replay_options(
             spec, ids, step_limit, memory_limit, compare_with, exclude, extra_rules
         )
+        excerpt, cause = outcome.session.excerpt, evidence.cause(read, outcome.broken)
         output.print_failure(
-            console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
+            *(console, by_id[first.rule], read, first, scenario, options, excerpt),
+            why=None if cause is None else cause.why,
         )
         if outcome.session.started.start_up is not None:
             output.say(console, f"  {start_line(outcome.session.started.start_up)}")

@@ -63,7 +63,7 @@ def command(
         float, typer.Option(help="seconds until the answer is inconclusive, at least 1")
     ] = 300.0,
 ) -> None:
-    """Search one rule: a counterexample, a proof, or inconclusive."""
+    """Search for a counterexample or a proof of one rule; the answer may be inconclusive."""
     at_least("--time-limit", time_limit, 1)
     at_least("--jobs", jobs, 1)
     check_places(None, out)

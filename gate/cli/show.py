@@ -121,19 +121,19 @@ def command(
     with output.busy(console, "drawing"):
         data = page(run).encode("utf-8", "backslashreplace")
         write(page_file, data)
-    output.say(console, f"{page_file}: {run.ended}{size_told(len(data))}")
+    output.say(console, f"{page_file}: {run.ended}{size_remark(len(data))}")
     raise typer.Exit(BROKEN if run.broken else CONFORMS)
 
 
-def size_told(size: int) -> str:
-    """What there is to say of a page of `size` bytes: nothing, unless it is slow to open."""
+def size_remark(size: int) -> str:
+    """Return a remark about the size of a page in bytes; empty if it opens quickly."""
     if size <= LARGE:
         return ""
-    return f" (a page of {size / 1e6:.1f} MB: it may take its time to open)"
+    return f" (a page of {size / 1e6:.1f} MB: it may open slowly)"
 
 
 def page_name(file: str) -> str:
-    """The page of a file, where nothing else is said: its name, ending in .html."""
+    """Return the default page for a file: its name with the suffix .html."""
     if file == "-":
         return f"stdin{SUFFIX}"
     name = Path(file).name.removesuffix(".gz")
@@ -141,7 +141,7 @@ def page_name(file: str) -> str:
 
 
 def check_page(page_file: Path, file: str) -> None:
-    """Raise InputError unless the page can be written, and is not the file that it shows."""
+    """Raise InputError unless the page can be written and is not the file to show."""
     check_unicode("-o", str(page_file))
     check_file("-o", page_file)
     if page_file.exists() and Path(file).exists() and page_file.samefile(file):
@@ -151,7 +151,8 @@ def check_page(page_file: Path, file: str) -> None:
 def check_no_target(
     file: str, target: str | None, path: Path | None, compare_with: str | None
 ) -> None:
-    """Raise InputError where a trace, which has its target in it, is to be run on another."""
+    """Raise InputError if a trace comes with options that name a target: a trace is not run
+    again."""
     for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
             raise InputError(
@@ -160,10 +161,10 @@ def check_no_target(
 
 
 def is_trace(file: str) -> bool:
-    """The file is a conversation with a target; else it has to be a scenario.
+    """Return whether the file is a trace; if not, it has to be a scenario.
 
     Raises:
-        FileError: it cannot be read.
+        FileError: the file cannot be read.
     """
     if file == "-":
         return True

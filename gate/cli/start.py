@@ -12,8 +12,8 @@ from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it loads, a full disk behind stdout, and an error of ours
-    are one line each."""
+    """Run the command line. Ctrl-C during loading, a full disk behind stdout, and internal errors
+    each print one line."""
     _open_what_is_closed()
     interrupts.install()
     try:
@@ -25,8 +25,10 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Where the caller has closed stdin, stdout or stderr (`>&-`), there is the null device: else
-    the first file that is opened takes its number, and what children print goes into that."""
+    """Open the null device in place of standard streams that the caller closed (`>&-`).
+
+    Otherwise the first file opened would get that descriptor, and children would print into it.
+    """
     for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         try:
             os.fstat(number)
@@ -56,8 +58,11 @@ def _run() -> None:
 
 
 def _end_with(code: Any) -> None:
-    """End with this exit code. Python would kill itself by SIGINT instead, if the signal came while
-    text was run as code, as every dataclass does; what it does at an exit is done here."""
+    """Exit with this code.
+
+    If a signal arrived while Python ran code from text, as every dataclass does, Python would kill
+    itself by SIGINT instead. So this function does what Python does at exit.
+    """
     for number in (*interrupts.SIGNALS, signal.SIGALRM):  # it is ending
         signal.signal(number, signal.SIG_IGN)
     atexit._run_exitfuncs()

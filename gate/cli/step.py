@@ -1,4 +1,4 @@
-"""`schedproof step`: a scheduler stepped by hand, in a browser on this machine."""
+"""`schedproof step`: step a scheduler by hand, in a browser on this machine."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -63,8 +63,8 @@ def command(
     path: CheckoutPath = None,
     beyond_start_up: BeyondStartUp = False,
 ) -> None:
-    """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see its
-    answer."""
+    """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see what the
+    scheduler does."""
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     begun = None if scenario is None else scenario_named(scenario)
     if system is None:
@@ -97,6 +97,8 @@ def command(
                 run.load(begun)
             except NotNow as error:
                 raise InputError("--scenario", str(error)) from None
+        else:
+            run.show_example()
         with Server(run, options, port) as server:
             line = output.config_line(system, resolved, run.setup.config)
             output.say(console, f"step {line}")
@@ -109,7 +111,7 @@ def command(
 
 
 def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -> dict[str, Any]:
-    """Every key of the configuration that the options mean.
+    """Return the whole configuration that the options specify.
 
     Raises:
         InputError: an unknown scale or key, or an impossible value.
@@ -131,7 +133,7 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
 
 
 def _value(text: str) -> Any:
-    """A number, true, false or null; other words stand for themselves."""
+    """Return the text as JSON (a number, true, false, null); other text stands for itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

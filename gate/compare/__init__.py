@@ -1,1 +1,1 @@
-"""Target A against target B, or against a recorded baseline."""
+"""Compare target A with target B, or with a recorded baseline."""

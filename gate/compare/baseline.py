@@ -1,8 +1,8 @@
-"""Baselines: what one version of a scheduler did, recorded once, compared with later ones.
+"""Baselines: the recorded behaviour of one version of a scheduler, to compare later versions with.
 
-A file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each scenario with
-every answer of the target, and an end that says how many there are. Written whole or not at all,
-read and written a line at a time.
+A baseline is a file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each
+scenario with every answer of the target, and a last line with their number. It is written whole or
+not at all, and never held in memory whole.
 """
 
 import gzip
@@ -45,7 +45,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario in the published format, its engine and scale, and the answers to it in order."""
+    """A scenario in the published format, where it came from, and the answers to it in order."""
 
     engine: str
     scale: str
@@ -54,13 +54,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last line: how many records there are."""
+    """The last line: the number of records."""
 
     records: int
 
 
 class Writer:
-    """A baseline on its way."""
+    """Writes a baseline, one record at a time."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -68,7 +68,7 @@ class Writer:
         self.records = 0
 
     def record(self, engine: str, scale: str, scenario: Scenario, answers: list[Answer]) -> None:
-        """One more scenario.
+        """Write one scenario with its answers.
 
         Raises:
             FileError: the file cannot be written to.
@@ -84,10 +84,10 @@ class Writer:
 
 @contextmanager
 def writer(path: Path, header: Header) -> Iterator[Writer]:
-    """A baseline whose file appears where this is left without an error.
+    """Open a baseline for writing; its file appears only if the block ends without an error.
 
     Raises:
-        FileError: it cannot be written to.
+        FileError: the file cannot be written to.
     """
     with whole(path) as place:
         with naming_file(path):
@@ -104,11 +104,13 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
 
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:
-    """The header, and the records with the numbers of their lines as they are asked for.
+    """Return the header, and an iterator over line numbers, records and scenarios that reads on
+    demand.
 
     Raises:
-        FileError: at once, or while records are read: unreadable, damaged, cut off, another
-            format, or a value that means nothing.
+        FileError: at once, or during iteration: the file is unreadable, damaged, truncated, of
+            another
+            format, or has an invalid value.
     """
     lines = _lines(path)
     number, line = next(lines, (1, b""))
@@ -147,7 +149,7 @@ def _records(
             raise FileError(f"{path}: line {number}: {problem}; {valid}")
         records += 1
         yield number, record, scenario
-    raise FileError(f"{path}: cut off after {records} records: the line that ends it is missing")
+    raise FileError(f"{path}: cut off after {records} records: its last line is missing")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -164,7 +166,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:
-        raise FileError(f"{path}: no gzip file, or a damaged one ({error})") from None
+        raise FileError(f"{path}: not a gzip file, or damaged ({error})") from None
     except (EOFError, zlib.error) as error:
         raise FileError(f"{path}: damaged or cut off ({error})") from None
     except OSError as error:

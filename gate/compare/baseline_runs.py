@@ -40,7 +40,7 @@ FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})  # the run is over, and that is 
 
 
 class Recording(NamedTuple):
-    """The target, the terms and the size of a recording."""
+    """The target, configuration and size of a recording."""
 
     target: Target
     spec: str
@@ -52,11 +52,11 @@ class Recording(NamedTuple):
 
 
 def record(console: Console, recording: Recording, seed: int, file: Path) -> int:
-    """Record the corpus, and what a search generates at each scale; the exit code.
+    """Record the corpus and what a search generates at each scale; return the exit code.
 
     Raises:
         FileError: the file cannot be written to.
-        TargetFault: the target is no target; nothing is written.
+        TargetFault: the target does not follow the protocol; no file is written.
     """
     started, scales, fixed, avoid = _probe(recording)
     recording = recording._replace(fixed=fixed, avoid=avoid)
@@ -98,9 +98,12 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
 
 
 def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
-    """What the target says of itself, the scales that it takes, what every configuration has (where
-    it takes no scale as usual, the features that it refuses, at the values that it takes), and the
-    kinds of configuration that it refuses."""
+    """Find out what the target accepts.
+
+    Returns the target's name and version, the scales that it accepts, the values to fix in every
+    configuration (if it accepts no scale unchanged, the features that it refuses, at values that it
+    accepts), and the kinds of configuration that it refuses.
+    """
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
     )
@@ -121,10 +124,10 @@ def _corpus(recording: Recording, scenarios: Mapping[str, Scenario]) -> Iterator
 
 
 def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario]:
-    found: dict[str, Scenario] = {}
+    scenarios: dict[str, Scenario] = {}
 
     def note(scenario: Scenario) -> None:
-        found.setdefault(scenario_json(scenario), scenario)
+        scenarios.setdefault(scenario_json(scenario), scenario)
 
     options = SearchOptions(
         *(recording.target, recording.system, recording.revision, (), scale, FAILS),
@@ -134,7 +137,7 @@ def _generated(recording: Recording, scale: str, seed: int) -> Iterator[Scenario
     search = Search(options, Hooks(watch=lambda _: interrupts.check(), ended=note))
     with interrupts.instead():
         run_search(search, PROFILES[recording.profile_name].examples, seed, 0)
-    yield from found.values()
+    yield from scenarios.values()
 
 
 def replay_baseline(
@@ -142,11 +145,11 @@ def replay_baseline(
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
 ) -> list[Kept]:
-    """Every scenario of a baseline on the target; of each difference the smallest is kept.
+    """Replay every scenario of a baseline on the target; keep the smallest run of each difference.
 
     Raises:
         FileError: the file is damaged.
-        ConfigRefused, TargetFault: the target takes none of it, or does not start.
+        ConfigRefused, TargetFault: the target accepts none of the scenarios, or does not start.
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""A gate against a base: what a change breaks, repairs, and decides otherwise, and nothing else."""
+"""A gate against a base: only what a change breaks, repairs, or decides differently."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,10 +32,10 @@ ATTEMPTS = 60  # to shrink a scenario that a change repairs
 
 
 def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
-    """The base of a gate: a target of the same system, started in the same terms.
+    """Return the base of a gate, which must be a target of the same system.
 
     Raises:
-        InputError: it is of another system.
+        InputError: it belongs to another system.
     """
     if base.own_system not in (None, system):
         problem = f"{base.text} is of {base.own_system}; valid: a target of {system}"
@@ -44,12 +44,12 @@ def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
 
 
 def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:
-    """The target that `--base` or `--against-base` names, if one does.
+    """Return the target that `--base` or `--against-base` names; None without either.
 
-    `--base` of a checkout may be a revision of its repository.
+    If the target is a checkout, `--base` may name a revision of its repository.
 
     Raises:
-        InputError: both are given, or the target replaces no class of a release.
+        InputError: both are given, or `--against-base` without a scheduler class.
         UnknownTargetError, ReleaseError: there is no such target.
     """
     if against_base:
@@ -67,10 +67,11 @@ def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpe
 
 
 def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
-    """The checkout at another revision of its repository, in a folder of the cache.
+    """Return the checkout at another revision of its repository, in a folder of the cache.
 
     Raises:
-        InputError: there is no checkout, no repository, or no such revision in it.
+        InputError: there is no checkout, it has no repository, or the repository lacks the
+            revision.
     """
     assert spec.checkout is not None
     folder = checkouts.folder_of(spec.checkout, spec.folder)
@@ -79,7 +80,7 @@ def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
 
 
 def changes_of(gate: GateContext) -> Mapping[str, Any]:
-    """The fields of the verdict that only a gate against a base has."""
+    """Return the fields of the verdict that only a gate against a base has."""
     decisions: list[Change] = []
     repaired: list[Change] = []
     try:
@@ -114,18 +115,21 @@ def _decisions(gate: GateContext) -> list[Change]:
 
 
 def _repaired(gate: GateContext) -> list[Change]:
-    """Rules that only the base breaks, in several runs; not those that the change breaks elsewhere.
-    In a run or two it may only have happened not to meet the fault."""
+    """Return the rules that only the base breaks.
+
+    A rule must break in several runs of the base: in one or two, the changed scheduler may have
+    missed the fault by chance. Rules that the change breaks elsewhere do not count.
+    """
     assert gate.base is not None
     base, options = gate.base, gate.options
     assert options.base is not None
-    found = {
+    ours = {
         rule for finding in gate.results.findings for rule in (finding.rule, *finding.consequences)
     }
     changes = []
     for rule, noted in sorted(base.compared.repaired.items()):
         runs = base.compared.kept[rule]
-        if rule in found or base.compared.shared[rule] or gate.results.broken_off or runs < FEW:
+        if rule in ours or base.compared.shared[rule] or gate.results.broken_off or runs < FEW:
             continue
         scenario = _smallest(gate, rule, noted)
         broken = base.broken_by_base(scenario).get(rule)
@@ -149,10 +153,10 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
 
 
 class ChangeReporter(Terminal):
-    """Prints what a change does otherwise than its base, and how much was tried."""
+    """Prints how a change behaves differently from its base, and how much ran."""
 
     def __call__(self, event: Event) -> None:
-        """Print one event; what is broken waits for the verdict."""
+        """Print an event; hold back findings until the verdict is there."""
         if isinstance(event, Found):
             self._found[event.finding.scenario] = event
         elif isinstance(event, Concluded) and not self._verbose:
@@ -186,7 +190,7 @@ class ChangeReporter(Terminal):
 
 
 def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule) -> None:
-    """Print the rules that the change breaks, in which run, and how to replay it."""
+    """Print the rules that the change breaks, the run, and how to replay it."""
     console.print(
         f"[red]BREAKS[/red] [bold]{rule.id}[/bold] {escape(rule.title)}: step {fault.step}: "
         f"{escape(one_line(fault.message))}",
@@ -201,7 +205,7 @@ def print_broken(console: Console, fault: Fault, event: Found | None, rule: Rule
 
 
 def summary_lines(verdict: Verdict) -> list[str]:
-    """How much ran, what both break, and what could not be judged."""
+    """Return lines that say how much ran, what both break, and what could not be judged."""
     runs = sum(engine.runs for engine in verdict.engines)
     steps = sum(engine.steps for engine in verdict.engines)
     seconds = sum(engine.seconds for engine in verdict.engines)
@@ -219,7 +223,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """The result in a line."""
+    """Return the result in one line."""
     assert verdict.base is not None
     parts = [f"{plural(len(verdict.faults), 'fault')} that the base does not have"]
     if not verdict.faults:

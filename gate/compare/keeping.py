@@ -1,4 +1,5 @@
-"""A difference between two targets is shrunk, shown once more, written down, and then reported."""
+"""Shrink a difference between two targets, confirm it by a replay, write it down, then
+report it."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -25,12 +26,12 @@ SHRINK_STEPS = 20_000
 
 
 class Kept(NamedTuple):
-    """A difference in the smallest scenario that was found, which `path` has.
+    """A difference in the smallest scenario found; `path` is the scenario's file.
 
     Attributes:
-        recent: the steps before it, on both.
-        earlier: a harmless difference of the same run before it.
-        seen: the runs that showed it.
+        recent: the preceding steps, on both targets.
+        earlier: an earlier, harmless difference in the same run.
+        seen: the number of runs that showed it.
     """
 
     noted: Noted
@@ -43,12 +44,12 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Keep at most this many of the differences that a gate has noted, the gravest first.
+    """Yield at most this many of the differences that a gate noted, the most serious first.
 
-    What a gate noted that was broken off is kept as it was found.
+    If the gate was interrupted, they are kept without shrinking.
 
     Raises:
-        TargetBroken: one does not show again; its scenario is written down all the same.
+        TargetBroken: a difference does not show again; its scenario is still written down.
     """
     assert gate.base is not None
     compared = gate.base.compared
@@ -70,7 +71,8 @@ def _gravest_first(noted: Noted) -> tuple[int, tuple[int, int]]:
 
 
 def _refused(gate: GateContext) -> list[Noted]:
-    """Configurations that one target takes and the other refuses: one request shows them."""
+    """Return the configurations that one target accepts and the other refuses, each with one
+    request."""
     assert gate.base is not None
     request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
     options = gate.options
@@ -91,7 +93,7 @@ def _refused(gate: GateContext) -> list[Noted]:
 
 
 def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
-    """Shrink a scenario that differs, and show it once more."""
+    """Shrink a scenario that shows a difference, and confirm it by another replay."""
     assert gate.base is not None
     assert noted.difference is not None
     pair, began, shape = gate.base.pair, time.monotonic(), noted.difference.shape
@@ -126,8 +128,10 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """The difference of this shape that a scenario shows up to a step; None where there is none, or
-    a target refuses it."""
+    """Return the difference of this shape that a scenario shows up to a step.
+
+    None if there is none, or if a target refuses the scenario.
+    """
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -136,7 +140,7 @@ def differs(
 
 
 def written(gate: GateContext, kept: Kept) -> Kept:
-    """Write the scenario of a difference down."""
+    """Write the scenario of a difference to a file."""
     options, noted, difference = gate.options, kept.noted, kept.difference
     assert options.base is not None
     title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"
@@ -151,7 +155,7 @@ def written(gate: GateContext, kept: Kept) -> Kept:
 
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """A difference as data; B has a file of its own where its terms are others."""
+    """Return a difference as data. If B belongs to another system, B gets a file of its own."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,
@@ -172,7 +176,7 @@ def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
 
 
 def _for_second(gate: GateContext, scenario: Scenario) -> str | None:
-    """The file that B replays where its terms are others."""
+    """Write the file that B replays if it belongs to another system; return its path, or None."""
     assert gate.base is not None
     other = gate.base.pair.sides[1]
     if other.system == scenario.system:

@@ -28,14 +28,13 @@ class SideNames(NamedTuple):
 
 
 class DiffReporter:
-    """Prints what a comparison says in passing, and progress on a terminal."""
+    """Prints remarks of a comparison, and its progress on a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status = console.status("") if console.is_terminal else None
 
     def __call__(self, event: Event) -> None:
-        """Print one event."""
         if isinstance(event, Began) and event.base is not None:
             sides = zip("AB", (event.target, event.base), strict=True)
             names = "; ".join(f"{side}: {info.name} {info.version}" for side, info in sides)
@@ -56,14 +55,14 @@ class DiffReporter:
 
 
 def print_finding(console: Console, finding: DiffFinding, found: Kept, reported: SideNames) -> None:
-    """A difference, how to replay it, and how it was found."""
+    """Print a difference, how to replay it, and how it was found."""
     print_difference(console, found, reported.names)
     plain = Lines(console)
     plain(f"  scenario: {finding.scenario}")
     files = (finding.scenario, finding.scenario_b or finding.scenario)
     for name, file, options in zip("AB", files, reported.options, strict=True):
         if options is None:
-            plain(f"  replay {name}: what it did is in the baseline")
+            plain(f"  replay {name}: its run is in the baseline")
         else:
             plain(f"  replay {name}: schedproof replay {shlex.quote(file)}{options}")
     timing = f"found after {finding.found_after:.1f} s"
@@ -76,7 +75,8 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
 
 
 def print_difference(console: Console, found: Kept, names: Sequence[str]) -> None:
-    """Class, scenario, the steps before, the step on both, and what it means."""
+    """Print the kind of a difference, its scenario, the steps before it, the step on both, and its
+    meaning."""
     difference, scenario = found.difference, found.noted.scenario
     console.print(
         f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
@@ -110,7 +110,7 @@ def print_difference(console: Console, found: Kept, names: Sequence[str]) -> Non
 
 
 class Lines:
-    """Prints a line as it stands, without control characters."""
+    """Prints lines without control characters."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -133,7 +133,7 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 
 def sides_of(field: Differing) -> tuple[object, object]:
-    """Both values, without what is the same in both; whole where only the order differs."""
+    """Return both values without their common part; whole if only the order differs."""
     first, second = only(field.first, field.second), only(field.second, field.first)
     return (first, second) if first or second else (field.first, field.second)
 

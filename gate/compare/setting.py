@@ -1,4 +1,4 @@
-"""Find the setting of `schedproof diff`: the scenarios, the terms, and the fixed values."""
+"""Work out the setting of `schedproof diff`: scenarios, systems, and fixed values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ PATHS = ("--path-a", "--path-b")
 
 
 class Setting(NamedTuple):
-    """The system and revision of the scenarios, those of each target, and the values that every
-    configuration has."""
+    """The system and revision of the scenarios and of each target, and the values fixed in every
+    configuration."""
 
     system: str
     revision: str
@@ -28,10 +28,11 @@ class Setting(NamedTuple):
 def read_setting(
     specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
 ) -> Setting:
-    """Return the setting that the options mean for these targets.
+    """Return the setting that the options specify for these targets.
 
     Raises:
-        InputError: an unknown system, revision, key or value, or targets with nothing in common.
+        InputError: an unknown system, revision, key or value; or the targets have no scenarios in
+            common.
         ReleaseError: an unknown release.
     """
     own = [spec.own_system for spec in specs]
@@ -46,7 +47,7 @@ def read_setting(
         check_system(meant_system)
     if system is not None and None not in own and system not in own:
         valid = ", ".join(dict.fromkeys(own_system for own_system in own if own_system is not None))
-        raise InputError("--system", f"{system}: neither target is of it; valid: {valid}")
+        raise InputError("--system", f"{system}: neither target belongs to it; valid: {valid}")
     if revision is None:
         of_targets = zip(own, defaults, strict=True)
         revision = next(
@@ -77,7 +78,7 @@ def read_setting(
 
 
 def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:
-    """The setting of a baseline, and that of the target that is compared with it.
+    """Return the setting of a baseline, with that of the target to compare with it.
 
     Raises:
         InputError, ReleaseError: as for `read_setting`.
@@ -91,14 +92,14 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
     return Setting(system, revision, ((own, other),), {})
 
 
-def in_other_terms(name: str, setting: Setting, system: str, revision: str) -> str:
-    """What a target of another system is given beside what both have, in a line."""
+def translation_line(name: str, setting: Setting, system: str, revision: str) -> str:
+    """Describe in a line how the configuration is translated for a target of another system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()
     own = [f"{key} {json.dumps(value)}" for key, value in given.items() if key not in common]
     left_out = [key for key in usual if key not in given]
-    parts = [f"{name} is asked in the terms of {system}"]
+    parts = [f"{name} is configured in the terms of {system}"]
     parts += [f"where it has {', '.join(own)}"] if own else []
-    parts += [f"and is not told {', '.join(left_out)}"] if left_out else []
+    parts += [f"and does not get {', '.join(left_out)}"] if left_out else []
     return ", ".join(parts)

@@ -12,15 +12,15 @@ FORMAT = "schedproof/diff@1"
 
 
 class DiffFinding(msgspec.Struct, frozen=True):
-    """One difference, in the smallest scenario found. Times are in seconds.
+    """A difference, in the smallest scenario found. Times are in seconds.
 
     Attributes:
-        kind, shape: its class, and what all scenarios that show it have in common.
-        scenario, scenario_b: files; the second where B needs it in its own terms.
+        kind, shape: its class, and its signature, which every scenario that shows it shares.
+        scenario, scenario_b: the files; the second only if B belongs to another system.
         step: the first step that differs, from 0.
         fields: every field that differs, as A and as B show it.
-        words: what that means, a sentence each.
-        seen: in how many runs it occurred, where all runs were followed to their end.
+        words: sentences that explain the difference.
+        seen: the number of runs that showed it, if all runs were followed to their end.
     """
 
     kind: str
@@ -40,7 +40,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """What was compared: steps, fields with the steps in which both showed them, events."""
+    """The extent of a comparison: steps, events, and for each field the steps in which both
+    showed it."""
 
     steps: int
     fields: dict[str, int]
@@ -49,9 +50,10 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class DiffVerdict(msgspec.Struct, frozen=True):
-    """Everything that a comparison found out; `fault` is why it broke off, where it did.
+    """Everything that a comparison found.
 
-    `fixed` are the values that every configuration had.
+    `fixed` holds the values that every configuration had; `fault` says why the comparison broke
+    off.
     """
 
     a: TargetInfo
@@ -72,7 +74,7 @@ class DiffVerdict(msgspec.Struct, frozen=True):
 
 
 def exit_code(differences: int, steps: int, complete: bool) -> int:
-    """1 where there is a difference; 3 where nothing was compared, or not everything."""
+    """Return 1 if there is a difference, 3 if the comparison is empty or incomplete, else 0."""
     if differences:
         return BROKEN
     return CONFORMS if complete and steps else INCONCLUSIVE

@@ -1,8 +1,8 @@
-"""Ctrl-C that is not lost, and the end of a time limit, which is the same.
+"""Ctrl-C and time limits, both of which end a run early and keep its results.
 
 Python raises KeyboardInterrupt wherever the program is: also in a destructor or in a callback that
-swallows it. So the handler notes it as well, long work asks `check` between two runs, and what was
-swallowed is raised again.
+swallows it. So the handler also records it, long work calls `check` between two runs, and an
+exception that was swallowed is raised again.
 """
 
 import signal
@@ -20,8 +20,8 @@ _over = False
 
 
 def install() -> None:
-    """SIGTERM (a CI that stops a job) and SIGHUP (a terminal that closes) end a run as Ctrl-C does:
-    with what it has. Signals that this process was started to ignore stay ignored."""
+    """Let SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
+    keeping its results. Signals that this process inherited as ignored stay ignored."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
     for number in SIGNALS:
         if signal.getsignal(number) in ours:
@@ -30,8 +30,12 @@ def install() -> None:
 
 
 def raise_again(kind: type[BaseException], handler: Callable[..., object]) -> None:
-    """Where a destructor or a callback of the garbage collector swallows an exception of this kind,
-    and Python would print it, run the handler of SIGALRM, which raises it, a moment later."""
+    """Raise exceptions of this kind again if a destructor or a callback of the garbage collector
+    swallows them.
+
+    Python would only print such an exception. Instead the handler of SIGALRM runs a moment later
+    and raises it.
+    """
 
     def unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
         if swallowed.exc_type is kind:
@@ -55,15 +59,17 @@ def was_pressed() -> bool:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt once more where one was lost."""
+    """Raise KeyboardInterrupt again if an earlier one was swallowed."""
     if _pressed:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def instead() -> Iterator[None]:
-    """KeyboardInterrupt in the place of an error that it led to: Hypothesis, interrupted between
-    two of its own steps, raises an AssertionError."""
+    """Raise KeyboardInterrupt in place of an error that it caused.
+
+    Hypothesis, interrupted between two of its own steps, raises an AssertionError.
+    """
     try:
         yield
     except Exception:
@@ -72,7 +78,7 @@ def instead() -> Iterator[None]:
 
 
 def limit(seconds: float) -> None:
-    """When so many seconds are over, the run ends as Ctrl-C ends it: with what it has."""
+    """End the run after this many seconds, as Ctrl-C would, keeping its results."""
     global _limit
     _limit = seconds
     signal.signal(signal.SIGALRM, _time_is_over)
@@ -80,7 +86,7 @@ def limit(seconds: float) -> None:
 
 
 def no_limit() -> None:
-    """The run has ended: no time limit is asked for any more."""
+    """Cancel the time limit, since the run has ended."""
     global _limit, _over, _pressed
     signal.setitimer(signal.ITIMER_REAL, 0)
     if _limit is not None:
@@ -89,7 +95,7 @@ def no_limit() -> None:
 
 
 def why() -> str:
-    """Why the run was broken off, as its last line begins."""
+    """Return why the run ended early, as the start of its last line."""
     return f"the time limit of {_limit:g} s is over" if _over else "interrupted"
 
 

@@ -1,4 +1,4 @@
-"""Checks of option values: each raises InputError, one line that names the option."""
+"""Check option values; each function raises an InputError whose one line names the option."""
 
 import math
 import os
@@ -13,7 +13,7 @@ LONGEST = 10**9  # seconds, which clocks of the system still take
 
 @contextmanager
 def option(name: str) -> Iterator[None]:
-    """An input error in the words of the command line."""
+    """Name the command-line option in an input error of the block."""
     try:
         yield
     except InputError as error:
@@ -46,17 +46,17 @@ def check_file(name: str, file: Path) -> None:
 
 
 def check_different(files: Mapping[str, Path]) -> None:
-    """Raise InputError where one option's file is also that of another, and would be lost."""
+    """Raise InputError if two options name the same file, which one of them would overwrite."""
     named: dict[Path, str] = {}
     for name, file in files.items():
         is_kept = file.is_file() or not file.exists()
         first = named.setdefault(file.resolve(), name) if is_kept else name
         if first != name:
-            raise InputError(name, f"{file} is the file of {first}, too; valid: another file")
+            raise InputError(name, f"{file} is the file of {first}; valid: another file")
 
 
 def check_unicode(name: str, value: str) -> None:
-    """Raise InputError for bytes that are no text: no report could hold them."""
+    """Raise InputError for text that is not UTF-8, which no report could hold."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -64,7 +64,7 @@ def check_unicode(name: str, value: str) -> None:
 
 
 def check_places(json_file: Path | None, out: Path) -> None:
-    """Notice before the work, not after it, that the results have nowhere to go."""
+    """Raise InputError before any work is done if the results cannot be written."""
     if json_file is not None:
         check_file("--json", json_file)
     _check_reachable("--out", out)
@@ -85,10 +85,10 @@ def _check_reachable(name: str, path: Path) -> None:
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:
-    """The ids and patterns of rules that an option gives; `A,B` means A and B.
+    """Return the rule ids and patterns of an option; `A,B` means A and B.
 
     Raises:
-        InputError: it gives none.
+        InputError: the option is given but names no rule.
     """
     parts = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if words and not parts:

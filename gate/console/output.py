@@ -1,6 +1,7 @@
-"""What every command prints with: the console, a failure in full, one line for what is wrong."""
+"""Output for every command: the console, a failure in full, errors of one line."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, resolve_revision
@@ -36,29 +38,57 @@ IN_WORDS = {
     ("reserve_full_isl", False): "reserve_full_isl off",
 }
 SHOWN_REQUESTS = 12
+# A command, or a line of a file: what a reader copies stays whole.
+COPIED = re.compile(
+    r"schedproof (?:corpus|explore|gate|init|replay|search|show|step)\b|^ +\w+ = \""
+)
+LABEL = re.compile(r" *(?:\d+\. |\S(?:\S| (?! )){0,16}  +)")
 SHOWN_DETAILS = 15
 
 
 class _Console(Console):
+    def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
+        """Print; on a terminal, break a text that is too long between words.
+
+        A file or a pipe gets whole lines, and so does a command that somebody may copy.
+        """
+        match objects:
+            case (str(text),) if self.is_terminal and not COPIED.search(text):
+                objects = (self._wrapped(self.render_str(text, markup=markup)),)
+        super().print(*objects, markup=markup, **options)
+
+    def _wrapped(self, text: Text) -> Text:
+        """Wrap the text; continued lines are indented to the text after a label ("  rule:
+        In every"), or by two columns."""
+        if text.cell_len <= self.width or "\n" in text.plain:
+            return text
+        label = LABEL.match(text.plain)
+        indent = label.end() if label else len(text.plain) - len(text.plain.lstrip()) + 2
+        first, rest = text.divide([indent])
+        lines = rest.wrap(self, max(self.width - indent, 20), no_wrap=False)
+        for line in lines:
+            line.rstrip()
+        return first + Text("\n" + " " * indent).join(lines)
+
     def on_broken_pipe(self) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(3)
 
 
 def make_console() -> Console:
-    """A console that never wraps data, takes no `:name:` for a picture, and obeys NO_COLOR."""
+    """Return a console that never wraps data, prints `:name:` as it is, and obeys NO_COLOR."""
     return _Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(console: Console, line: str) -> None:
-    """One line, as it stands, whatever text is in it."""
+    """Print the text as one line, without interpreting markup."""
     console.print(one_line(line), markup=False, highlight=False)
 
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner and `what` on a terminal, as long as the block runs. The function that it
-    gives shows words behind `what`. Where there is no terminal, nothing is shown."""
+    """Show a spinner with the text `what` on a terminal while the block runs; print nothing
+    elsewhere. The yielded function appends words to that text."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -67,12 +97,12 @@ def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number and its noun."""
+    """Return a number with its noun, in the plural if need be."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def notice(console: Console) -> Callable[[str], None]:
-    """What says a line in passing."""
+    """Return a function that prints a remark."""
     return lambda text: console.print(text, style="dim", markup=False)
 
 
@@ -84,28 +114,38 @@ def print_failure(
     path: str,
     options: str,
     run: Excerpt,
+    why: Sequence[str] | None = None,
 ) -> None:
-    """The rule, the scenario, the step, the numbers, why, and how to replay it.
+    """Print the rule, the scenario, the step, the numbers, the reason, and how to replay it.
 
-    `options` are those of the replay command, as `replay_options` gives them; `run` is the end of
-    the run that broke the rule.
+    `options` are those of the replay command, as `replay_options` returns them; `run` is the end of
+    the run that broke the rule; `why` is described at `failure_lines`.
     """
     command = f"schedproof replay {shlex.quote(path)}{options}"
-    lines = failure_lines(rule, scenario, broken, path, command, run)
+    lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
 
 
 def show_failure(console: Console, rule: Rule, lines: Sequence[str], word: str = "BROKEN") -> None:
-    """The lines of a failure under the rule that it breaks."""
+    """Print a failure below the rule that it breaks."""
     console.print(f"[red]{word}[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     for line in lines:
         console.print(f"  {line}", markup=False)
 
 
 def failure_lines(
-    rule: Rule, scenario: Scenario, broken: Broken, path: str, replay: str, run: Excerpt
+    rule: Rule,
+    scenario: Scenario,
+    broken: Broken,
+    path: str,
+    replay: str,
+    run: Excerpt,
+    why: Sequence[str] | None = None,
 ) -> list[str]:
-    """All that is known of a failure, a printable line each: `replay` is the whole command."""
+    """Return everything that is known of a failure as printable lines.
+
+    `replay` is the whole replay command; `why` is the cause, if the run was followed to find it.
+    """
     lines = [
         f"rule:     {rule.statement}",
         f"source:   {rule.source}",
@@ -118,7 +158,9 @@ def failure_lines(
     for number, step in run.recent:
         lines.append(f"  {step_line(number, step, last, scenario.config)}")
         last = step
-    explanation = explain(broken.rule, scenario, broken.step, run.version)
+    explanation = why
+    if explanation is None:
+        explanation = explain(broken.rule, scenario, broken.step, run.version)
     if explanation:
         lines += ["why:", *(f"  {line}" for line in explanation)]
     show = replay.replace("schedproof replay ", "schedproof show ", 1)
@@ -127,7 +169,7 @@ def failure_lines(
 
 
 def print_details(text: str, console: Console | None = None) -> None:
-    """The end of a traceback or of what a target wrote to stderr; without a console, to stderr."""
+    """Print the end of a traceback or of a target's stderr; to stderr if there is no console."""
     for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
         shown = f"  | {one_line(line)}"
         if console is None:
@@ -142,7 +184,7 @@ def scenario_config(scenario: Scenario) -> str:
 
 
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
-    """A configuration for a reader: its sizes, and what is not at its default."""
+    """Return a configuration for a reader: its sizes, and every key that is not at its default."""
     usual = full_config(system, revision, {})
     parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     for key, value in config.items():
@@ -152,9 +194,11 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
 
 
 def _in_words(key: str, value: Any) -> list[str]:
-    """A key that is not at its default; a mapping (a target's own keys) is listed key by key."""
+    """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
+    if isinstance(value, list):  # of mappings, whose values say enough
+        return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 
 
@@ -172,11 +216,12 @@ def request_lines(scenario: Scenario) -> list[str]:
         words = encoder_words(request) + load_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
-    return lines + ([f"and {more} more requests"] if more > 0 else [])
+    events = [f"{event.kind} before step {event.step}" for event in scenario.events]
+    return lines + ([f"and {more} more requests"] if more > 0 else []) + events
 
 
 def encoder_words(request: Request) -> str:
-    """What an encoder computes of a request, to follow other words; empty for nothing."""
+    """Describe the encoder inputs of a request, to append to other words; empty if it has none."""
     if not request.encoder_inputs:
         return ""
     names = [request.prompt[number][0] for number in request.encoder_inputs]
@@ -184,15 +229,15 @@ def encoder_words(request: Request) -> str:
 
 
 def load_words(request: Request) -> str:
-    """What a connector loads and sends of a request, to follow other words; empty for nothing."""
+    """Describe the external loads of a request, to append to other words; empty if it has none."""
     words = ""
     if request.external_tokens:
         tokens = min(request.external_tokens, request.prompt_len)
-        words = f", a load has {tokens} tokens, after {request.load_steps} steps"
+        words = f", {tokens} tokens are loaded after {request.load_steps} steps"
     if request.load_fails_at is not None:
         words += f", fails from token {request.load_fails_at} on"
     if request.load_deferrals:
-        words += f", {request.load_deferrals} times no answer whether it can be loaded"
+        words += f", the connector defers its answer {request.load_deferrals} times"
     if request.send_steps is not None:
         words += f", its blocks are sent in {request.send_steps + 1} steps"
     return words
@@ -203,7 +248,7 @@ def _named(request: Request) -> str:
 
 
 def _prompt(request: Request) -> str:
-    """Its length, and the requests whose tokens it repeats."""
+    """Describe a prompt: its length, and the requests whose tokens it repeats."""
     if all(stream == request.id for stream, _ in request.prompt):
         return str(request.prompt_len)
     parts = " + ".join(f"{stream} {tokens}" for stream, tokens in request.prompt)
@@ -211,7 +256,7 @@ def _prompt(request: Request) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """A file that people read, too."""
+    """Return the value as indented JSON."""
     return msgspec.json.format(json_line(value), indent=2) + b"\n"
 
 
@@ -240,6 +285,6 @@ def fail(message: str) -> None:
 
 
 def to_stderr(line: str) -> None:
-    """Print it; where it cannot be written it is lost, and the exit code is what it is."""
+    """Print a line to stderr. If that fails, the line is lost and the exit code stays the same."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""A line a step: what is new in it, in words; colours only say it again."""
+"""One line per step that says what is new in it; colours only repeat what the words say."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -13,18 +13,19 @@ FIELDS = ("left_pad_blocks", "waiting", "parked", "prefilling", "paused", *EVENT
 
 
 class News(NamedTuple):
-    """A step beside the one before it.
+    """The changes in a step.
 
     Attributes:
         number: of the step, from 0.
         step: the step itself.
-        tkv: the tkv where it changed, in tokens, and what it was: None where it is not known.
-        jumps: it did not grow by one.
-        borders: requests that computed the first token of a block, and nothing else.
-        volume: of a decode step, batch × tkv in tokens; None without a limit on it.
+        tkv: the previous and the new tkv in tokens, if it changed; the previous one may be unknown
+            (None).
+        jumps: the tkv changed other than by growing by one.
+        borders: requests whose only token of the step was the first of a block.
+        volume: batch × tkv of a decode step in tokens; None if there is no limit on it.
         limit: max_batch_tkv.
         fields: the other fields that changed, with their values.
-        alike: decodes the same requests as the step before, and nothing else happens.
+        alike: the step decodes the same requests as the one before, and nothing else happens.
     """
 
     number: int
@@ -39,12 +40,12 @@ class News(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """More is decoded than the limit allows."""
+        """Return whether the batch exceeds the limit."""
         return _is_over(self.volume, self.limit)
 
 
 def step_news(number: int, step: Step, last: Step | None, config: Mapping[str, Any]) -> News:
-    """What changed since `last`, the step before; None where it is not known."""
+    """Return what changed since `last`, the step before, which may be unknown (None)."""
     tkv = changed_tkv(step, last)
     jumps = tkv is not None and tkv[0] is not None and tkv[1] != tkv[0] + 1
     borders = crossing(step, last, config.get("block_size"))
@@ -66,7 +67,7 @@ def step_news(number: int, step: Step, last: Step | None, config: Mapping[str, A
 
 
 def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
-    """The tkv of the step before and of this one, where both are known and differ."""
+    """Return the tkv of the previous step and of this one, if this one is known and differs."""
     before = last.tkv if last is not None else None
     if not step.tkv or step.tkv == before:
         return None
@@ -74,7 +75,7 @@ def changed_tkv(step: Step, last: Step | None) -> tuple[int | None, int] | None:
 
 
 def crossing(step: Step, last: Step | None, block_size: int | None) -> tuple[str, ...]:
-    """The requests whose one token of this step is the first of another block."""
+    """Return the requests that begin a new block with their only token in this step."""
     if last is None or last.computed is None or block_size is None:
         return ()
     return tuple(
@@ -85,7 +86,7 @@ def crossing(step: Step, last: Step | None, block_size: int | None) -> tuple[str
 
 
 def volume_of(step: Step) -> int | None:
-    """Batch × tkv in tokens, of a decode step that shows its tkv."""
+    """Return batch × tkv in tokens of a decode step; None if the step does not show its tkv."""
     return len(step.scheduled) * step.tkv if step.kind == "decode" and step.tkv else None
 
 
@@ -94,7 +95,8 @@ def _is_over(volume: int | None, limit: int | None) -> bool:
 
 
 def one_line(text: str) -> str:
-    """What a target says, without line ends and control characters."""
+    """Replace line ends and control characters by spaces, so that foreign text prints as one
+    line."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -106,7 +108,7 @@ Part = tuple[str, str]  # words, and their style
 
 
 class StepLines:
-    """Says each step of a run; with `fold` one line for decode steps in a row that are alike."""
+    """Prints each step of a run; with `fold`, similar decode steps in a row share a line."""
 
     def __init__(
         self, say: Callable[[Text], None], config: Mapping[str, Any], *, fold: bool = False
@@ -134,7 +136,7 @@ class StepLines:
 
 
 def step_line(number: int, step: Step, last: Step | None, config: Mapping[str, Any]) -> str:
-    """One step for a reader: kind and members, then what changed since `last`."""
+    """Return one step in words: kind and members, then what changed since `last`."""
     return step_text(step_news(number, step, last, config)).plain
 
 
@@ -144,7 +146,7 @@ def step_text(news: News) -> Text:
 
 
 def folded_text(first: News, last: News) -> Text:
-    """Decode steps that are alike, in one line."""
+    """Return one line for a row of similar decode steps."""
     text = Text(one_line(f"steps {first.number}-{last.number} {_members(last.step)}"))
     if first.step.tkv and last.step.tkv:
         text.append(f"  tkv {first.step.tkv} -> {last.step.tkv}")

@@ -1,5 +1,6 @@
-"""`schedproof corpus add` and `minimize`: how a scenario comes into a corpus, and gets small."""
+"""`schedproof corpus add` and `minimize`: shrink scenarios and put them into a corpus."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ SECONDS = 30.0  # for one scenario: at production scale a replay takes a good pa
 
 @dataclass(frozen=True)
 class Adding:
-    """The folder that scenarios go to, the target that replays them, and the output function."""
+    """The destination folder, the target that replays scenarios, and the output function."""
 
     folder: Path
     target: Target
@@ -44,7 +45,8 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file, and go on behind one that cannot be added; by file, why it is left out."""
+    """Add each file, continuing past failures. Return the reason for each file that was not
+    added."""
     left_out = {}
     for file in files:
         try:
@@ -58,12 +60,12 @@ def add_file(adding: Adding, file: Path) -> None:
     """Replay a scenario, shrink it, and keep it unless a smaller one with the same failure exists.
 
     Raises:
-        FileError: the file is no scenario, or one that nothing can be said of.
+        FileError: the file is not a scenario, or its run gives no verdict.
     """
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
-    outcome = run_of(adding.target, scenario, adding.rules, file)
+    adding, outcome = _judged(adding, file, scenario)
     if outcome.broken and steps and not adding.no_shrink:
         why = "a smaller scenario would not show the steps; valid: --no-shrink"
         raise FileError(f"{file}: $.expect.steps: {why}")
@@ -76,21 +78,36 @@ def add_file(adding: Adding, file: Path) -> None:
     _keep(adding, file, reported, origin, how)
 
 
+def _judged(adding: Adding, file: Path, scenario: Scenario) -> tuple[Adding, Outcome]:
+    """Replay a finding by the rule that it was written for, if that rule breaks.
+
+    If the file names no rule, if the rule does not break, or with --rule, replay it by the rules of
+    `adding`.
+    """
+    rule = (scenario.origin or {}).get("rule")
+    if not adding.rules and rule in {known.id for known in rules_for(scenario, ())}:
+        alone = dataclasses.replace(adding, rules=[rule])
+        outcome = run_of(adding.target, scenario, alone.rules, file)
+        if outcome.broken:
+            return alone, outcome
+    return adding, run_of(adding.target, scenario, adding.rules, file)
+
+
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
-    """Make an entry small, in place; False where nothing breaks, so that nothing can be done.
+    """Shrink an entry in place; return False if nothing breaks, so that there is nothing to shrink.
 
     Raises:
         FileError: the target cannot run it, or the folder cannot be written to.
     """
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
-        say(f"{entry.path}: expects steps, which a smaller one would not show: left as it is")
+        say(f"{entry.path}: expects steps, which a smaller scenario would not show: not changed")
         return True
     scenario = replace(entry.scenario, expect=None)
     outcome = run_of(target, scenario, (), entry.path)
     if not outcome.broken:
-        found = f" (found on {entry.found_on})" if entry.found_on else ""
-        say(f"{entry.path}: breaks no rule on {spec}{found}: left as it is")
+        where = f" (found on {entry.found_on})" if entry.found_on else ""
+        say(f"{entry.path}: breaks no rule on {spec}{where}: not changed")
         return False
     smaller, how = minimized(target, scenario, outcome.broken[0], [])
     if size(smaller) >= size(scenario) and smaller.config == scenario.config:
@@ -112,7 +129,8 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimized(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario found that fails in the same shape, and the effort in words."""
+    """Return the smallest scenario found with the same failure shape, and a description of the
+    effort."""
     rules = rules_for(scenario, ids)
     own = shape(first, [request.id for request in scenario.requests])
     began = time.monotonic()
@@ -136,7 +154,7 @@ def minimized(
 
 
 def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -> Outcome:
-    """Replay once; if the target refuses the scenario, raise an error that names the file."""
+    """Replay a scenario; raise an error that names the file if the target refuses it."""
     rules = rules_for(scenario, ids)
     if not rules:
         wanted = ", ".join(ids)
@@ -148,7 +166,7 @@ def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -
         raise FileError(f"{file}: {error}") from None
     if len(outcome.session.rejected) == len(scenario.requests) and not outcome.broken:
         name, why = next(iter(outcome.session.rejected.items()))
-        raise FileError(f"{file}: the target refuses every request at the door: {name}: {why}")
+        raise FileError(f"{file}: the target refuses every request: {name}: {why}")
     return outcome
 
 
@@ -167,7 +185,7 @@ def _failure(
         scenario, how = minimized(adding.target, scenario, first, adding.rules)
         outcome = run_of(adding.target, scenario, adding.rules, file)
         if not outcome.broken:
-            scenario, how = large, "as it is: what was smaller did not break again"
+            scenario, how = large, "not shrunk: the smaller scenario did not break again"
             outcome = run_of(adding.target, scenario, adding.rules, file)
             if not outcome.broken:
                 raise FileError(f"{file}: broke {first.rule} once, but not again: left out")
@@ -208,8 +226,8 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write the entry unless the same failure exists at no larger size; remove larger entries of
-    it."""
+    """Write the entry unless the corpus has the same failure in a scenario that is no larger;
+    remove larger ones."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)

@@ -1,5 +1,5 @@
-"""The scenarios that schedproof brings along: published counterexamples at production scale, and
-the seed corpus, a few short runs in which every rule is exercised (`tools/seeds.py`)."""
+"""The built-in scenarios: published counterexamples at production scale, and the seed corpus, a few
+short runs that exercise every rule (`tools/seeds.py`)."""
 
 import difflib
 from importlib import resources
@@ -14,19 +14,19 @@ from ..targets.scales import scales_of
 
 
 def builtin_scenarios(system: str) -> dict[str, Scenario]:
-    """The built-in scenarios of a system by file name, in the order of their names."""
+    """Return the built-in scenarios of a system by file name, sorted."""
     return _scenarios(resources.files("schedproof.gate.corpus") / "builtin" / system)
 
 
 def seed_corpus(system: str, scale: str) -> dict[str, Scenario]:
-    """The seed corpus of one scale, likewise; a scale may have none."""
+    """Return the seed corpus of one scale by file name, sorted; it may be empty."""
     return _scenarios(
         resources.files("schedproof.gate.corpus") / "builtin" / system / "seeds", f"{scale}-"
     )
 
 
 def every_builtin() -> dict[str, Scenario]:
-    """The built-in scenarios of all systems by name, without the suffix of the file."""
+    """Return the built-in scenarios of all systems by name, without the file suffix."""
     return {
         name.removesuffix(".json"): scenario
         for system in SYSTEMS
@@ -35,10 +35,11 @@ def every_builtin() -> dict[str, Scenario]:
 
 
 def scenario_named(name: str) -> Scenario:
-    """A scenario file, or the built-in scenario of this name. What looks like a path is a path.
+    """Return the scenario of a file or the built-in one with this name. Anything like a path is a
+    path.
 
     Raises:
-        FileError: there is neither, or the file is no scenario.
+        FileError: there is no such file or built-in scenario, or the file is not a scenario.
     """
     path = Path(name)
     if "\0" in name or path.exists() or path.is_symlink() or path.name != name:
@@ -57,13 +58,13 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """Return the built-in scenarios, shortest first, so that short ones show a failure before long
-    ones run."""
+    """Return the built-in scenarios, shortest first, so that a short one shows a failure before the
+    long ones run."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 
 def longest(scenario: Scenario) -> int:
-    """Steps that a replay can take at most if nothing waits for anything else's room."""
+    """Return the most steps that a replay can take if no request waits for space."""
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0

@@ -1,4 +1,4 @@
-"""`schedproof corpus run`, `verify` and `prune`: what becomes of the entries of a corpus."""
+"""`schedproof corpus run`, `verify` and `prune`: replay and tidy the entries of a corpus."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -37,8 +37,8 @@ class Running(NamedTuple):
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
-    """Replay each entry, a line each, with the failure where it is not as expected; the exit
-    code."""
+    """Replay each entry and print a line for it, with the failure if it is unexpected; return the
+    exit code."""
     counts = dict.fromkeys(STYLES, 0)
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
@@ -98,7 +98,7 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
     violates = (scenario.expect and scenario.expect.violates) or ()
     named += [(f"$.expect.violates[{index}]", violated) for index, violated in enumerate(violates)]
     unknown = [
-        f"{path}: {where}: {rule!r:.60} is no rule of {scenario.system}; `schedproof rules "
+        f"{path}: {where}: {rule!r:.60} is not a rule of {scenario.system}; `schedproof rules "
         f"--system {scenario.system}` lists them"
         for where, rule in named
         if rule not in catalogue
@@ -114,9 +114,9 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Take out what is there twice, or cannot be replayed any more; how many were.
+    """Remove duplicates and entries that can no longer be replayed; return their number.
 
-    An entry stays that breaks a rule on the target, or that the reference model still takes.
+    An entry stays if it breaks a rule on the target, or if the reference model still accepts it.
 
     Raises:
         FileError: an entry cannot be removed.
@@ -145,7 +145,7 @@ def _preferred(entry: Entry) -> tuple[tuple[int, int], bool, str]:
 
 
 def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
-    """Why an entry may be deleted; empty if it may not."""
+    """Return why an entry may be deleted; empty if it may not."""
     if entry.failure in smallest:
         return f"the same failure as {smallest[entry.failure].path}, which is not larger"
     judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))

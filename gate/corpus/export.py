@@ -1,9 +1,9 @@
-"""`schedproof corpus export`: a corpus in one file that stands by itself.
+"""`schedproof corpus export`: a corpus as one self-contained file.
 
-The tests for a target's own repository know nothing of schedproof. A template for each system,
-`templates/<system>.jinja`, steps the scheduler by itself, and names the rules that it asserts in
-every step in the target's own terms. Of any other rule, a test has a table: the steps of the
-reference model, which are what the target should have done.
+Tests for a target's own repository do not depend on schedproof. The template of a system,
+`templates/<system>.jinja`, steps the scheduler itself, and asserts some rules in every step, in the
+target's own vocabulary. For every other rule, the test holds a table with the steps of the
+reference model, which the target should have taken.
 """
 
 import json
@@ -58,11 +58,12 @@ def target():
 
 
 def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
-    """Return the text of the file. The rules of the entries must be in the catalogue.
+    """Return the text of the file. The catalogue must have the rules of the entries.
 
     Args:
         kind: one of KINDS.
-        target: what a test of kind "pytest" tests; by default what the entries were found on.
+        target: the target of tests of kind "pytest"; by default the one that the entries were found
+            on.
 
     Raises:
         FileError: this kind of file cannot express an entry.
@@ -80,7 +81,7 @@ def found_on(entries: Sequence[Entry]) -> str:
     """Return the target that all entries were found on.
 
     Raises:
-        FileError: there are several, or none is known.
+        FileError: they were found on several targets, or on none that is recorded.
     """
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
@@ -97,8 +98,9 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
     """Return a test file for the target's own repository, with a function for each entry.
 
     Raises:
-        FileError: the entries are of several systems, of one without a template, or there is one
-            that neither an assertion nor the steps of a model can express.
+        FileError: the entries belong to several systems, their system has no template, or neither
+            an
+            assertion nor a model's steps can express one of them.
     """
     systems = sorted({entry.scenario.system for entry in entries})
     if len(systems) > 1:
@@ -108,7 +110,7 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
     valid = [system for system in SYSTEMS if (TEMPLATES / f"{system}.jinja").exists()]
     if systems[0] not in valid:
         raise FileError(
-            f"--as upstream: {systems[0]} has no template of a test; valid: {', '.join(valid)}"
+            f"--as upstream: {systems[0]} has no template for tests; valid: {', '.join(valid)}"
         )
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -123,14 +125,14 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
 
 
 class Table(NamedTuple):
-    """Steps of the model of a revision, each as the arguments of a `dict` call."""
+    """Steps of a revision's model, each as the arguments of a `dict` call."""
 
     revision: str
     rows: list[str]
 
 
 class RepositoryTest:
-    """What the templates ask of an entry. Only a rule that they cannot assert has a table."""
+    """An entry as the templates see it. Only rules that a template cannot assert have a table."""
 
     def __init__(self, entry: Entry) -> None:
         expect = entry.scenario.expect
@@ -144,14 +146,14 @@ class RepositoryTest:
         """Return the configuration as arguments.
 
         Raises:
-            FileError: it has a key that the template's engine does not know.
+            FileError: the template cannot express one of its keys.
         """
         config = self._entry.scenario.config
         for key in config:
             if key in unsayable:
                 raise FileError(
-                    f"{self._entry.path}: $.config.{key}: {json.dumps(config[key])}: the loop of "
-                    "these tests has no drafts; valid: absent; --rule leaves it out"
+                    f"{self._entry.path}: $.config.{key}: {json.dumps(config[key])}: these "
+                    "tests cannot express drafts; valid: absent; --rule leaves it out"
                 )
         return _arguments(config)
 
@@ -159,8 +161,9 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule in this scenario: that of its own
-        revision, or another one, up to the step that breaks the rule in its own.
+        """Return the steps of the first model that breaks no rule in this scenario. That of its own
+        revision is tried first; the table of another one ends at the step in which its own breaks
+        the rule.
 
         Raises:
             FileError: every model breaks a rule, or the table is too long.
@@ -180,20 +183,20 @@ class RepositoryTest:
                 last = outcome.broken[0].step + 1
         raise FileError(
             f"{self._entry.path}: every model of {scenario.system} breaks a rule in it, and "
-            f"{self.rule} has no words in the target's own terms; --rule leaves it out"
+            f"{self.rule} has no assertion in the target's own vocabulary; --rule leaves it out"
         )
 
 
 def test_name(entry: Entry) -> str:
-    """Return the name of an entry's test, made of its rule and content."""
+    """Return the name of an entry's test, made from its rule and content."""
     name = file_name(entry.scenario, entry.rule).removesuffix(".json")
     return f"test_{re.sub(r'[^A-Za-z0-9]', '_', name).lower()}"
 
 
 def about(entry: Entry) -> str:
     title = next(rule.title for rule in load(entry.scenario.system) if rule.id == entry.rule)
-    found = f"; found on {entry.found_on}" if entry.found_on else ""
-    line = one_line(f"{entry.rule} {title}{found}")
+    where = f"; found on {entry.found_on}" if entry.found_on else ""
+    line = one_line(f"{entry.rule} {title}{where}")
     return line.replace("\\", "/").replace('"', "'")[:90] + "."
 
 

@@ -1,8 +1,7 @@
 """A corpus: a folder of scenario files, each with the rule that it is about.
 
-There is no index: the files are the truth, and `schedproof corpus list` reads them. A file is named
-by its rule and content, so that the same scenario is never there twice; `origin` says what it is
-about:
+There is no index: `schedproof corpus list` reads the files themselves. A file is named by its rule
+and content, so a corpus never holds the same scenario twice. `origin` says what it is about:
 
     "origin": {"rule": "SPY-R07", "shape": "SPY-R07: # requests x tkv # ...", "found": "2026-01-31",
                "found_on": {"target": "model", "name": "...", "version": "..."}}
@@ -25,7 +24,7 @@ DEFAULT_FOLDER = Path("schedproof-corpus")
 
 
 class FoundOn(msgspec.Struct, frozen=True):
-    """A target as the command line called it, and what it says of itself."""
+    """A target: its name on the command line, and the name and version that it reports."""
 
     target: str = ""
     name: str = ""
@@ -36,12 +35,12 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The parts of `origin` that a corpus needs; other keys are for people.
+    """The parts of `origin` that a corpus needs; other keys are for readers.
 
     Attributes:
-        rule: the rule that it is about, the first that it broke.
+        rule: the rule that the entry is about; of a failure, the first that broke.
         shape: of the failure (`properties.shape`); empty for a witness, which breaks nothing.
-        found_on: the target that it broke on.
+        found_on: the target that broke the rule.
         found: the date, as YYYY-MM-DD.
     """
 
@@ -52,7 +51,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Entry(NamedTuple):
-    """A file of a corpus, read."""
+    """A file of a corpus and its content."""
 
     path: Path
     scenario: Scenario
@@ -64,7 +63,7 @@ class Entry(NamedTuple):
 
     @property
     def shape(self) -> str:
-        """The shape of its failure; empty for a witness."""
+        """Return the shape of its failure; empty for a witness."""
         return self.origin.shape
 
     @property
@@ -73,24 +72,24 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """System, revision, rule and shape, by which two entries are one failure; a witness is
-        like itself only."""
+        """Return system, revision, rule and shape, which identify a failure; a witness is
+        unique."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
 
 
 def entries(folder: Path) -> list[Entry]:
-    """Every entry of a corpus, by file name.
+    """Return every entry of a corpus, by file name.
 
     Raises:
-        FileError: there is no such folder, or a file in it is no entry.
+        FileError: there is no such folder, or a file in it is not an entry.
     """
     return [read_entry(path) for path in files(folder)]
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """The scenario files of a corpus by name, unread; sub-folders and other files are no part.
+    """Yield the paths of a corpus's scenario files by name; ignore sub-folders and other files.
 
     Raises:
         FileError: there is no such folder.
@@ -99,21 +98,21 @@ def files(folder: Path) -> Iterator[Path]:
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` begins a corpus")
     try:
-        found = sorted(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except OSError as error:
         raise FileError(f"{folder}: cannot be read ({error.strerror})") from None
-    yield from (path for path in found if path.suffix == ".json" and not path.is_dir())
+    yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
 
 
 def read_entry(path: Path) -> Entry:
     """Read one file of a corpus.
 
     Raises:
-        FileError: no scenario, one that does not say what it is about, or a link that leads out
-            of the folder.
+        FileError: the file is not a scenario, does not name its rule, or is a link out of the
+            folder.
     """
     if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
-        raise FileError(f"{path}: a link out of the corpus; valid: a file")
+        raise FileError(f"{path}: a link to a file outside the corpus; valid: a file")
     scenario = read_scenario(path)
     return Entry(path, scenario, origin_of(scenario, str(path)))
 
@@ -127,7 +126,7 @@ def origin_of(scenario: Scenario, path: str) -> Origin:
     """Return the origin that a scenario states; `path` is the name to use in errors.
 
     Raises:
-        FileError: it says nothing, or not in the words that a corpus has.
+        FileError: the origin is missing or invalid.
     """
     if not (scenario.origin or {}).get("rule"):
         what = 'nothing; valid: the id of a rule ("schedproof corpus add" writes it)'
@@ -140,9 +139,9 @@ def origin_of(scenario: Scenario, path: str) -> Origin:
 
 
 def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
-    """Write a scenario into a corpus, whole or not at all; what is there by its name is replaced.
+    """Write a scenario into a corpus, whole or not at all, replacing a file with the same name.
 
-    The rule must be one of the catalogue: it becomes a part of the file's name.
+    The rule must be in the catalogue, since its id becomes part of the file name.
 
     Raises:
         FileError: the folder cannot be written to.
@@ -155,10 +154,10 @@ def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
 
 
 def remove(entry: Entry) -> None:
-    """Take an entry out of its corpus.
+    """Delete an entry.
 
     Raises:
-        FileError: it cannot be removed.
+        FileError: the file cannot be deleted.
     """
     try:
         entry.path.unlink()
@@ -174,7 +173,7 @@ class _Holder(msgspec.Struct, frozen=True):
 
 
 def builtin_lines() -> Iterator[str]:
-    """A line for each built-in scenario: its name, what it is of, and what it is about."""
+    """Yield a line for each built-in scenario: its name, system, size and subject."""
     for name, scenario in every_builtin().items():
         about = (scenario.origin or {}).get("note", "")
         requests = len(scenario.requests)
@@ -184,7 +183,7 @@ def builtin_lines() -> Iterator[str]:
 
 
 def line(entry: Entry) -> str:
-    """What is known of an entry, its shape apart."""
+    """Describe an entry in one line, without its shape."""
     shown = row(entry)
     requests = f"{shown['requests']} request{'s' * (shown['requests'] != 1)}"
     parts = [
@@ -199,7 +198,7 @@ def line(entry: Entry) -> str:
 
 
 def row(entry: Entry) -> dict[str, str | int]:
-    """What is known of an entry, as data: `requests` is a number, all others are texts."""
+    """Return an entry as data: `requests` is a number, all other values are texts."""
     expect = entry.scenario.expect
     violates = ", ".join((expect and expect.violates) or ())
     return {

@@ -1,4 +1,4 @@
-"""A scenario of a corpus replayed: is what happens what is expected?"""
+"""Replay a scenario of a corpus, and compare the result with its expectation."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,11 +25,11 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 
 
 class EntryVerdict(NamedTuple):
-    """How a scenario's replay compares with its expectation.
+    """The result of a replay, compared with the expectation of the scenario.
 
     Attributes:
-        why: the reason in one line, where it is not as expected or says nothing.
-        outcome: the run; None where the target did not run it.
+        why: the reason in one line, if the result is unexpected or inconclusive.
+        outcome: the run; None if the target did not run it.
         refused: the target refuses the configuration, or every request.
     """
 
@@ -52,12 +52,12 @@ def judge(
 ) -> EntryVerdict:
     """Replay a scenario about `rule`, judged by `rules`.
 
-    A scenario without an expectation expects that every rule holds. On another target than the one
-    that it was `found_on` it is as expected if its own rule holds. Rules that it expects to break
-    may break behind others.
+    Without an expectation, every rule is expected to hold. On a target other than `found_on`, it is
+    enough that the scenario's own rule holds. Rules that are expected to break may break after
+    others.
 
     Raises:
-        TargetNotStarted: there is no target.
+        TargetNotStarted: the target does not start.
     """
     if scenario.expect is None:
         scenario = expecting(scenario, None)
@@ -83,7 +83,7 @@ def judge(
             return EntryVerdict("as expected", f"before it {others} breaks", alone)
         return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
     if len(outcome.session.rejected) == len(scenario.requests):
-        why = "the target refuses every request at the door"
+        why = "the target refuses every request"
         return EntryVerdict("not exercised", why, outcome, refused=True)
     violates = (scenario.expect and scenario.expect.violates) or ()
     if violates and not outcome.broken:
@@ -108,7 +108,7 @@ def _of_its_own_rule(
     outcome: Outcome,
     found_on: FoundOn | None,
 ) -> EntryVerdict:
-    """Other rules break in the scenario's run than the one that it is about: does that hold?"""
+    """Judge a run that breaks other rules than the one that the scenario is about."""
     rule, started = own[0].id, outcome.session.started
     here = " ".join(word for word in (started.name, started.version) if word)
     others = ", ".join(failure.rule for failure in outcome.broken)
@@ -126,7 +126,8 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """The scenario with an expectation: these rules break, in the same step, or every one holds."""
+    """Return the scenario with an expectation: these rules break in the same step, or every rule
+    holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 
@@ -141,10 +142,10 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
 
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
-    """The ids that --rule means, `A,B` as A and B; none where it is not given.
+    """Return the ids that --rule names, `A,B` meaning A and B; none without the option.
 
     Raises:
-        InputError: it names none.
+        InputError: the option names no rule.
         CatalogueError: no system has such a rule.
     """
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
@@ -153,21 +154,20 @@ def rule_ids(words: Sequence[str] | None) -> list[str]:
 
 @contextmanager
 def opened_target(spec: str) -> Iterator[Target]:
-    """The target of an exported test file, opened for all of its tests.
+    """Open the target of an exported test file, for all of its tests.
 
     Raises:
-        UnknownTargetError, ReleaseError: `spec` names none.
+        UnknownTargetError, ReleaseError: there is no such target.
     """
     with opened(parse_target(spec)) as open_target:
         yield open_target.target
 
 
 def check(data: dict[str, Any], target: Target) -> str:
-    """What an exported test asserts: empty where the scenario does what it expects on the target,
-    else why not, in one line.
+    """Return why a scenario of an exported test does not do what it expects; empty if it does.
 
     Raises:
-        FileError: `data` is no scenario of a corpus.
+        FileError: `data` is not a scenario of a corpus.
     """
     scenario = scenario_of(data, "the exported scenario")
     rule = origin_of(scenario, "the exported scenario").rule

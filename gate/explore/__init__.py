@@ -1,1 +1,1 @@
-"""Exhaustive runs of small scopes in processes, with checkpoints and a report."""
+"""Explore small scopes exhaustively in processes, with checkpoints and a report."""

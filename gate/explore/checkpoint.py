@@ -1,9 +1,9 @@
-"""Explorations put by: what was interrupted goes on from there.
+"""Checkpoints of explorations, so that an interrupted one can resume.
 
-A file holds one `Exploration`, behind a digest: what is damaged is not read. It is read with
-nothing but this package's own classes allowed, and only by the version that wrote it: half an
-exploration of another model means nothing. A digest is no signature: the file of another user is
-not to be taken (`docs/explanation/security.md`).
+A file holds one pickled `Exploration` behind a digest, which shows damage. Unpickling allows only
+this package's own classes, and only the version that wrote the file reads it, since half an
+exploration of another model would mean nothing. A digest is no signature: never use the file of
+another user (`docs/explanation/security.md`).
 """
 
 import hashlib
@@ -36,8 +36,8 @@ HARMLESS = {
 }
 
 
-def put_by(folder: Path, run: Exploration) -> None:
-    """Write a run to its file in `folder`.
+def save_checkpoint(folder: Path, run: Exploration) -> None:
+    """Save an exploration to its file in `folder`.
 
     Raises:
         FileError: the file cannot be written.
@@ -50,7 +50,7 @@ def put_by(folder: Path, run: Exploration) -> None:
 
 
 def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
-    """The run that was put by for this question, None if there is none.
+    """Return the saved exploration of this question; None if there is none.
 
     Raises:
         FileError: there is one that this version cannot use.
@@ -73,7 +73,7 @@ def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Explor
         )
     kept = data[start + DIGEST :]
     if data[start : start + DIGEST] != _digest(kept):
-        raise FileError(f"{path}: damaged (its digest is another); valid: the file deleted")
+        raise FileError(f"{path}: damaged (its digest does not match); valid: the file deleted")
     try:
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
@@ -92,12 +92,12 @@ class _Reader(pickle.Unpickler):
         if (module, name) in HARMLESS:
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
-            found = super().find_class(module, name)
+            member = super().find_class(module, name)
             # Any other function could be called with anything: `getattr` by another name reaches
             # `eval`.
-            held = isinstance(found, type) or FUNCTIONS.match(module)
-            if held and getattr(found, "__module__", "") == module:
-                return found
+            held = isinstance(member, type) or FUNCTIONS.match(module)
+            if held and getattr(member, "__module__", "") == module:
+                return member
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 

@@ -1,5 +1,4 @@
-"""`schedproof explore`: every behaviour of the scopes that the options select, in as many processes
-as there are cores."""
+"""`schedproof explore`: explore every behaviour of the chosen scopes, in several processes."""
 
 import gc
 import multiprocessing
@@ -34,13 +33,13 @@ from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
 from ..judging.rule_choice import check_applies, picked
 from ..processes.work_process import block_sigint
-from .checkpoint import load, put_by
+from .checkpoint import load, save_checkpoint
 
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
 
 def check_has_scopes(system: str) -> None:
-    """Raise InputError unless the registered system can be explored: it needs small scopes."""
+    """Raise InputError unless the registered system has small scopes to explore."""
     explorable = explored_systems()
     if system not in explorable:
         valid = ", ".join(explorable)
@@ -48,7 +47,7 @@ def check_has_scopes(system: str) -> None:
 
 
 def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> list[Scope]:
-    """The scopes of these names, or all that the revision has.
+    """Return the scopes with these names, or all that the revision has.
 
     Raises:
         InputError: an unknown name, or a scope that the revision does not have.
@@ -59,16 +58,16 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
         if name not in by_name:
             words = ", ".join(by_name)
             raise InputError(
-                "--scope", f"{name!r} is no scope of revision {revision}; valid: {words}"
+                "--scope", f"{name!r} is not a scope of revision {revision}; valid: {words}"
             )
     return [by_name[name] for name in names or by_name]
 
 
 def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
-    """The scope with what the options say.
+    """Return the scope, changed as the options say.
 
     Raises:
-        InputError: a value that means nothing.
+        InputError: an impossible value.
     """
     if requests is not None:
         if not 1 <= requests <= 6:
@@ -82,10 +81,10 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
 
 
 def read_limits(words: str) -> tuple[int, ...]:
-    """Limits in tokens, ascending: "6-40", or "12,20,40".
+    """Return the limits in tokens that "6-40" or "12,20,40" means, ascending.
 
     Raises:
-        InputError: no numbers, or none at all.
+        InputError: the text has anything but numbers, or none.
     """
     limits: set[int] = set()
     for part in words.split(","):
@@ -102,10 +101,10 @@ def read_limits(words: str) -> tuple[int, ...]:
 def chosen_rules(
     catalogue: Sequence[Rule], words: Sequence[str] | None, revision: str
 ) -> Sequence[Rule]:
-    """The rules of these ids (`A,B` means A and B), or all that the revision has.
+    """Return the rules with these ids (`A,B` means A and B), or all that the revision has.
 
     Raises:
-        InputError, CatalogueError: one that cannot be checked here.
+        InputError, CatalogueError: a named rule cannot be checked here.
     """
     named = picked(catalogue, words) if words else {}
     rules = [rule for rule in catalogue if not words or rule.id in named]
@@ -121,7 +120,7 @@ def chosen_rules(
                 "--rule", f"{chosen.id} compares a target with the model; valid: any other rule"
             )
         if not explored(chosen):
-            raise InputError("--rule", f"{chosen.id} is no rule about states; valid: in `gate`")
+            raise InputError("--rule", f"{chosen.id} is not about states; valid: in `gate`")
         check_applies(chosen, revision)
     return [rule for rule in rules if explored(rule) and applies(rule, revision)]
 
@@ -132,7 +131,7 @@ MEMORY_MB = 4096  # for one process, where nothing else is said
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: seconds of all together, and MB that one process may take."""
+    """When to stop: `seconds` for all processes together, `memory_mb` MB for each."""
 
     seconds: float
     memory_mb: int
@@ -142,7 +141,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a part is, while it runs."""
+    """The progress of a running part."""
 
     options: ExploreOptions
     states: int
@@ -152,7 +151,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a part ended. `why` is empty where every behaviour was result."""
+    """The end of a part. `why` is empty if every behaviour was explored."""
 
     result: ExplorationResult
     why: str
@@ -174,10 +173,10 @@ Event = Progress | Ended | Failed
 def explore(
     parts: Sequence[ExploreOptions], rules: Sequence[Rule], jobs: int, budget: Budget
 ) -> Iterator[Event]:
-    """Explore the parts, `jobs` at a time, and tell what happens as it happens.
+    """Explore the parts, `jobs` at a time, and yield events as they happen.
 
-    Ctrl-C lets every process end with what it has; the parts that have not begun are left out. A
-    second Ctrl-C ends at once.
+    After Ctrl-C every process ends with its results so far, and no further part starts. A second
+    Ctrl-C ends everything at once.
     """
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
@@ -236,8 +235,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """One part, in a process of its own. It is broken off between two reports only: then nothing
-    is half done."""
+    """Explore one part in a process of its own. It can be interrupted only between two reports, so
+    that no state is half expanded."""
     gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
     began = reported = time.time()
     try:
@@ -264,7 +263,7 @@ def _work(
             why = "sampled" if options.order == "random" else "paths were cut"
         if budget.checkpoint and options.order != "random":
             try:
-                put_by(budget.checkpoint, run)
+                save_checkpoint(budget.checkpoint, run)
             except FileError as error:
                 why = f"{why or 'all explored'}, but not put by: {error}"
         pipe.send(Ended(result, why, time.time() - began, memory_mb()))
@@ -278,7 +277,8 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """The question in parts for `jobs` processes: limits that lie together behave alike."""
+    """Split the question into parts for `jobs` processes. Neighbouring limits stay together, since
+    they mostly behave alike."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -292,8 +292,10 @@ def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
 def confirmed(
     counterexample: Counterexample, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[int, tuple[Scenario, Outcome]]:
-    """The counterexample replayed step by step at each of its limits: those that it breaks the
-    rule at, admitted by `formula` if one is given."""
+    """Replay the counterexample on the model at each of its limits, with `formula` if one is given.
+
+    Returns the scenario and its outcome for each limit at which the rule breaks.
+    """
     [rule] = select(rules, [counterexample.rule])
     broken = {}
     for limit in counterexample.limits:

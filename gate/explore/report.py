@@ -1,4 +1,4 @@
-"""What an exploration prints: a line a scope, the counterexamples, a verdict a rule."""
+"""Print an exploration: a line per scope, the counterexamples, and a verdict per rule."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,7 +27,7 @@ MARKS = {
 
 @dataclass
 class RuleSoFar:
-    """What is known of one rule: where it was exercised, and where it breaks."""
+    """The results for one rule so far: where it was exercised, and where it breaks."""
 
     exercised: dict[str, set[int]] = field(default_factory=dict)
     broken: dict[str, set[int]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class RuleSoFar:
 
 
 class Reporter:
-    """Prints events as they come, and keeps what the verdict needs."""
+    """Prints events as they come, and collects what the verdict needs."""
 
     def __init__(
         self, console: Console, parts: Sequence[ExploreOptions], rules: Sequence[Rule], out: Path
@@ -74,22 +74,27 @@ class Reporter:
         if self._status is not None:
             self._status.stop()
 
-    def conclude(self, chosen: bool, json_file: Path | None, stop_requested: bool = False) -> int:
+    def conclude(
+        self,
+        chosen: bool,
+        json_file: Path | None,
+        stop_requested: bool = False,
+        verbose: bool = False,
+    ) -> int:
         """Print the verdicts and return the exit code.
 
-        `stop_requested`: the caller needs nothing of what was left out.
+        Args:
+            chosen: The rules were named with --rule, so each must be exercised.
+            json_file: Where to write the coverage, if anywhere.
+            stop_requested: The caller does not need the parts that were left out.
+            verbose: Print a line for every rule, even if none was named.
         """
         for part in self._parts:
             self._leave_out("not begun", part)
         if stop_requested:
             self._unfinished.clear()
         verdicts = {rule.id: self._verdict(rule) for rule in self._rules}
-        for rule in self._rules:
-            word, where = verdicts[rule.id]
-            style = MARKS[word]
-            self._console.print(
-                f"[{style}]{word:<13}[/{style}] {rule.id:<8} {escape(rule.title)}{escape(where)}"
-            )
+        self._print_verdicts(verdicts, list_all=chosen or verbose)
         words = [word for word, _ in verdicts.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in MARKS if word in words)
         results = [ended.result for ended in self._ended]
@@ -113,6 +118,23 @@ class Reporter:
     @property
     def broken(self) -> bool:
         return any(rule.broken for rule in self._so_far.values())
+
+    def _print_verdicts(self, verdicts: dict[str, tuple[str, str]], list_all: bool) -> None:
+        """Print a line for each verdict; unless `list_all`, one line for all rules that held and
+        one for those that were never exercised."""
+        together = () if list_all else ("held", "not exercised")
+        for rule in self._rules:
+            word, where = verdicts[rule.id]
+            if word not in together:
+                text = f"{rule.id:<8} {escape(rule.title)}{escape(where)}"
+                self._console.print(f"{_mark(word)} {text}")
+        for word in together:
+            names = [rule for rule, (verdict, _) in verdicts.items() if verdict == word]
+            text = ", ".join(names)
+            if word == "held":
+                text = f"{output.plural(len(names), 'rule')} (--verbose lists them)"
+            if names:
+                self._console.print(f"{_mark(word)} {text}")
 
     def _leave_out(self, why: str, part: ExploreOptions) -> None:
         self._unfinished.setdefault(why, []).append(_name(part))
@@ -143,7 +165,7 @@ class Reporter:
             markup=False,
         )
         if result.livelocks:
-            self._console.print(f"  {result.livelocks} states come again without progress")
+            self._console.print(f"  {result.livelocks} states recur without progress")
         self._checked |= {*result.checked}
         for rule, limits in result.exercised.items():
             if rule in self._so_far:
@@ -184,7 +206,7 @@ class Reporter:
         if not exercised:
             return "not exercised", f": {rule.witness}"
         pairs = sum(len(limits) for limits in exercised.values())
-        return "held", f" (exercised in {pairs} configurations)"
+        return "held", f" (exercised in {output.plural(pairs, 'configuration')})"
 
     def _write(self, path: Path, verdicts: dict[str, tuple[str, str]]) -> None:
         data = {
@@ -194,6 +216,10 @@ class Reporter:
             "unfinished": self._unfinished,
         }
         write(path, output.as_json(data))
+
+
+def _mark(word: str) -> str:
+    return f"[{MARKS[word]}]{word:<13}[/]"
 
 
 def _plain(ended: Ended) -> dict[str, Any]:
@@ -231,7 +257,7 @@ def _scope(options: ExploreOptions) -> str:
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
-    """Limits as ranges: "limits 6-40"."""
+    """Return limits as ranges, such as "limits 6-40"."""
     ranges: list[list[int]] = []
     for limit in sorted(limits):
         if ranges and ranges[-1][-1] == limit - 1:
@@ -252,10 +278,13 @@ def run_exploration(
     out: Path,
     json_file: Path | None,
     until_broken: bool = False,
+    verbose: bool = False,
 ) -> int:
-    """Explore, report and return the exit code.
+    """Explore, report, and return the exit code.
 
-    `until_broken`: stop at the first counterexample.
+    Args:
+        until_broken: Stop at the first counterexample.
+        verbose: Print a verdict for every rule, not only for those that break.
     """
     parts = [part for options in questions for part in parts_of(options, jobs)]
     reporter = Reporter(console, parts, rules, out)
@@ -266,4 +295,4 @@ def run_exploration(
                 break
     finally:
         reporter.close()
-    return reporter.conclude(chosen, json_file, until_broken and reporter.broken)
+    return reporter.conclude(chosen, json_file, until_broken and reporter.broken, verbose)

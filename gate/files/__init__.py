@@ -1,1 +1,1 @@
-"""Files on disk: the scenario format, and how a file is read and written."""
+"""Files on disk: the scenario format, and reading and writing files."""

@@ -1,11 +1,10 @@
-"""`[tool.schedproof]` of the pyproject.toml of a folder: what its commands mean where nothing is
-said.
+"""`[tool.schedproof]` in the pyproject.toml of a folder: defaults for the commands' options.
 
-    [tool.schedproof]
-    target = "my_pkg.sched:make_target"
-    system = "vllm"
-    deviations = "known.toml"
-    exclude = ["V1-R09"]
+[tool.schedproof]
+target = "my_pkg.sched:make_target"
+system = "vllm"
+deviations = "known.toml"
+exclude = ["V1-R09"]
 """
 
 from pathlib import Path
@@ -23,16 +22,16 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys, each as the option of its name; paths are seen from the folder.
+    """The keys of the table, named like the options; paths are relative to the folder.
 
     Attributes:
         target: the scheduler under test.
         system, revision: the rules that apply to it.
         profile: how much a gate searches.
         corpus: the folder of its regression scenarios.
-        deviations: the file of what is known to fail.
-        exclude: rules that it breaks on purpose.
-        extra_rules: a Python file of rules of its own.
+        deviations: the file that lists known failures.
+        exclude: rules that the scheduler breaks on purpose.
+        extra_rules: a Python file with the project's own rules.
     """
 
     target: Words | None = None
@@ -46,15 +45,15 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def given(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found | ({"exclude": [*self.exclude]} if self.exclude else {})
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values | ({"exclude": [*self.exclude]} if self.exclude else {})
 
 
 def read_project(folder: Path = Path()) -> Project:
-    """The table of the folder's pyproject.toml; empty without one.
+    """Return the table in the folder's pyproject.toml; empty if there is none.
 
     Raises:
-        FileError: no TOML, an unknown key, or a value that means nothing.
+        FileError: the file is not TOML, or has an unknown key or an invalid value.
     """
     path = folder / FILE
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Reading a file of the user's: a regular one, and no more of it than it can mean."""
+"""Read a user's file: only regular files, and only up to a sensible size."""
 
 import json
 import re
@@ -13,7 +13,7 @@ Read = TypeVar("Read")
 
 
 class FileError(ValueError):
-    """A file that cannot be used; `str()` is one line with the file, the JSON path, the value."""
+    """Invalid file; `str()` is one line with the file, the JSON path and the value."""
 
 
 MAX_TOML = 1024 * 1024  # bytes of a configuration
@@ -25,10 +25,10 @@ NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is no regular file: a pipe or a device may never end.
+    """Refuse anything but a regular file, since a pipe or a device may never end.
 
     Raises:
-        FileError: a folder, a pipe, a device, or nothing at all.
+        FileError: the path is a folder, a pipe or a device, or does not exist.
     """
     try:
         mode = path.stat().st_mode
@@ -39,21 +39,21 @@ def check_regular(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise FileError(f"{path}: cannot be read (Is a directory)")
     if not stat.S_ISREG(mode):
-        raise FileError(f"{path}: no regular file; valid: a file")
+        raise FileError(f"{path}: not a regular file; valid: a file")
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """The text of a `kind` of file, of at most so many bytes.
+    """Return the text of a file of at most `most` bytes; `kind` describes it in errors.
 
     Raises:
-        FileError: no regular file, a larger one, or one that is no UTF-8.
+        FileError: the file is not regular, too large, or not UTF-8.
     """
     check_regular(path)
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, which no {kind} is")
+            raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
         return data.decode("utf-8")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
@@ -62,10 +62,10 @@ def read_text(path: Path, most: int, kind: str) -> str:
 
 
 def read_toml(path: Path, kind: str) -> dict[str, Any]:
-    """What a `kind` of TOML file says.
+    """Return the content of a TOML file; `kind` describes it in errors.
 
     Raises:
-        FileError: as for `read_text`, or no TOML.
+        FileError: as for `read_text`, or the file is not TOML.
     """
     text = read_text(path, MAX_TOML, kind)
     try:
@@ -75,8 +75,7 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Return what JSON that schedproof wrote says; `place` is the file, and the line if it has
-    many.
+    """Decode JSON that schedproof wrote; `place` is the file, with the line if it has many.
 
     Raises:
         FileError: no JSON, nested too deeply, or of another kind.
@@ -93,7 +92,7 @@ def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
 
 
 def is_deep(data: bytes) -> bool:
-    """Return whether JSON is nested deeper than any file of schedproof is."""
+    """Return whether JSON is nested deeper than any file that schedproof reads."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     brackets = STRING.sub(b"", data).translate(None, NO_BRACKETS)
@@ -103,13 +102,13 @@ def is_deep(data: bytes) -> bool:
 
 
 def quoted(value: Any) -> str:
-    """Return a value as JSON, cut where it is long."""
+    """Return a value as JSON, shortened if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
 def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
-    """Return `path: value: problem` of a value at `path` that msgspec refuses."""
+    """Return `path: value: problem` for a value at `path` that msgspec rejects."""
     problem, _, place = str(error).rpartition(" - at `$")
     if not problem:
         return f"{path}: {quoted(value)}: {error}"
@@ -142,10 +141,10 @@ def check_unique(line: bytes, value: dict[str, Any]) -> None:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, as a hook of `json.loads`.
+    """Return a JSON object, as a hook of `json.loads`.
 
     Raises:
-        ValueError: a key is given twice.
+        ValueError: a key occurs twice.
     """
     read = dict(pairs)
     if len(read) < len(pairs):

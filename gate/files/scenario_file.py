@@ -1,4 +1,4 @@
-"""Scenario files: reading with one clear error, writing without leaving half a file."""
+"""Read scenario files, with one clear error for a bad file, and write them whole or not at all."""
 
 import hashlib
 import json
@@ -10,8 +10,17 @@ from typing import Any
 import msgspec
 
 from ...model.errors import InputError
-from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenario, check_requests
-from ...model.systems import full_config, resolve_revision
+from ...model.scenario import (
+    FORMAT,
+    OF_PARTITION,
+    TO_CONNECTOR,
+    Event,
+    Expectation,
+    Request,
+    Scenario,
+    check_requests,
+)
+from ...model.systems import full_config, make_model, resolve_revision
 from .reading import TOO_DEEP, is_deep, located, quoted, read_text, unique_keys
 from .reading import FileError as FileError  # also for modules that read scenarios
 from .writing import naming_file, write
@@ -20,19 +29,21 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def read_scenario(path: Path) -> Scenario:
-    """The scenario in a file, its revision and configuration complete.
+    """Return the scenario in a file, with a revision and a complete configuration.
 
     Raises:
-        FileError: unreadable, not JSON, another format, or a value that means nothing.
+        FileError: the file is unreadable, not JSON, of another format, or has an invalid value.
     """
     return scenario_of(_load(path), str(path))
 
 
 def scenario_of(data: Any, path: str) -> Scenario:
-    """The scenario that JSON data is, its revision and configuration complete; `path` names it.
+    """Return the scenario in JSON data, with a revision and a complete configuration.
+
+    `path` names it in errors.
 
     Raises:
-        FileError: another format, or a value that means nothing.
+        FileError: another format, or an invalid value.
     """
     if not isinstance(data, dict):
         raise FileError(f"{path}: $: {quoted(data)}; valid: a scenario object")
@@ -46,6 +57,8 @@ def scenario_of(data: Any, path: str) -> Scenario:
         revision = resolve_revision(scenario.system, scenario.revision)
         config = full_config(scenario.system, revision, scenario.config)
         _check_encoder(scenario, config)
+        _check_partitions(scenario, config)
+        _check_events(scenario, revision, config)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
         raise FileError(f"{path}: {located('$', error, data)}") from None
@@ -55,14 +68,16 @@ def scenario_of(data: Any, path: str) -> Scenario:
 
 
 def scenario_json(scenario: Scenario) -> str:
-    """The scenario as the format writes it, one request a line."""
+    """Return the scenario in the published format, with one request per line."""
     data = {k: v for k, v in msgspec.to_builtins(scenario).items() if v is not None}
     data["requests"] = [_plain_request(request) for request in data["requests"]]
+    if not data["events"]:
+        del data["events"]
     lines = []
     for key, value in data.items():
-        if key == "requests":
+        if key in ("requests", "events"):
             rows = ",\n    ".join(json.dumps(row) for row in value)
-            lines.append(f'  "requests": [\n    {rows}\n  ]')
+            lines.append(f'  "{key}": [\n    {rows}\n  ]')
         else:
             lines.append(f"  {json.dumps(key)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -90,7 +105,8 @@ def file_name(scenario: Scenario, rule: str) -> str:
         [request.for_target(), request.arrival, request.abort_at, request.abort_inside]
         for request in scenario.requests
     ]
-    identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs])
+    events = [[[event.step, event.kind] for event in scenario.events]] if scenario.events else []
+    identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs, *events])
     return f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
 
 
@@ -139,13 +155,41 @@ def _finite(number: str) -> float:
 
 
 def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for encoder inputs where the configuration has no encoder."""
+    """Raise InputError for encoder inputs if the configuration has no encoder."""
     for index, request in enumerate(scenario.requests):
         if request.encoder_inputs and not config.get("max_num_encoder_input_tokens"):
             raise InputError(
                 f"$.requests[{index}].encoder_inputs",
                 f"{list(request.encoder_inputs)} without an encoder; valid: none, or a "
                 "configuration of vllm with max_num_encoder_input_tokens and encoder_cache_size",
+            )
+
+
+def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for salts and adapters where the configuration has no partitions."""
+    for index, request in enumerate(scenario.requests):
+        for key in OF_PARTITION:
+            value = getattr(request, key)
+            if value is not None and not config.get("cache_partitions"):
+                raise InputError(
+                    f"$.requests[{index}].{key}",
+                    f"{quoted(value)} without partitions; valid: absent, or a configuration of "
+                    "vllm with cache_partitions true",
+                )
+
+
+def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
+    """Raise InputError for control events that the system does not have in this configuration."""
+    if not scenario.events:
+        return
+    kinds = make_model(scenario.system, revision, config).controls
+    for index, event in enumerate(scenario.events):
+        if event.kind not in kinds:
+            instead = "no events with a kv_connector" if scenario.system == "vllm" else "no events"
+            raise InputError(
+                f"$.events[{index}].kind",
+                f"{quoted(event.kind)} is not modelled for {scenario.system} in this "
+                f"configuration; valid: {instead}",
             )
 
 
@@ -164,10 +208,12 @@ def _check_expectation(scenario: Scenario) -> None:
 
 
 def _check_keys(data: dict[str, Any]) -> None:
-    """Unknown keys, named with those that are valid; other types are for msgspec to refuse."""
+    """Raise an error for unknown keys that lists the valid ones; msgspec rejects wrong types."""
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
     places.append(("$.expect", data.get("expect"), Expectation))
-    requests = data.get("requests")
+    requests, events = data.get("requests"), data.get("events")
+    if isinstance(events, list):
+        places += [(f"$.events[{i}]", event, Event) for i, event in enumerate(events)]
     if isinstance(requests, list):
         places += [(f"$.requests[{i}]", request, Request) for i, request in enumerate(requests)]
     for path, value, kind in places:
@@ -180,7 +226,7 @@ def _check_keys(data: dict[str, Any]) -> None:
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
-    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR}
+    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR, **OF_PARTITION}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

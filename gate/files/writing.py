@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Write files whole or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ def write(path: Path, data: bytes) -> None:
     """Write a file that an option names.
 
     Raises:
-        FileError: it cannot be written to.
+        FileError: the file cannot be written to.
     """
     with whole(path) as place, naming_file(path):
         place.write_bytes(data)
@@ -20,13 +20,14 @@ def write(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write a file that an option names: it appears at the end, whole or not at all.
+    """Yield a path to write to; the file appears under its own name at the end, whole or not at
+    all.
 
-    What is no regular file (`/dev/stdout`, a pipe), or lies in a folder that takes no second file,
-    is written in place: a file must not replace a device.
+    A path that is not a regular file (`/dev/stdout`, a pipe), or whose folder cannot hold a second
+    file, is written in place, since a file must not replace a device.
 
     Raises:
-        FileError: it cannot take its place.
+        FileError: the file cannot be replaced.
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
@@ -45,10 +46,10 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_file(path: Path) -> Iterator[None]:
-    """An error of the system, as one of the file that is written.
+    """Turn an OSError of the block into a FileError that names the file.
 
     Raises:
-        FileError: it cannot be written to.
+        FileError: the file cannot be written to.
     """
     try:
         yield

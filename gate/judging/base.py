@@ -1,7 +1,7 @@
 """Compare a change with its base by driving both through the same scenarios.
 
-A rule that the base breaks in the same scenario is not the fault of the change: the run goes on,
-and the search for that rule with it. What is counted is what the base keeps and the change breaks.
+If the base breaks a rule in the same scenario, the change is not to blame: the run continues, and
+so does the search for that rule. Only rules that the base keeps and the change breaks count.
 """
 
 import time
@@ -30,16 +30,17 @@ class BaseOptions(NamedTuple):
 
     Attributes:
         terms: the system and revision in which the change and the base are started.
-        enough: differences after which no further part of the gate is run.
+        stop_after: number of differences after which no further part of the gate runs.
     """
 
     spec: TargetSpec
     terms: tuple[tuple[str, str], tuple[str, str]]
-    enough: int = NO_END
+    stop_after: int = NO_END
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behavior, and the seconds until the first such run."""
+    """The smallest run that shows a behavior; `found_after` is the time in seconds until the first
+    such run."""
 
     scenario: Scenario
     engine: str
@@ -53,10 +54,10 @@ class Compared:
     """The results of driving the change and its base side by side.
 
     Attributes:
-        differences: by shape; `seen` counts the runs of each.
-        repaired: by rule, a run in which the base breaks it and the change does not; `kept` counts
-            these runs.
-        shared: by rule that both break in the same scenario, the runs.
+        differences: the differences by shape; `seen` counts the runs that showed each.
+        repaired: for each rule, a run in which the base breaks it and the change does not; `kept`
+            counts these runs.
+        shared: for each rule that both break in the same scenario, the number of such runs.
     """
 
     differences: dict[str, Noted] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class Compared:
 
 
 def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
-    """Keep the first of the smallest runs."""
+    """Keep the run if it is the first with this key, or smaller than the one kept so far."""
     before = kept.get(key)
     if before is None:
         kept[key] = noted
@@ -88,7 +89,7 @@ def keep_smaller(kept: dict[str, Noted], key: str, noted: Noted) -> None:
 
 
 class Base:
-    """Drive the base of a change beside it, as a pair."""
+    """Drives the base of a change beside the change."""
 
     def __init__(self, pair: DifferentialTarget, rules: Sequence[Rule]) -> None:
         self.pair = pair
@@ -127,18 +128,18 @@ class Base:
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
         """Run a scenario to its end on the base alone; return every rule that the base breaks."""
         self.pair.part()
-        found: dict[str, Broken] = {}
+        failures: dict[str, Broken] = {}
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
             for failure in broken:
-                found.setdefault(failure.rule, failure)
+                failures.setdefault(failure.rule, failure)
             return []
 
         try:
             replay(self.pair.sides[1].target, scenario, self._rules, new=collect)
         except (ConfigRefused, InputError):
             return {}
-        return found
+        return failures
 
     def only_base_breaks(self, rule: str, scenario: Scenario) -> bool:
         """Return whether the base breaks a rule in a scenario where the change breaks none."""

@@ -44,21 +44,23 @@ class GateOptions:
 
     Attributes:
         spec: the target, as the user names it.
-        rules: the rules that are judged; `chosen`: the user chose them, some `named` in full.
-        extra_rules: the file of a user's own rules, which are among `rules`.
-        excluded: by id, rules that the user left out on purpose, and the reason.
+        rules: the rules to judge; `chosen`: the user selected them, and named those in `named` in
+            full.
+        extra_rules: the file with the user's own rules, which `rules` includes.
+        excluded: the rules that the user excluded, by id, with the reason.
         max_failures: broken rules to shrink per scale, known divergences not counted; a crash, a
             hang, a lost request and lost blocks are always shrunk.
         out: folder for counterexamples.
-        corpus: scenarios of the user's, replayed first.
+        corpus: the user's scenarios, which are replayed first.
         step_limit, memory_limit: of the target's process, in seconds and MiB.
-        first_only: what comes after the first part that finds something is not run.
+        first_only: stop after the first part that finds something.
         jobs: processes that run scales and engines; the verdict is the same for every number.
-        folder, imports: where a factory runs, and where else its module is looked for.
-        compare_with: the revision whose model decides beside the target, or "none", if one is asked
-            for.
-        fixed: keys of the configuration that have this value in every run.
-        base: the target that this one is compared with: only what it keeps is counted.
+        folder, imports: the folder in which a factory runs, and further folders to import its
+            module from.
+        compare_with: the revision whose model runs beside the target, or "none"; None if the user
+            did not choose.
+        fixed: keys of the configuration with the values that they have in every run.
+        base: the target to compare with; only rules that it keeps count.
     """
 
     spec: TargetSpec
@@ -112,7 +114,7 @@ class BreakOff(NamedTuple):
 
     @classmethod
     def of(cls, fault: TargetFault, stderr: str) -> "BreakOff":
-        """Build it from the target's exception and from what the target wrote to stderr."""
+        """Build it from the target's exception and the target's stderr."""
         return cls(str(fault), getattr(fault, "details", "") or stderr)
 
 
@@ -121,14 +123,14 @@ class GateResults:
     """The runs and findings of a gate so far.
 
     Attributes:
-        exercised: per rule, the steps in which its witness occurred.
+        exercised: for each rule, the number of steps in which its witness occurred.
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
-        runs_cut_short: by rule, the runs that it ended.
-        unconfirmed: rules that broke once, and not again in the same scenario.
-        deviation_status: by the number of a known deviation, whether it was met, and how.
-        refusals: what the target said of configurations that it refused, and how often.
-        hung: the target did not answer in time: each further run may cost another time limit.
-        compared: what came out beside a base.
+        runs_cut_short: for each rule, the number of runs that it ended.
+        unconfirmed: rules that broke once but did not break again in the same scenario.
+        deviation_status: the state of each known deviation, by its number in the file.
+        refusals: the target's messages about configurations that it refused, with their counts.
+        hung: the target did not answer in time, and each further run may cost another time limit.
+        compared: the results of the comparison with a base.
         reach: the sizes and features of the runs.
     """
 
@@ -160,7 +162,7 @@ class GateResults:
         return self.interrupted or self.hung or self.fault is not None
 
     def enough_for(self, options: GateOptions) -> bool:
-        if options.base is not None and len(self.compared.differences) >= options.base.enough:
+        if options.base is not None and len(self.compared.differences) >= options.base.stop_after:
             return True
         return options.first_only and bool(self.findings)
 
@@ -187,12 +189,12 @@ class GateContext:
     """The options, the target and the results of one gate.
 
     Attributes:
-        stderr: what the target's process wrote there.
+        stderr: returns the text that the target's process wrote to stderr.
         report: receives every event.
-        version: what the target reports to be, once it has started.
-        shrink_model: decides as the target does, and faster, where a model of its release is
-            known: a failure is shrunk on it, and confirmed on the target.
-        base: the base of the change, which `target` has beside it.
+        version: the version that the target reports once it has started.
+        shrink_model: a model of the target's release, if there is one. It decides as the target
+            does, but faster, so failures are shrunk on it and then confirmed on the target.
+        base: the base of the change, which runs beside `target`.
     """
 
     options: GateOptions
@@ -210,7 +212,7 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run: it keeps the failures that no deviation and no base
+        """Return a filter for one run: it keeps the failures that neither a deviation nor the base
         explains."""
         known = self.deviations.in_run()
 
@@ -233,7 +235,8 @@ class GateContext:
         return [rule for rule in self.options.rules if rule.id not in known]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if a finding of this rule is to be shrunk, else how many findings came first."""
+        """Return how many findings were shrunk before this one, which is then not shrunk; 0 if it
+        must be shrunk."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -249,8 +252,8 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return the model of the release that the target reports to be, whichever revision judges
-    it."""
+    """Return a model of the release that the target reports to be; the judging revision does not
+    matter."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None
@@ -276,7 +279,7 @@ class OpenedGate(NamedTuple):
 def opened_gate(
     options: GateOptions, *, offline: bool, notice: Callable[[str], None] = lambda _: None
 ) -> Iterator[OpenedGate]:
-    """Open the target of a gate, and its base where it has one; end their processes.
+    """Open the target of a gate, and its base if it has one; end their processes afterwards.
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: there is no such target.

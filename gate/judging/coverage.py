@@ -17,10 +17,10 @@ SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # in a line of a report
 
 
 class FunctionCoverage(msgspec.Struct, frozen=True):
-    """A function: its first line, its lines of code, and how many of these were entered.
+    """The coverage of a function: its first line, its number of lines, and how many of them ran.
 
-    `missed` are the lines that were not, such as "312-318, 330". `changed`: its code differs from
-    that of the base.
+    `missed` lists the other lines, such as "312-318, 330". `changed` means that its code differs
+    from that of the base.
     """
 
     name: str
@@ -34,7 +34,7 @@ class FunctionCoverage(msgspec.Struct, frozen=True):
 class FileCoverage(msgspec.Struct, frozen=True):
     """An imported module of the target. Only lines of functions count.
 
-    `name` is its path from the folder that its package is in.
+    `name` is its path relative to the folder that contains its package.
     """
 
     name: str
@@ -50,9 +50,11 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that all runs of a gate entered, starting with the most entered module.
+    """The lines that ran in all runs of a gate together; modules with the most such lines come
+    first.
 
-    `page` lists it line by line. `base`: what the code was compared with, if it was.
+    `page` is a file that lists them line by line. `base` names the code that they were compared
+    with.
     """
 
     lines: int
@@ -79,7 +81,8 @@ class Missed(NamedTuple):
 
 
 def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None) -> Coverage | None:
-    """Return what the target's processes wrote down in `folder`; None if nothing was counted."""
+    """Return the coverage that the target's processes recorded in `folder`; None if there is
+    none."""
     if folder is None:
         return None
     changed = {} if changes is None else changes.functions
@@ -102,7 +105,7 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
     """Return the lines entered here but not elsewhere, such as FILE:312-318, 330; files with the
     most such lines come first."""
     others = {module.path: module.probes for module in elsewhere}
-    found = []
+    new_lines = []
     for module in here:
         known = others.get(module.path, b"").ljust(len(module.probes), b"\0")
         new = [probe > known_probe for probe, known_probe in zip(module.probes, known, strict=True)]
@@ -111,8 +114,8 @@ def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[st
             for (_, line), is_new in zip(probes, new, strict=True):
                 lines[line] = lines.get(line, True) and not is_new
             count = sum(not is_known for is_known in lines.values())
-            found.append((-count, f"{_name(module)}:{', '.join(_missed(lines))}"))
-    return tuple(lines for _, lines in sorted(found))
+            new_lines.append((-count, f"{_name(module)}:{', '.join(_missed(lines))}"))
+    return tuple(lines for _, lines in sorted(new_lines))
 
 
 def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | None:
@@ -176,13 +179,13 @@ def missed_lines(function: FunctionCoverage) -> set[int]:
 def never_entered(coverage: Coverage) -> list[Missed]:
     """Return the functions that no run entered: first those that changed since the base, then by
     file and size."""
-    found = [
+    missed_functions = [
         Missed(file, function)
         for file in coverage.files
         for function in sorted(file.functions, key=lambda function: -function.lines)
         if not function.entered
     ]
-    return sorted(found, key=lambda missed: not missed.function.changed)
+    return sorted(missed_functions, key=lambda missed: not missed.function.changed)
 
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
@@ -190,7 +193,7 @@ def changed_functions(old: str, new: str) -> frozenset[str]:
     that only the new text has. Comments, blank lines and docstrings do not count.
 
     Raises:
-        SyntaxError: a text is no Python.
+        SyntaxError: a text is not valid Python.
     """
     before, after = _bodies(old), _bodies(new)
     return frozenset(name for name, body in after.items() if before.get(name) != body)
@@ -199,8 +202,12 @@ def changed_functions(old: str, new: str) -> frozenset[str]:
 def changes_since(
     base: str, base_folder: Path | None, folder: Path, paths: Iterable[str]
 ) -> Changes:
-    """Return what changed in those of the modules `paths` that lie in `folder` since `base`, whose
-    files lie in `base_folder`. A module that the base does not have is new as a whole."""
+    """Return the functions that changed since `base` in those modules of `paths` that lie in
+    `folder`.
+
+    `base_folder` holds the files of the base. All functions of a module that the base lacks are
+    new.
+    """
     functions = {}
     for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
         try:
@@ -214,7 +221,7 @@ def changes_since(
 
 
 def _bodies(source: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    bodies: dict[str, list[str]] = defaultdict(list)
 
     def walk(node: ast.AST, prefix: str) -> None:
         for child in ast.iter_child_nodes(node):
@@ -223,12 +230,12 @@ def _bodies(source: str) -> dict[str, list[str]]:
                 if ast.get_docstring(child, clean=False) is not None:
                     child.body = child.body[1:]
                 walk(child, f"{name}.<locals>.")
-                found[name].append(ast.dump(child))
+                bodies[name].append(ast.dump(child))
             else:
                 walk(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)
 
     walk(ast.parse(source), "")
-    return dict(found)
+    return dict(bodies)
 
 
 def coverage_lines(coverage: Coverage) -> list[tuple[str, str]]:

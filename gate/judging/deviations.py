@@ -10,11 +10,11 @@
     rule = "V1-R09"                                          # or a pattern, such as "V1CP-*"
     reason = "our queue is ordered by deadline"
 
-With `scenario` (a path from the file's folder) the scenario is replayed in each gate: every failure
-of its shape is known, with what follows from it in that scenario, and the entry fails the gate once
-the scenario does not break the rule any more. With `version` every failure of the rule is known in
-a target that says it is this version; an entry that a gate does not meet is no failure.
-A rule that the scheduler breaks by design is not judged, and each report says so.
+With `scenario` (a path relative to the file's folder), each gate replays the scenario. Every
+failure of its shape is known, and so are the consequences that it has in that scenario. Once the
+scenario no longer breaks the rule, the entry fails the gate. With `version`, every failure of the
+rule is known in a target that reports this version; such an entry does not fail a gate in which the
+rule holds. A rule that the scheduler breaks by design is not judged, and each report says so.
 """
 
 import datetime
@@ -85,12 +85,12 @@ class Deviations:
     """The entries of a file of deviations and their states.
 
     Attributes:
-        by_design: by rule, why the scheduler breaks it on purpose.
-        scenarios: by the entry's number, what it replays.
-        covered: what is known, a rule or the shape of a failure, and the entry that says so.
-        beside: by the entry's number, the shapes of all that its scenario breaks in one step.
-        follows: by the entry's number, the rules that its scenario breaks after that step.
-        status: by the entry's number, how it fared where that is settled.
+        by_design: for each rule that the scheduler breaks on purpose, the reason.
+        scenarios: the scenario of each entry, by the entry's number.
+        covered: the known rules and shapes of failures, each with the number of its entry.
+        beside: for each entry, the shapes of all failures in the step that breaks its rule.
+        follows: for each entry, the rules that its scenario breaks after that step.
+        status: the state of each entry that is settled, with an explanation.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -115,7 +115,7 @@ class Deviations:
                 self.status[number] = "unused", f"{name} calls itself {version!r}: write that"
 
     def replayed(self, number: int, steps: Sequence[Sequence[Broken]]) -> None:
-        """Note the rules that an entry's scenario breaks, step by step, to the end of the run."""
+        """Note the rules that each step of an entry's scenario breaks, to the end of the run."""
         entry, names = self.entries[number], _names(self.scenarios[number])
         for index, broken in enumerate(steps):
             own = next((failure for failure in broken if failure.rule == entry.rule), None)
@@ -136,7 +136,7 @@ class Deviations:
             self.status[number] = "passes", "the scenario does not break the rule any more"
 
     def replayed_all(self) -> None:
-        """Mark the entries that are redundant because they follow from another one."""
+        """Mark entries as redundant if the failure of another entry implies theirs."""
         for number, rules in self.follows.items():
             cause = self.entries[number]
             for other, entry in enumerate(self.entries):
@@ -154,8 +154,8 @@ class Deviations:
     def in_run(self) -> New:
         """Return a filter for one run: it keeps the new failures and notes the known ones.
 
-        Beside a known failure what broke beside it in the entry's own scenario is known, and after
-        it what broke after it there.
+        A known failure explains others: those that broke in the same step of the entry's scenario,
+        and in later steps, those that broke later there.
         """
         follows: set[str] = set()
 
@@ -182,8 +182,10 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return every entry of these rules after the last run. `stakes` counts how often each
-        rule was exercised."""
+        """Return the state of every entry of these rules after the last run.
+
+        `stakes` counts how often each rule was exercised.
+        """
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
@@ -208,8 +210,10 @@ def _never_met(exercised: int) -> tuple[State, str]:
 
 
 def is_version(given: str, name: str, version: str) -> bool:
-    """Return whether an entry means the target of this name and version. An entry gives a
-    version such as 0.33 (which covers 0.33.0), optionally after the name."""
+    """Return whether an entry's version means the target with this name and version.
+
+    An entry gives a version such as 0.33, which covers 0.33.0, with or without the target's name.
+    """
     if given == version:
         return True
     *title, number = given.split()
@@ -239,7 +243,7 @@ def read_deviations(
         place = f"{path}: $.known[{number}]"
         if entry.rule not in ids:
             raise FileError(
-                f"{place}.rule: {entry.rule!r} is no rule of {system}; "
+                f"{place}.rule: {entry.rule!r} is not a rule of {system}; "
                 f"`schedproof rules --system {system}` lists them"
             )
         if entry.rule in by_design:

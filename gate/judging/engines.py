@@ -1,4 +1,4 @@
-"""Search with Hypothesis at each scale, and shrink findings before keeping them."""
+"""Search with Hypothesis at each scale, and shrink findings before they are kept."""
 
 import time
 from collections import Counter
@@ -31,9 +31,9 @@ def search_scale(
 ) -> None:
     """Run Hypothesis at one scale, repeatedly, while it finds rules that were not broken before.
 
-    `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
-    known to break at this scale, of which so many were `shrunk` that count for --max-failures.
-    `choices`: by key that the target declares, its values. `avoid`: kinds of configuration that it
+    `fixed`: keys of the configuration that have a single value. `known`: rules that are known to
+    break at this scale; `shrunk` is the number of them that count for --max-failures. `choices`:
+    for each key that the target declares, its values. `avoid`: kinds of configuration that it
     refuses.
     """
     began = time.monotonic()
@@ -129,7 +129,8 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
 
 
 def _found(gate: GateContext, place: Place, search: Search, attempts: int, shrunk: int) -> Finding:
-    """Shrink, confirm and keep the finding of a search; `shrunk` findings came before it."""
+    """Shrink, confirm and keep the finding of a search; `shrunk` is the number of findings before
+    it."""
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds, gate.others_first(first.rule, shrunk))

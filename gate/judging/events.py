@@ -6,14 +6,14 @@ import msgspec
 
 from ...model.scenario import Scenario
 from ...properties.checking.session import Excerpt
+from ...properties.explanations.cause import Cause
 from .verdict import Finding, TargetInfo, Verdict
 
 FORMAT = "schedproof/events@1"
 
 
 class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
-    """The start of a gate: target, revision of the rules, profile, scales, and the base if there
-    is one."""
+    """The start of a gate: the target, the revision of the rules, profile, scales, and any base."""
 
     target: TargetInfo
     system: str
@@ -34,7 +34,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
     """The runs and steps of an engine so far; `of` is the number of planned runs, 0 if unknown.
 
-    `shrinking`: it makes what it found smaller, which counts steps but no runs.
+    `shrinking`: the engine makes a finding smaller, which counts steps but no runs.
     """
 
     engine: str
@@ -45,10 +45,10 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A counterexample that was shrunk, written to a file and replayed; `run` is the end of that
-    run.
+    """A counterexample that was shrunk, written to a file and replayed.
 
-    `replay` is the command that does so again; `stderr` is what the target wrote there in that run.
+    `replay` is the command that replays it; `stderr` is the target's output in that run; `cause` is
+    the cause of the failure, as far as that run shows it.
     """
 
     finding: Finding
@@ -56,6 +56,7 @@ class Found(msgspec.Struct, frozen=True):
     run: Excerpt
     replay: str
     stderr: str = ""
+    cause: Cause | None = None
 
 
 class Concluded(msgspec.Struct, frozen=True, tag="verdict", tag_field="event"):

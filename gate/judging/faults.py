@@ -1,13 +1,14 @@
 """Group findings by cause: findings that one change would repair are one fault.
 
-A run does not show its cause. These count as one, each of which one change usually repairs:
+A run does not show its cause, so findings count as one fault if a single change usually repairs
+them:
 
 - the same scenario breaks several rules, or a step does;
 - the same rule breaks at several scales, and needs the same features, or fewer, or the catalogue
-  knows the same of both, or both begin with the same kind of difference;
+  has the same known divergence for both, or both begin with the same kind of difference;
 - a rule breaks in a run in which another one has broken before, and needs no further feature;
-- what was shrunk needs the same features, and the first step that differs from the model's differs
-  in the same fields.
+- the shrunk scenarios need the same features, and the first step that differs from the model's
+  differs in the same fields.
 
 A finding that needs another feature than the rule before it is a fault that may be a consequence.
 """
@@ -25,17 +26,17 @@ from .verdict import Fault, Finding
 
 # What a user of the engine sees, the worst first.
 MEANS = {
-    "crash": "the engine stops: the scheduler raises, and every request that it holds is lost",
-    "hang": "the engine stands still: the scheduler does not answer, and no request goes on",
-    "request": "a request is lost, doubled, or goes on after its end: its client waits for ever, "
-    "or gets what is not its own",
+    "crash": "the engine stops: the scheduler raises, and all of its requests are lost",
+    "hang": "the engine stands still: the scheduler does not answer, and no request continues",
+    "request": "a request is lost, doubled, or goes on after its end: its client waits forever, "
+    "or gets tokens of another request",
     "blocks": "blocks of the cache are lost or read by the wrong request: the engine runs out of "
     "memory, or answers with another request's tokens",
     "tokens": "a client gets too many or too few tokens, or the wrong reason why they end",
-    "wait": "requests wait longer than they need to, or for ever",
+    "wait": "requests wait longer than they need to, or forever",
     "door": "a request is refused that could run",
-    "limit": "the scheduler goes beyond a bound, or does otherwise than its documents say",
-    "decision": "the scheduler decides otherwise than its documents say",
+    "limit": "the scheduler goes beyond a bound, or departs from its documents",
+    "decision": "the scheduler decides differently from its documents",
     "adapter": "nothing: the adapter describes a step wrongly; repair it first, and judge again",
 }
 KINDS = {
@@ -96,19 +97,38 @@ def _one_cause(finding: Finding, other: Finding) -> bool:
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
-    """Return whether both findings are the same failure of a rule. Two crashes are if their
-    messages are equal; two differences from the model are if they are in the same fields."""
+    """Return whether both findings are the same failure of a rule.
+
+    Crashes must have equal messages; differences from the model must be in the same fields.
+    """
     if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
     if finding.divergence and finding.divergence == other.divergence:
         return True
     if finding.differs and finding.differs == other.differs:
         return True
-    return _needs_no_more(finding, other) or _needs_no_more(other, finding)
+    if finding.needs is None or other.needs is None:
+        return True
+    mine, theirs = _but_contrary(finding, other), _but_contrary(other, finding)
+    return mine <= theirs or theirs <= mine
+
+
+def _but_contrary(finding: Finding, other: Finding) -> set[str]:
+    """Return what a finding needs, without switches that the other finding needs the other way
+    round.
+
+    The rule breaks with such a switch on or off, so it does not matter.
+    """
+    turned = {
+        f"{name} {'off' if state == 'on' else 'on'}"
+        for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
+        if state in ("on", "off")
+    }
+    return {*(finding.needs or ())} - turned
 
 
 def _with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without lockstep: any failure differs from the
+    """Return the rules broken in the last step, without lockstep: every failure differs from the
     model, so lockstep says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
@@ -143,7 +163,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Sort key: what broke first, then what was shrunk, then what needs the fewest features."""
+    """Return a sort key: first what broke first, then what was shrunk, then what needs the fewest
+    features."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

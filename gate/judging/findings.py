@@ -17,6 +17,8 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget, model_name
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
+from ...properties.explanations.cause import Cause
+from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
 from ...properties.shrinking.shrink import needed_features, shrink, until
@@ -38,23 +40,32 @@ NEAREST = 12  # runs that break nothing, with which a counterexample is compared
 
 
 class Place(NamedTuple):
-    """Where a finding was made. `known` are rules that break there; the run continued past them."""
+    """The engine and scale of a finding. `known` rules break there; the run continued past them."""
 
     engine: str
     scale: str
     known: frozenset[str] = frozenset()
 
 
-def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> Outcome:
-    """Run a scenario that broke a rule once more; it must break the same rule.
+def confirm(
+    gate: GateContext, place: Place, scenario: Scenario, first: Broken
+) -> tuple[Outcome, Cause | None]:
+    """Replay a scenario that broke a rule, and require that it breaks the same rule.
+
+    Return the outcome, and the cause as far as this run shows it.
 
     Raises:
-        TargetBroken: it does not; the scenario is written down all the same.
+        TargetBroken: it does not break the rule again; the scenario is written to a file anyway.
     """
-    rules = gate.rules_beyond(place.known)
-    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
+    rules, evidence = gate.rules_beyond(place.known), Evidence()
+    outcome = replay(
+        *(gate.target, scenario, rules, evidence.watch),
+        last_step=first.step,
+        new=gate.in_run(),
+        begun=evidence.begun,
+    )
     if outcome.broken and outcome.broken[0].rule == first.rule:
-        return outcome
+        return outcome, evidence.cause(scenario, outcome.broken)
     gate.results.unconfirmed.add(first.rule)
     about = {"engine": place.engine, "note": "did not break again", "rule": first.rule}
     path = write_scenario(replace(scenario, origin=about), gate.options.out, f"flaky-{first.rule}")
@@ -70,7 +81,7 @@ def keep(
     gate: GateContext,
     place: Place,
     scenario: Scenario,
-    outcome: Outcome,
+    confirmed: tuple[Outcome, Cause | None],
     found_after: float,
     shrunk_in: float,
     needs: tuple[str, ...] | None = None,
@@ -79,6 +90,7 @@ def keep(
 ) -> verdict.Finding:
     """Write the scenario to a file and report it. `nearest` are similar scenarios that break no
     rule."""
+    outcome, cause = confirmed
     first, *others = outcome.broken
     message, started = output.unicode_text(first.message), outcome.session.started
     # As a corpus has it: the folder of findings can be replayed, and added from.
@@ -133,15 +145,16 @@ def keep(
     gate.results.findings.append(finding)
     gate.results.hung |= first.rule == NEVER_HANGS
     excerpt = outcome.session.excerpt
-    gate.report(Found(finding, named, excerpt, finding.replay, gate.stderr()))
+    gate.report(Found(finding, named, excerpt, finding.replay, gate.stderr(), cause))
     return finding
 
 
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
-    """Return the fields of the first step that differs from the model's, up to the failing step."""
+    """Return the fields that differ in the first step that differs from the model's (or the
+    base's), up to the failing step."""
     if gate.base is not None:  # the first step that differs from the base's says more
-        found = gate.base.pair.difference
-        return None if found is None else found.shape
+        difference = gate.base.pair.difference
+        return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
     if not lockstep or type(gate.target) is ModelTarget or first.rule == NEVER_HANGS:
         return None
@@ -159,7 +172,7 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _decided(rule: str, details: str) -> str | None:
-    """Return where a traceback, or the stack of a hang, ends outside the standard library, as
+    """Return where a traceback or the stack of a hang ends, outside the standard library, as
     FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
@@ -179,8 +192,8 @@ def _only_here(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int]:
-    """Return the lines that the target enters up to the failing step of this scenario, but in
-    none of the nearest passing ones; and the number of the latter."""
+    """Return the lines that the target runs up to the failing step of this scenario but in none of
+    the nearest passing ones, and the number of passing ones."""
     folder = gate.options.spec.coverage
     if folder is None or not nearest or first.by_adapter:
         return (), 0
@@ -224,8 +237,8 @@ def collected_in(steps: list[list[Broken]]) -> New:
 
 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
-    """Return the catalogue's divergence of this release and rule, if any. There is none if a
-    release is held to its own behavior or a scheduler is not published. A class that replaces a
+    """Return the catalogue's divergences of this release and rule, if any. A release that is judged
+    by its own behavior has none, nor has a scheduler that is not published. A class that replaces a
     release's scheduler reports that release as its version and inherits its divergences."""
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
@@ -237,10 +250,13 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     if SYSTEMS[system].decides_as.get(release, release) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(system, gate.options.revision)}
-    known = by_id[rule].divergence_of(release)
-    if known is None:
-        return None
-    return f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+    return (
+        "; or ".join(
+            f"{known.releases}: {known.statement}" + f" ({known.change})" * bool(known.change)
+            for known in by_id[rule].divergences_of(release)
+        )
+        or None
+    )
 
 
 def shrink_and_keep(
@@ -253,12 +269,12 @@ def shrink_and_keep(
     shrunk_in: float = 0.0,
     others_first: int = 0,
 ) -> verdict.Finding:
-    """Keep the smallest scenario that breaks the same rule. Try at most `attempts` scenarios, on
-    the shrink model first if there is one, then on the target.
+    """Shrink a scenario and keep the smallest one that breaks the same rule.
 
-    `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already.
-    `others_first`: broken rules that took the trials, if there are none left for this one. Ctrl-C
-    ends the shrinking; what there is by then is kept.
+    Try at most `attempts` scenarios, on the shrink model first if there is one, then on the target.
+    `found_after`: seconds until the rule broke. `shrunk_in`: seconds that earlier shrinking took.
+    `others_first`: number of broken rules that were shrunk instead of this one. Ctrl-C ends the
+    shrinking, and the smallest scenario so far is kept.
 
     Raises:
         TargetBroken: the same scenario does not break the rule again.
@@ -270,7 +286,8 @@ def shrink_and_keep(
     began, trials, steps = time.monotonic(), 0, 0
 
     def breaks(candidate: Scenario) -> bool | None:
-        """Return None if the target refuses the scenario or one of its requests."""
+        """Return whether the scenario breaks the same rule; None if the target refuses it or one of
+        its requests."""
         nonlocal trials, steps
         trials += 1
         name = f"making {first.rule} smaller, {place.scale}"
@@ -314,9 +331,9 @@ def shrink_and_keep(
             needs = needed_features(smallest, breaks)
         nearest += passing
     finally:
-        outcome = confirm(gate, place, smallest, first)
+        confirmed = confirm(gate, place, smallest, first)
         seconds = shrunk_in + time.monotonic() - began
         finding = keep(
-            *(gate, place, smallest, outcome, found_after, seconds, needs, others_first, nearest)
+            *(gate, place, smallest, confirmed, found_after, seconds, needs, others_first, nearest)
         )
     return finding

@@ -35,11 +35,11 @@ Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale; return the rules that it breaks, each with a small
+    """Replay the seed corpus of a scale; return the rules that it breaks, each kept with a small
     scenario.
 
-    `fixed`: the keys of the configuration that have one value only. A scenario is left out that has
-    a request which could run without them, and cannot with them: a target need not refuse it.
+    `fixed`: keys of the configuration that have a single value. A scenario is skipped if fixing
+    them makes one of its requests impossible to run, since a target need not refuse such a request.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -62,8 +62,11 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run a shape of workload, drawn from the seed. `within` is the scale that the configuration
-    is taken from; `known` are rules that broke earlier."""
+    """Run one shape of workload, drawn from the seed.
+
+    `within` is the scale from which the configuration is taken; `known` are rules that broke
+    earlier.
+    """
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -86,7 +89,7 @@ def _replay_and_shrink(
 ) -> set[str]:
     """Replay scenarios and shrink failures of rules not in `broken`; return the rules that break.
 
-    Unless `go_on`, the first failure is the last thing that runs.
+    Unless `go_on`, stop at the first failure.
     """
     known = {*broken}
     shrunk = 0
@@ -111,7 +114,7 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model takes; all of them if it refuses the configuration,
+    """Return the requests that the model accepts; all of them if it refuses the configuration,
     which the replay then reports."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
@@ -121,8 +124,10 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """Replay the published scenarios that are short enough for the profile, the shortest first.
-    Scenarios whose configuration contradicts a fixed value are left out."""
+    """Replay the published scenarios that are short enough for the profile, shortest first.
+
+    Skip those whose configuration contradicts a fixed value.
+    """
     scenarios = by_length(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
@@ -171,9 +176,10 @@ def _replay(
     on_failure: Found,
     known: set[str],
 ) -> None:
-    """Run each scenario to its end while `on_failure` returns true; it adds the rule to `known`.
+    """Run each scenario to its end while `on_failure` returns true; `on_failure` adds the rule to
+    `known`.
 
-    A run that breaks a rule is run again behind it, until it breaks no new rule.
+    A run that breaks a rule is repeated with that rule known, until it breaks no new rule.
     """
     began = time.monotonic()
     totals: Counter[str] = Counter()
@@ -199,7 +205,7 @@ def _to_its_end(
     totals: Counter[str],
     place: Place,
 ) -> bool:
-    """Replay one scenario, continuing past each rule that it breaks; return whether to run
+    """Replay one scenario, continuing past each rule that it breaks; return whether to go on with
     others."""
     runs = totals["runs"] + 1
     while True:
@@ -226,7 +232,8 @@ def _to_its_end(
 
 
 def _accepted(scenario: Scenario, outcome: Outcome) -> Scenario:
-    """Return what took place of a scenario, without the requests that the target refused."""
+    """Return the part of a scenario that took place, without the requests that the target
+    refused."""
     took_place = until(scenario, outcome.steps)
     rejected = outcome.session.rejected
     accepted = [request for request in took_place.requests if request.id not in rejected]
@@ -234,7 +241,7 @@ def _accepted(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the known failures, each to its end; any other failure is a finding."""
+    """Replay the known failures, each to its end; report any other failure as a finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:
@@ -259,7 +266,7 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the known failures of these rules that are not settled yet."""
+    """Replay those known failures of these rules that are not settled yet."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

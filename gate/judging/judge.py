@@ -31,7 +31,7 @@ Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
 def no_fields(_: GateContext) -> Mapping[str, Any]:
-    """Add no fields to the verdict: the gate of a single target."""
+    """Return no further fields for the verdict, since a gate of a single target has none."""
     return {}
 
 
@@ -44,8 +44,8 @@ def run_gate(
 ) -> tuple[verdict.Verdict, GateResults]:
     """Open the target, judge it, and end its process.
 
-    `report` receives the events of the gate, `notice` what installing a release prints; `finish`
-    is as for `judge`.
+    `report` receives the events of the gate, and `notice` the lines that installing a release
+    prints; `finish` is as for `judge`.
 
     Raises:
         UnknownTargetError, ReleaseError, InputError: there is no such target.
@@ -67,10 +67,9 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     3. Replay the built-in scenarios and the seed corpus of each scale.
     4. Search each scale with Hypothesis for rules that the seed corpus did not break.
     5. Run workloads, at sizes that the search does not draw, for rules that did not break yet.
-    6. Put the results together, one verdict per rule, with the fields that `finish` gives.
+    6. Combine the results into one verdict per rule, with the fields that `finish` gives.
 
-    Ctrl-C, or a target that hangs or breaks the protocol, ends it early; findings until then are
-    kept.
+    Ctrl-C, a hang, or a breach of the protocol ends the gate early; its findings so far are kept.
 
     Raises:
         KeyboardInterrupt: Ctrl-C in step 1: nothing is judged.
@@ -99,7 +98,7 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
     if not gate.results.broken_off and not gate.has_enough:
         run_stages(gate, _workloads(gate, capabilities))
     if gate.results.hung:
-        gate.report(Notice("the target hangs: it is asked no further"))
+        gate.report(Notice("the target hangs, so it gets no further runs"))
 
 
 def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
@@ -148,7 +147,7 @@ def _searches(
 
 
 def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
-    """Return a stage per shape of workload, in the largest scale that the target takes."""
+    """Return a stage per shape of workload, in the largest scale that the target accepts."""
     within = capabilities.scales[-1]
     broken = frozenset[str]().union(*(finding.rules for finding in gate.results.findings))
     return [
@@ -260,7 +259,7 @@ def _verdict_of(
     observes: frozenset[str],
     faults: Sequence[verdict.Fault],
 ) -> verdict.RuleVerdict:
-    """Return the verdict on one rule; `first` has the first finding of each rule."""
+    """Return the verdict on one rule; `first` maps each rule to its first finding."""
     results, steps = gate.results, gate.results.exercised[rule.id]
     if rule.planned:
         return verdict.RuleVerdict(rule.id, "planned", message=rule.planned)
@@ -302,8 +301,10 @@ def _enders(cut: Counter[str]) -> str:
 def _violated(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks, first or in the same step as the
-    first. A fault of the adapter decides nothing about the scheduler."""
+    """Return the verdict on a rule that the finding breaks, first or in the same step as the first.
+
+    If the adapter is at fault, the verdict decides nothing about the scheduler.
+    """
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

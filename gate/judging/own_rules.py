@@ -14,8 +14,8 @@
         )
     ]
 
-The file is code, and is run. A rule must be a function of what it is given: the same run, the same
-answer.
+The file is Python code and is executed. A rule must depend on its arguments alone, so that the same
+run gives the same answer.
 """
 
 import re
@@ -33,7 +33,7 @@ from ...spec.catalogue import FIELDS, Rule, load
 from ..files.scenario_file import FileError
 
 ID = re.compile(r"[A-Z][A-Z0-9]*-[A-Z]\d+")
-Asked = Callable[[RunHistory, Step], Any]
+RuleFunction = Callable[[RunHistory, Step], Any]
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,21 @@ class OwnRule:
     """A rule of the user.
 
     Attributes:
-        id: such as OUR-R01, which no rule of schedproof has.
-        title, statement: in a few words, and in a sentence.
+        id: such as OUR-R01; no rule of schedproof may have the same.
+        title, statement: the rule in a few words, and in a sentence.
         needs: fields of the step without which the rule cannot be judged.
-        broken: what the step breaks, in a sentence with its numbers, or None. It reads the history
-            as it was before the step.
-        witness: in a sentence, when the rule is exercised.
-        exercised: whether it is in this step.
+        broken: returns how the step breaks the rule, as a sentence with its numbers, or None. It
+            reads the history from before the step.
+        witness: a sentence that says when the rule is exercised.
+        exercised: returns whether the step exercises the rule.
         source: where the rule comes from.
     """
 
     id: str
     title: str
     statement: str
-    broken: Asked
-    exercised: Asked
+    broken: RuleFunction
+    exercised: RuleFunction
     witness: str
     needs: Sequence[str] = ()
     source: str = "a rule of the user's"
@@ -102,7 +102,7 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
     if not isinstance(own.id, str) or not ID.fullmatch(own.id):
         raise FileError(f"{place}.id; valid: letters, a dash, a letter and a number, as OUR-R01")
     if own.id in known:
-        raise FileError(f"{place}.id: there is such a rule; valid: an id of its own")
+        raise FileError(f"{place}.id: this id is taken; valid: a new id")
     for name in ("title", "statement", "witness", "source"):
         if not isinstance(getattr(own, name), str) or not getattr(own, name).strip():
             raise FileError(f"{place}.{name}: {getattr(own, name)!r:.60}; valid: words")
@@ -117,27 +117,31 @@ def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule
         witness=own.witness,
         engines=("hypothesis", "corpus"),
     )
-    words = _asked(path, own.id, own.broken, lambda found: found is None or isinstance(found, str))
-    exercised = _asked(path, own.id, own.exercised, lambda found: isinstance(found, bool))
+    words = _guarded(
+        path, own.id, own.broken, lambda answer: answer is None or isinstance(answer, str)
+    )
+    exercised = _guarded(path, own.id, own.exercised, lambda answer: isinstance(answer, bool))
     return systems.OwnRule(rule, Predicate(words, exercised))
 
 
-def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bool]) -> Asked:
-    """Wrap the function: an exception or an invalid answer is a fault of the rule, not of the
-    target."""
+def _guarded(
+    path: Path, rule: str, function: RuleFunction, is_answer: Callable[[Any], bool]
+) -> RuleFunction:
+    """Wrap a function of the user's rule, so that an exception or an invalid answer is reported as
+    a fault of the rule, not of the target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
         try:
-            found = function(history, step)
+            answer = function(history, step)
         except Exception as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
             what = f"{type(error).__name__}: {error}{where}"
             raise RuleFault(f"{path}: {rule} raised {what} (step {history.step})") from None
-        if not is_answer(found):
+        if not is_answer(answer):
             valid = "None or a sentence from broken, True or False from exercised"
-            raise RuleFault(f"{path}: {rule} answers {found!r:.60}; valid: {valid}")
-        return found
+            raise RuleFault(f"{path}: {rule} answers {answer!r:.60}; valid: {valid}")
+        return answer
 
     return checked
 

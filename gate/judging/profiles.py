@@ -7,7 +7,7 @@ from ..targets.releases import cache_folder
 
 
 def set_hypothesis_home() -> None:
-    """Set the folder of Hypothesis before it first runs, unless HYPOTHESIS_STORAGE_DIRECTORY is
+    """Set Hypothesis' storage folder before its first run, unless HYPOTHESIS_STORAGE_DIRECTORY is
     set."""
     from hypothesis.configuration import set_hypothesis_home_dir  # takes a tenth of a second
 
@@ -19,13 +19,13 @@ class Profile(NamedTuple):
     """The budgets of one profile.
 
     Attributes:
-        examples: Hypothesis runs per scale, without those that shrinking takes.
+        examples: Hypothesis runs per scale, not counting shrinking.
         shrink_runs: further runs that Hypothesis may take to shrink one failure.
         shrink_attempts: replays that our own shrinking may take after that.
-        corpus_steps: a built-in scenario longer than this many steps is left out.
+        corpus_steps: built-in scenarios longer than this many steps are skipped.
         workloads: runs of each shape of workload.
-        steps: a scale is searched no further after so many steps, shrinking not counted: a target
-            that answers in a millisecond takes as many milliseconds.
+        steps: the search of a scale stops after this many steps, not counting shrinking. If the
+            target needs a millisecond per step, the search takes as many milliseconds.
     """
 
     examples: int

@@ -15,11 +15,11 @@ NO_LOCKSTEP = "none"
 
 
 def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
-    """Return the ids that --rule selects, with `A,B` split into A and B; each with whether it is
-    named in full.
+    """Return the ids that --rule selects, `A,B` meaning A and B, each with whether it is named in
+    full.
 
     Raises:
-        InputError, CatalogueError: none is named, or one that is not there.
+        InputError, CatalogueError: the option names no rule, or an unknown one.
     """
     return meant(catalogue, rule_words("--rule", words))
 
@@ -32,15 +32,15 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules that --rule selects, or the whole catalogue of the system without it, except
-    the excluded ones. `A,B` means A and B; ALL-* means every matching rule that can be checked
-    here.
+    """Return the rules to judge: those that --rule selects, or the system's whole catalogue,
+    without the excluded ones.
 
-    `compare_with`: the revision whose model decides beside the target, or "none"; by default that
-    of `revision`, where lockstep applies to it.
+    `A,B` means A and B; ALL-* means every matching rule that can be checked here. `compare_with`:
+    the revision whose model runs beside the target, or "none"; by default that of `revision`, if
+    lockstep applies to it.
 
     Raises:
-        InputError, CatalogueError: one that cannot be checked here at all.
+        InputError, CatalogueError: a named rule cannot be checked here.
     """
     catalogue = load(system, revision)
     named = (
@@ -79,9 +79,11 @@ def lockstep_of(
     compare_with: str | None,
     report: Callable[[str], None],
 ) -> str | None:
-    """Return the lockstep that judges a scenario if `compare_with` is None. A scenario that
-    expects another rule to break has none, because the first difference would end its run
-    earlier; `report` says so."""
+    """Return the lockstep that judges a scenario if `compare_with` is None.
+
+    A scenario that expects another rule to break has none, because the first difference would end
+    its run earlier; `report` receives a line that says so.
+    """
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
         return compare_with
@@ -93,7 +95,7 @@ def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
     """Return the ids that --exclude selects.
 
     Raises:
-        InputError, CatalogueError: one that is not there, or without which no run can be judged.
+        InputError, CatalogueError: a rule is unknown, or is one that every run needs.
     """
     ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):

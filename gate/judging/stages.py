@@ -1,7 +1,7 @@
-"""Run the independent stages of a gate, one after the other or in processes.
+"""Run the independent stages of a gate, in this process or in several.
 
-The results of a stage depend on the options and the stage alone. They are put together in the order
-of the stages, so that the verdict is the same for every number of processes.
+The results of a stage depend only on the options and the stage. They are combined in the order of
+the stages, so the verdict is the same for any number of processes.
 """
 
 import os
@@ -28,12 +28,12 @@ class Stage:
     """One engine at one scale.
 
     Attributes:
-        fixed: keys of the configuration that have one value only.
-        choices: by key that the target declares, its values.
-        known: the rules that are known to break: of a search, at its scale.
+        fixed: keys of the configuration that have a single value.
+        choices: for each key that the target declares, its values.
+        known: rules that are known to break (in a search: at its scale).
         avoid: kinds of configuration that the target refuses.
-        shrunk: how many of these were shrunk, and count for --max-failures.
-        within: of workloads, the scale whose configuration they begin with.
+        shrunk: how many of the known rules count for --max-failures.
+        within: for workloads, the scale whose configuration they start from.
     """
 
     kind: Literal["seeds", "builtin", "search", "workloads"]
@@ -62,12 +62,13 @@ class Stage:
 def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
     """Run the stages; return the rules that each of them breaks.
 
-    In processes, a stage that breaks off sets `gate.results.fault`, and later stages do not count.
+    With several processes, a stage that breaks off sets `gate.results.fault`, and later stages do
+    not count.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
-        TargetFault: in this process, a stage was broken off.
-        RuleFault: a rule of the user's cannot be asked.
+        TargetFault: a stage that ran in this process broke off.
+        RuleFault: a rule of the user raised, or gave an invalid answer.
     """
     if gate.options.jobs == 1 or len(stages) == 1:
         return _run_here(gate, stages)
@@ -91,7 +92,7 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """A stage has ended: its results and the rules that it breaks, or the error of a user's
+    """The end of a stage: its results and the rules that it breaks, or the error of a user's
     rule."""
 
     results: GateResults

@@ -29,7 +29,7 @@ Status = Literal[
 
 
 class TargetInfo(msgspec.Struct, frozen=True):
-    """The judged target: its name on the command line, and what it reports about itself."""
+    """The judged target: its name on the command line, and the name and version that it reports."""
 
     spec: str
     name: str
@@ -61,21 +61,23 @@ class EngineRun(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One counterexample. Times in seconds: until the rule first broke, then to shrink.
+    """One counterexample. Times are in seconds: until the rule first broke, then to shrink.
 
     Attributes:
-        behind: rules that the same run breaks before, of which this one may be a consequence.
+        behind: rules that the same run breaks earlier; this failure may be their consequence.
         replay: the command that runs it again.
-        needs: the features without which the rule does not break; None where it was not shrunk.
-        differs: the fields of the first step that differs from the model's; None where no model
-            runs beside the target.
-        others_first: broken rules that were shrunk before, and left no room for this one; 0 if it
-            was shrunk.
-        decided: file and line of the scheduler that raised or hung, where they are known.
-        only_here: the lines, FILE:LINES, that its run entered and the nearest runs that break
-            nothing did not; `nearest` counts these runs.
+        needs: the features without which the rule does not break; None if it was not shrunk.
+        differs: the fields of the first step that differs from the model's; None if no model runs
+            beside
+            the target.
+        others_first: number of broken rules that were shrunk instead of this one; 0 if it was
+            shrunk.
+        decided: file and line of the scheduler that raised or hung, if known.
+        only_here: the lines, FILE:LINES, that its run executed and the nearest passing runs did
+            not;
+            `nearest` counts these passing runs.
         by_adapter: only the adapter can have done this, whatever the scheduler decided.
-        start_up: whether a server of the target starts with this configuration, if it is a release.
+        start_up: for a release, whether its server starts with this configuration.
     """
 
     rule: str
@@ -102,12 +104,11 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def rules(self) -> frozenset[str]:
-        """The rules that the last step breaks."""
         return frozenset((self.rule, *self.consequences))
 
     @property
     def costs(self) -> bool:
-        """Whether the finding uses up one of the places of --max-failures."""
+        """Whether the finding counts for --max-failures."""
         return not self.others_first and not self.divergence
 
 
@@ -115,19 +116,19 @@ class Fault(msgspec.Struct, frozen=True):
     """Findings with one cause: those that the same change is likely to repair.
 
     Attributes:
-        number: from 1, what is worst for a user of the engine first.
+        number: from 1, the worst for users of the engine first.
         kind: crash, hang, request, blocks, tokens, wait, limit, decision, door or adapter.
         means: what a user of the engine sees.
-        rule: what breaks first; the scenario, step, message and replay are of this finding.
-        follows: the rules that break as a consequence, or for the same reason.
-        scenarios: those of all its findings, that of `rule` first.
-        scales: where it was found.
+        rule: the rule that breaks first; scenario, step, message and replay belong to this finding.
+        follows: rules that break as a consequence, or for the same reason.
+        scenarios: the scenario files of all its findings, that of `rule` first.
+        scales: the scales at which it was found.
         needs: the features without which it does not happen.
-        accept: the entry for a file of deviations, where it has to stay.
-        behind: the number of a fault in whose run this one was found, of which it may be a
+        accept: an entry for a file of deviations, for a fault that has to stay.
+        behind: the number of a fault that broke earlier in the same run; this one may be its
             consequence.
-        divergence: what the catalogue knows of it.
-        shrunk: its scenario was made small.
+        divergence: the known divergence of releases that explains it.
+        shrunk: whether its scenario was shrunk.
         decided, only_here, nearest: as in a finding.
     """
 
@@ -161,13 +162,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class RuleVerdict(msgspec.Struct, frozen=True):
-    """One rule. `exercised` counts the steps in which its witness occurred.
+    """The verdict on one rule. `exercised` counts the steps in which its witness occurred.
 
-    "known": it broke as the user's file of deviations says, and not otherwise. "excluded": the user
-    says that it is not meant, `message` says why.
-
-    `divergence`: what is known of releases like the target that do otherwise than the rule says.
-    `fault`: the number of the fault by which it broke.
+    The status "known" means that it broke as the user's file of deviations says, and in no other
+    way; "excluded" that the user excluded it, for the reason in `message`. `divergence` describes
+    releases like the target that are known to break the rule. `fault` is the number of the fault
+    that broke it.
     """
 
     id: str
@@ -185,7 +185,7 @@ class Change(msgspec.Struct, frozen=True):
     """A behavior in which the change differs from its base, with the smallest scenario that shows
     it.
 
-    `what` is a kind of decision, or a rule that the change repairs; `replay` shows it.
+    `what` is a kind of decision, or a rule that the change repairs; the command `replay` shows it.
     """
 
     what: str
@@ -199,10 +199,9 @@ class Change(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """The result of a gate; `fault` says why it broke off, if it did.
 
-    `faults` are the findings by cause. `deviations` are the entries of the user's file, each with
-    what became of it; `config` has the keys of the configuration that had one value in every run,
-    by the user's wish. `coverage` is of the target's own modules, where they can be seen. `reach`
-    has the sizes and features of the runs.
+    `faults` groups the findings by cause. `deviations` lists the entries of the user's file with
+    their states. `config` holds the keys that the user fixed in every run. `coverage` is that of
+    the target's own modules, if it can be measured. `reach` has the sizes and features of the runs.
 
     With a `base`, a rule that the base breaks in the same scenario is known; `repaired` are rules
     that only the base breaks, and `decisions` the kinds of decision that differ.
@@ -232,15 +231,17 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
-    """Group the target's refusals of configurations, the most frequent first. Messages that
-    differ only in numbers are one group."""
+    """Group the target's refusals of configurations, the most frequent first.
+
+    Messages that differ only in numbers form one group.
+    """
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
-    found = [
+    refusals = [
         Refusal(sum(messages[finding] for finding in group), group[0]) for group in grouped.values()
     ]
-    return tuple(sorted(found, key=lambda refusal: -refusal.count))
+    return tuple(sorted(refusals, key=lambda refusal: -refusal.count))
 
 
 def exit_code(
@@ -252,8 +253,8 @@ def exit_code(
     """Return 0 if the target conforms, 1 if a rule is broken or a deviation is out of date, 3 if
     inconclusive.
 
-    Rules that the user named in full must have been exercised: a pass of what never was exercised
-    would be vacuous. Otherwise one exercised rule is enough, and the report names the others.
+    Rules that the user named in full must have been exercised, since they would pass vacuously
+    otherwise. Without such rules, one exercised rule is enough, and the report names the others.
     """
     statuses = [rule.status for rule in rules]
     if "violated" in statuses:

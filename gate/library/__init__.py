@@ -1,1 +1,1 @@
-"""The library: what `import schedproof` offers, and what the command line calls."""
+"""The library: the functions that `import schedproof` offers and the command line calls."""

@@ -39,16 +39,17 @@ from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, parse_ta
 
 
 def read_scenario(path: Path | str) -> Scenario:
-    """The scenario in a file of format `schedproof/scenario@1`, or a built-in one by its name.
+    """Return the scenario in a file of format `schedproof/scenario@1`, or the built-in one with
+    this name.
 
     Raises:
-        FileError: the file cannot be read or means nothing; the message names the JSON path.
+        FileError: the file cannot be read or is invalid; the message names the JSON path.
     """
     return scenario_named(str(path))
 
 
 def write_scenario(scenario: Scenario, folder: Path | str, name: str = "scenario") -> Path:
-    """Write a scenario into a folder, whole or not at all; its file is named by its content.
+    """Write a scenario into a folder, whole or not at all; the file name depends on its content.
 
     Raises:
         FileError: the folder cannot be written to.
@@ -67,12 +68,12 @@ def open_target(
     memory_limit: int = MEMORY_LIMIT,
     offline: bool = False,
 ) -> Iterator[Target]:
-    """The target, ready for `start`; a process that was started for it ends on leaving.
+    """Open a target, ready for `start`; its process, if it has one, ends with the block.
 
     Args:
         target: as on the command line ("model", "my_pkg.sched:make_target", "vllm==0.28.0"), or an
             object with the methods start, add, abort, step and stop.
-        step_limit: seconds that the process of a target may take for a step.
+        step_limit: seconds that the target's process may take for a step.
         memory_limit: MiB that it may use.
         offline: install nothing.
 
@@ -121,7 +122,7 @@ def _plain(op: str, reply: Any) -> Reply:
 
 
 def spec_of(target: AnyTarget) -> TargetSpec:
-    """The specification of a target; for an object, one that names its class."""
+    """Return the specification of a target; for an object, one that names its class."""
     if isinstance(target, TargetSpec):
         return target
     if isinstance(target, str):
@@ -139,7 +140,7 @@ class Counterexample(NamedTuple):
 
     Attributes:
         scenario: the run, shrunk.
-        broken: the rules that its last step breaks, the first broken one first.
+        broken: the rules that its last step breaks, in catalogue order.
     """
 
     scenario: Scenario
@@ -167,11 +168,12 @@ def gate_options(
     by_design: Mapping[str, str] = MappingProxyType({}),
     extra_rules: Path | None = None,
 ) -> GateOptions:
-    """The options of a gate, checked; None means what the target implies. `by_design`: by rule, why
-    it is not judged.
+    """Check the options of a gate and return them; None means what the target implies.
+
+    `by_design` gives the reason for each rule that is not judged.
 
     Raises:
-        InputError, CatalogueError: an option that means nothing; the message names it.
+        InputError, CatalogueError: an option is invalid; the message names it.
     """
     system = spec.default_system if system is None else system
     with option("--system"):
@@ -233,21 +235,21 @@ def judge(
 
     Args:
         target: as for `open_target`.
-        system, revision: the rules that apply; None: those that the target implies.
+        system, revision: which rules apply; None: as the target implies.
         rules: ids of the rules to check; None: all.
-        profile: how much is searched: quick, ci or nightly.
+        profile: how much to search: quick, ci or nightly.
         seed: the same seed gives the same verdict.
         out: folder for the scenarios of broken rules.
-        corpus: scenarios that are replayed first.
+        corpus: scenarios to replay first.
         jobs: processes; 1 for a target that is an object.
-        compare_with: the revision whose model decides beside the target, or "none"; None: as the
-            rule says.
+        compare_with: the revision whose model runs beside the target, or "none"; None: as the rule
+            says.
         exclude: ids or patterns of rules that the target breaks on purpose.
-        extra_rules: a Python file with RULES, a list of OwnRule, which are judged, too.
+        extra_rules: a Python file with RULES, a list of OwnRule, to judge as well.
         report: receives every event while the gate runs.
 
     Raises:
-        InputError, CatalogueError, UnknownTargetError, ReleaseError: an argument means nothing.
+        InputError, CatalogueError, UnknownTargetError, ReleaseError: an argument is invalid.
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     spec = spec_of(target)
@@ -278,7 +280,7 @@ def judge(
 
 @contextmanager
 def _arguments() -> Iterator[None]:
-    """An input error in the words of a call: the argument, not the option of the command line."""
+    """Name the Python argument, not the command-line option, in an input error of the block."""
     try:
         yield
     except InputError as error:
@@ -295,7 +297,7 @@ def replay(
     rules: Sequence[str] | None = None,
     extra_rules: Path | str | None = None,
 ) -> Outcome:
-    """Run one scenario on a target, judged step by step to its end or to its first broken rule.
+    """Run one scenario on a target, and judge every step until the end or the first broken rule.
 
     Args:
         scenario: from `read_scenario`, or made in Python.
@@ -304,7 +306,7 @@ def replay(
         extra_rules: as for `judge`.
 
     Raises:
-        InputError, CatalogueError, ConfigRefused: the scenario or a rule means nothing here.
+        InputError, CatalogueError, ConfigRefused: the scenario or a rule is invalid here.
         TargetFault: a reply of the target breaks the protocol.
     """
     use_rules(None if extra_rules is None else Path(extra_rules))
@@ -324,20 +326,20 @@ def search(
     examples: int = 400,
     seed: int = 0,
 ) -> Counterexample | None:
-    """Search a target for a run that breaks a rule, with Hypothesis; None: no run of these did.
+    """Search a target with Hypothesis for a run that breaks a rule; None means that no run did.
 
     A search can find a counterexample; it cannot prove that there is none.
 
     Args:
         rule: the id of the rule.
         target: as for `open_target`.
-        system, revision: the rules that apply; None: those that the target implies.
+        system, revision: which rules apply; None: as the target implies.
         scale: small, short, tight or production.
-        examples: runs that are tried.
+        examples: the number of runs.
         seed: the same seed gives the same runs.
 
     Raises:
-        InputError, CatalogueError, UnknownTargetError, ReleaseError: an argument means nothing.
+        InputError, CatalogueError, UnknownTargetError, ReleaseError: an argument is invalid.
         TargetFault: a reply of the target breaks the protocol.
     """
     options = gate_options(spec_of(target), system=system, revision=revision, rules=[rule])

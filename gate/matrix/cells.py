@@ -1,6 +1,6 @@
-"""Judge each release in each configuration, by a gate in a process of its own.
+"""Judge each release in each configuration by a gate in its own process.
 
-Results are kept in a folder, so that the command, run again, resumes where it was stopped.
+Results are kept in a folder, so that running the command again resumes it.
 """
 
 import json
@@ -43,7 +43,7 @@ class Cell(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The target of its gate, with its options."""
+        """Return the target of its gate, with the options."""
         if not self.scheduler:
             return [self.target]
         return [f"{self.target}:{self.scheduler}", "--against-base"]
@@ -55,7 +55,7 @@ class Cell(NamedTuple):
 
 
 class CellVerdict(NamedTuple):
-    """A cell with its verdict, or the line that says why it has none."""
+    """A cell with its verdict, or a line that says why it has none."""
 
     cell: Cell
     verdict: Verdict | None
@@ -63,7 +63,8 @@ class CellVerdict(NamedTuple):
 
 
 class GateRun(NamedTuple):
-    """A gate that has ended: its return code, what it wrote by path from its folder on, seconds."""
+    """A finished gate: its return code, the files that it wrote by relative path, and its
+    seconds."""
 
     returned: int
     files: dict[str, bytes]
@@ -71,8 +72,8 @@ class GateRun(NamedTuple):
 
 
 def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
-    """Return every release in every configuration of its system; with a `scheduler`, that class on
-    every release, whatever the configuration.
+    """Return a cell for every release in every configuration of its system; with a `scheduler`, one
+    cell for that class on every release.
 
     Raises:
         UnknownTargetError, ReleaseError: there is no such release.
@@ -94,16 +95,17 @@ def run_cells(
     cluster: str | None = None,
     work: Callable[[Cell], GateRun] | None = None,
 ) -> list[CellVerdict]:
-    """Judge the cells whose verdict is not in the folder, and those of a user's class, `jobs` at a
-    time or on the Dask cluster at this address; return all, in the order of the cells.
+    """Judge the cells that have no verdict in the folder, and those of a user's class; return all,
+    in order.
 
-    `report` receives each with its seconds, 0 where it was kept.
+    Run `jobs` at a time, or on the Dask cluster at this address. `report` receives each cell and
+    its seconds, 0 if its verdict is an old one.
 
     Raises:
         InputError: Dask is not installed, or no scheduler answers.
         ClusterError: the cluster is gone, or a worker has another schedproof.
         FileError: the folder cannot be written to.
-        KeyboardInterrupt: Ctrl-C; what was judged until then is kept.
+        KeyboardInterrupt: Ctrl-C; the verdicts so far are kept.
     """
     for name in ("logs", "scenarios", "verdicts"):  # notice it before the work, not after it
         with naming_file(folder):
@@ -165,7 +167,8 @@ def judge(cell: Cell) -> GateRun:
 
 
 def scenario_of(judged: CellVerdict, rule: str) -> str:
-    """Return the path, from the folder on, of the scenario that breaks a rule; empty for none."""
+    """Return the path, relative to the folder, of the scenario that breaks a rule; empty if there
+    is none."""
     assert judged.verdict is not None
     paths = [verdict.scenario for verdict in judged.verdict.rules if verdict.id == rule]
     name = Path(paths[0]).name if paths and paths[0] else ""

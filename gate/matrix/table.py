@@ -29,9 +29,9 @@ class Row(msgspec.Struct, frozen=True):
     """A rule that breaks in some release, in one configuration.
 
     Attributes:
-        states: by version, the status of the rule.
-        broken: releases in a row that break it.
-        scenario: the smallest that breaks it, and `version` where it does.
+        states: the status of the rule in each version.
+        broken: ranges of consecutive releases that break it.
+        scenario: the smallest scenario that breaks it; `version` is a release that it breaks.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
-    """Return the matrix of cells in which the releases of one name are in order."""
+    """Return the matrix of these cells, in which the releases of each name must be in order."""
     by_kind: dict[tuple[str, str], list[CellVerdict]] = {}
     for result in judged:
         name, _, configuration = _place(result)
@@ -80,7 +80,7 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
 
 
 def page_of(matrix: Matrix, command: str) -> str:
-    """Return the matrix in Markdown; `command` made it."""
+    """Return the matrix in Markdown, with the command that made it."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,
@@ -94,8 +94,8 @@ def page_of(matrix: Matrix, command: str) -> str:
 
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
-    """Return the releases in a row that break the rule; one that did not exercise it does not
-    separate others."""
+    """Return the ranges of consecutive releases that break the rule. A release that did not
+    exercise it does not end a range."""
     exercised = [(version, state) for version, state in states.items() if state != "not_exercised"]
     groups = groupby(exercised, key=lambda release: release[1] == BROKEN)
     broken = [[version for version, _ in group] for is_broken, group in groups if is_broken]

@@ -1,1 +1,1 @@
-"""The pytest plugin: the gate as tests of the repository that uses it."""
+"""The pytest plugin: run the gate as tests of the user's repository."""

@@ -1,9 +1,9 @@
-"""The hooks: a test per rule and per scenario of the corpus, in the user's own repository.
+"""The hooks: collect a test per rule and per scenario of the corpus in the user's repository.
 
     [tool.pytest.ini_options]
     schedproof_target = "my_pkg.sched:make_target"
 
-Loaded in every run of pytest beside which schedproof is installed: so nothing is imported here
+Every run of pytest in an environment with schedproof loads this module, so it imports nothing
 before a target is named.
 """
 
@@ -15,11 +15,11 @@ from .keys import JUDGEMENT, REPORTED
 
 OPTIONS = {
     "target": "the scheduler under test, named as for `schedproof gate`",
-    "profile": "how much is searched: quick, ci or nightly (default: quick)",
+    "profile": "how much to search: quick, ci or nightly (default: quick)",
     "system": "the system whose rules apply (default: by the target)",
-    "revision": "the published behaviour that is meant (default: by the target)",
+    "revision": "the published behaviour to judge by (default: by the target)",
     "corpus": "a folder of scenarios, a test each (default: schedproof-corpus, if there is one)",
-    "deviations": "a file of failures that are known, and of rules that are broken by design",
+    "deviations": "a file with known failures and rules broken by design",
     "exclude": "rules that are broken on purpose, A,B",
     "seed": "the same seed gives the same runs (default: 0)",
 }
@@ -27,7 +27,7 @@ ON_THE_COMMAND_LINE = ("target", "profile", "seed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options, each in the configuration file and some on the command line."""
+    """Declare the options, each for the configuration file and some for the command line."""
     group = parser.getgroup("schedproof")
     for name, says in OPTIONS.items():
         parser.addini(f"schedproof_{name}", says)
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where a target is named: read the options, and collect from the configuration file."""
+    """If a target is named, read the options and collect tests from the configuration file."""
     config.addinivalue_line("markers", "schedproof: a rule or a scenario of schedproof")
     given = {name: _given(config, name) for name in OPTIONS}
     if not given["target"]:
@@ -63,7 +63,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was covered, in a line; a pass without it would say nothing."""
+    """Print one line that says what was covered; without it, passing tests would say nothing."""
     notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()
@@ -86,7 +86,7 @@ def _given(config: pytest.Config, name: str) -> str:
 
 
 def _also_collect(config: pytest.Config, path: Path) -> None:
-    """Add the configuration file to what is collected, unless a folder that is holds it."""
+    """Add the configuration file to pytest's arguments, unless one of its folders contains it."""
     folders = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
     if not any(path == folder or path.is_relative_to(folder) for folder in folders):
         config.args.append(str(path))

@@ -1,4 +1,4 @@
-"""The tests: one per rule, one per scenario of the corpus, one for the known deviations."""
+"""The tests: one per rule, one per scenario of the corpus, and one for the known deviations."""
 
 import shlex
 from collections.abc import Iterator
@@ -24,14 +24,15 @@ from .keys import JUDGEMENT, REPORTED
 
 
 class Failed(Exception):  # noqa: N818 (a finding, not an error)
-    """What the test reports, whole."""
+    """Fails a test with a complete report."""
 
 
 class RuleFile(pytest.File):
-    """The configuration file that names the target; its tests are named by rule and scenario."""
+    """The configuration file that names the target; its tests bear the names of rules and
+    scenarios."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Every rule that has a predicate, then the corpus."""
+        """Yield a test for every rule that has a predicate, then those of the corpus."""
         judgement = self.config.stash[JUDGEMENT]
         for rule in judgement.setting.rules:
             yield RuleItem.from_parent(self, name=rule.id, title=rule.title)
@@ -56,7 +57,7 @@ class _Item(pytest.Item):
         return self.path, None, f"{self.name} {self.title}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """A finding is its own report; what a target does wrong is one line."""
+        """Print a finding as its own report, and an error of the target as one line."""
         if isinstance(excinfo.value, Failed):
             return str(excinfo.value)
         if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
@@ -76,10 +77,10 @@ class _Item(pytest.Item):
 
 
 class RuleItem(_Item):
-    """One rule: what the gate says of it."""
+    """The gate's verdict on one rule, as a test."""
 
     def runtest(self) -> None:
-        """Fail where it is broken, skip where it could not be judged."""
+        """Fail if the rule is broken; skip if it could not be judged."""
         answer = self.answered()
         [judged] = [rule for rule in answer.verdict.rules if rule.id == self.name]
         _conclude(judged, answer.reports)
@@ -101,10 +102,10 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
 
 
 class DeviationsItem(_Item):
-    """The file of deviations: nothing in it is out of date."""
+    """A test that no entry of the file of deviations is out of date."""
 
     def runtest(self) -> None:
-        """Fail with a line for each entry that passes, is unused or past its date."""
+        """Fail with a line for each entry that passes, is unused or has expired."""
         verdict = self.answered().verdict
         old = [
             f"{entry.state}: {entry.rule} ({entry.scenario or entry.version}): "
@@ -117,14 +118,14 @@ class DeviationsItem(_Item):
 
 
 class ScenarioItem(_Item):
-    """One scenario of the corpus, replayed."""
+    """The replay of one corpus scenario, as a test."""
 
     def __init__(self, *, file: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.file = file
 
     def runtest(self) -> None:
-        """Fail where it does not end as it says it does."""
+        """Fail unless the scenario ends as it expects."""
         setting = self.judgement.setting
         scenario = read_scenario(self.file)
         if scenario.system != setting.system:
@@ -148,7 +149,7 @@ class ScenarioItem(_Item):
             raise Failed("inconclusive: the run did not finish, or no rule was exercised in it")
 
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
-        """The failure as `schedproof replay` prints it."""
+        """Return the failure as `schedproof replay` prints it."""
         setting, first = self.judgement.setting, outcome.broken[0]
         rule = next(
             known for known in load(setting.system, setting.revision) if known.id == first.rule

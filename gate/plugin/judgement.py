@@ -1,4 +1,4 @@
-"""The one gate that answers all tests of a session."""
+"""The one gate of a session, whose answer all tests share."""
 
 import datetime
 import os
@@ -41,7 +41,7 @@ BAD_INPUT = (InputError, FileError, CatalogueError, UnknownTargetError, ReleaseE
 
 
 class Setting(NamedTuple):
-    """One gate, as the user's configuration file asks for it."""
+    """The gate that the user's configuration file describes."""
 
     target: TargetSpec
     system: str
@@ -55,10 +55,11 @@ class Setting(NamedTuple):
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
-    """The options by name, "" where one is not given; paths are seen from `root`.
+    """Return the setting that the options describe; an option is "" if not given, and paths are
+    relative to `root`.
 
     Raises:
-        pytest.UsageError: one of them means nothing.
+        pytest.UsageError: an option is invalid.
     """
     try:
         return _read(root, given)
@@ -98,8 +99,10 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _with_those_of_the_project(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """What `[tool.schedproof]` says of the target, where pytest's own keys say nothing; not how
-    much is searched: tests are run more often than a gate."""
+    """Fill in options from `[tool.schedproof]` where pytest's own keys are empty.
+
+    The profile is not taken from there, because tests run more often than a gate.
+    """
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # of another target
@@ -124,7 +127,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Judgement:
-    """One target and one gate; the workers of pytest-xdist on a machine share its answer."""
+    """One target and one gate; all workers of pytest-xdist on a machine share its answer."""
 
     def __init__(self, config: pytest.Config, setting: Setting) -> None:
         self.setting = setting
@@ -134,10 +137,10 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        """What the gate says of these rules; it runs once.
+        """Return the gate's answer on these rules; the gate runs once.
 
         Raises:
-            TargetFault, and what BAD_INPUT lists: the target cannot be judged.
+            TargetFault, or an error in BAD_INPUT: the target cannot be judged.
         """
         if self._failure is not None:
             raise self._failure
@@ -150,7 +153,7 @@ class Judgement:
 
     @cached_property
     def open_target(self) -> Opened:
-        """The target; one of the user's runs in the folder of the configuration file."""
+        """Open the target; a user's own target runs in the folder of the configuration file."""
         entering = opened(self.setting.target, folder=self._config.rootpath, imports=self._imports)
         return self._target.enter_context(entering)
 
@@ -160,7 +163,8 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """The known deviations, settled; `scenario` is one that the target takes."""
+        """Return the known deviations, settled for this target; `scenario` is one that it
+        accepts."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:
@@ -218,7 +222,8 @@ class Judgement:
 
 
 def _reports(found: Sequence[Found], verdict: Verdict, rules: Sequence[Rule]) -> dict[str, str]:
-    """By rule, its first finding in full, with the fault that begins with it."""
+    """Return the report of each rule's first finding, by rule, with the fault that begins
+    with it."""
     by_id, reports = {rule.id: rule for rule in rules}, dict[str, str]()
     faults = {fault.scenario: fault for fault in verdict.faults}
     for event in sorted(found, key=lambda event: event.finding.scenario not in faults):

@@ -1,4 +1,4 @@
-"""Keys of what the plugin stores in pytest's own objects."""
+"""The keys under which the plugin stores data in pytest's objects."""
 
 from typing import TYPE_CHECKING
 

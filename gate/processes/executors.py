@@ -1,8 +1,8 @@
 """Run tasks on processes of this machine, or on the workers of a Dask cluster.
 
 An executor runs one function on many tasks, in any order. A task is picklable and depends on
-nothing but itself, so that `run_tasks` can run it again if its worker is lost. Executors are told
-apart here only.
+nothing else, so `run_tasks` can run it again if its worker is lost. No other module distinguishes
+the executors.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class ClusterError(Exception):
 
 
 class TaskResult(NamedTuple):
-    """What the function returned for a task, in which process, and by which code (`our_code`)."""
+    """The result of a task, with the worker process and the code (`our_code`) that computed it."""
 
     result: Any
     worker: str
@@ -56,11 +56,11 @@ class TaskResult(NamedTuple):
 def run_tasks(
     executor: "Executor", tasks: Iterable[T], ends: float = float("inf")
 ) -> Iterator[tuple[T, TaskResult | None]]:
-    """Yield each task with what its run returned, in the order in which tasks finish.
+    """Yield each task with its result, in the order in which tasks finish.
 
-    A task whose worker is lost runs again, from its second loss on alone. None instead of a
-    result: it has cost `DEATHS` workers and is given up. No task is handed out after `ends`, a
-    moment of `time.monotonic`. `tasks` may be infinite: it is read as workers need it.
+    A task whose worker is lost runs again; after its second loss, it runs alone. A task that has
+    cost `DEATHS` workers is given up, and its result is None. No task starts after `ends`, a time
+    of `time.monotonic`. `tasks` may be infinite, since it is read only as workers need it.
 
     Raises:
         ClusterError: the cluster is gone.
@@ -99,7 +99,7 @@ def run_tasks(
 def make_executor(
     work: Callable[[Any], Any], workers: int, cluster: str | None
 ) -> "Iterator[Executor]":
-    """Give an executor of `work`: so many processes, or the Dask cluster at this address.
+    """Yield an executor for `work`: this number of processes, or the Dask cluster at this address.
 
     Raises:
         InputError: Dask is not installed, or no scheduler answers at the address.
@@ -113,7 +113,7 @@ def make_executor(
 
 @cache
 def our_code() -> str:
-    """Return a digest of all that results follow from: this package, Hypothesis and Z3."""
+    """Return a digest of all code that results depend on: this package, Hypothesis and Z3."""
     digest = hashlib.sha256(code_version("spec", "model", "properties", "solver", "gate").encode())
     for package in ("hypothesis", "z3-solver"):
         digest.update(version(package).encode())
@@ -145,12 +145,13 @@ class Pool:
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Return the tasks that have ended, by number, None for a lost worker.
+        """Return the numbers and results of the tasks that have ended; None stands for a lost
+        worker.
 
-        Waits `seconds` for the first.
+        Wait up to `seconds` for the first one.
 
         Raises:
-            Exception: what the function raised, or kept the task from being sent.
+            Exception: the function raised it, or the task could not be sent.
         """
         return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
 
@@ -176,7 +177,7 @@ class DaskCluster:
     """Run work on a Dask cluster; workers may join and leave at any time."""
 
     def __init__(self, work: Callable[[Any], Any], address: str) -> None:
-        """Connect.
+        """Connect to the cluster.
 
         Raises:
             InputError: Dask is not installed, or no scheduler answers at the address.
@@ -221,11 +222,7 @@ class DaskCluster:
         future.add_done_callback(lambda done: ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Return the tasks that have ended, as `Pool.finished` does.
-
-        Raises:
-            ClusterError: the scheduler is gone, or a worker has other code.
-        """
+        """Return two tasks for each thread that the workers offer now."""
         ended = [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
         self._check()
         return ended
@@ -263,7 +260,7 @@ Executor = Pool | DaskCluster
 
 
 def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
-    """Yield everything in the queue; wait for the first."""
+    """Yield everything in the queue, after waiting for the first item."""
     with suppress(queue.Empty):
         yield ended.get(timeout=seconds)
         while True:
@@ -272,7 +269,7 @@ def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
 
 @cache
 def code_version(*layers: str) -> str:
-    """Return a digest of the Python and TOML files of these layers, in hexadecimal digits."""
+    """Return a hexadecimal digest of the Python and TOML files of these layers."""
     digest = hashlib.sha256()
     for layer in layers:
         for path in sorted((PACKAGE / layer).rglob("*.*")):

@@ -1,4 +1,4 @@
-"""Processes that do not outlive us, and neither does anything that they start.
+"""Processes that never outlive schedproof, together with everything that they start.
 
     python -I -S watchdog.py LIFELINE COMMAND...
 
@@ -34,9 +34,10 @@ PATIENCE = 1.0  # seconds for a watchdog to end, and for what we kill ourselves
 
 
 class WatchedProcess(subprocess.Popen[bytes]):
-    """A command in a session of its own; when it ends, or we do, all that it started is killed.
+    """A command in its own session. When it or schedproof ends, everything that it started is
+    killed.
 
-    `leader` is the command's process id, and the one that signals go to; `pid` is the watchdog's.
+    `leader` is the command's process id, which receives signals; `pid` is the watchdog's.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class WatchedProcess(subprocess.Popen[bytes]):
         """Start the command; the other arguments are those of `subprocess.Popen`.
 
         Raises:
-            OSError: it cannot be started.
-            ValueError: a word of the command has a null byte.
+            OSError: the command cannot be started.
+            ValueError: an argument has a null byte.
         """
         self._lifeline, other = socket.socketpair()
         try:
@@ -85,13 +86,14 @@ class WatchedProcess(subprocess.Popen[bytes]):
                 os.kill(self.leader, sig)
 
     def signal_group(self, sig: int) -> None:
-        """Send a signal to the command and to what it has started in its group."""
+        """Send a signal to the command and to everything in its process group."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.leader, sig)
 
     def end(self) -> None:
-        """Kill the command and all that it has started, and wait until nothing of it runs."""
+        """Kill the command and everything that it has started, and wait until all of it has
+        ended."""
         with suppress(OSError):  # the watchdog has ended, and closed its end
             self._lifeline.shutdown(socket.SHUT_RDWR)  # even if a fork of ours holds it as well
         self._lifeline.close()
@@ -136,7 +138,7 @@ def run_watched(
     """Run a command to its end and return its output and return code, as `subprocess.run` does.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the command cannot be started.
     """
     process = WatchedProcess(
         command,
@@ -154,7 +156,7 @@ def run_watched(
 
 
 def end_with_parent() -> None:
-    """End this process, started by `multiprocessing`, when its parent ends, however that ends."""
+    """End this process, which `multiprocessing` started, when its parent ends in any way."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait
@@ -230,7 +232,7 @@ def _release_streams() -> None:
 
 
 def _reap(child: int, leader: int) -> int | None:
-    """Reap children that have ended; return the status of the command if it is known by that."""
+    """Reap children that have ended; return the command's status if it was among them."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             process, status = ended
@@ -264,7 +266,8 @@ def _kill(processes: Iterable[int]) -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return all that run; what has ended and is not reaped yet cannot be killed."""
+    """Return all running descendants; a process that has ended but is not reaped cannot be
+    killed."""
     parents = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         stat = f"/proc/{name}/stat"

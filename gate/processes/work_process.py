@@ -1,5 +1,5 @@
-"""A process that works for its parent with targets of its own, reports through a pipe, and ends
-those targets whenever it has to leave."""
+"""A process that works for its parent with its own targets, reports through a pipe, and ends those
+targets before it leaves."""
 
 import multiprocessing
 import signal
@@ -19,15 +19,15 @@ from .watchdog import end_with_parent
 
 
 class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
-    """The work ended without an answer; `str()` says why in one line."""
+    """The work ended without an answer; `str()` gives the reason in one line."""
 
 
 def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
-    """What `work(*args)` yields in another process, as it comes.
+    """Yield what `work(*args)` yields in another process, as it comes.
 
     Raises:
-        Unanswered: the time is over (the process is killed), the work raised, or it died.
-        InputError: the work raised that.
+        Unanswered: the time is over (the process is killed), the work raised, or the process died.
+        InputError: the work raised it.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
@@ -57,7 +57,7 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Processes that start within ignore Ctrl-C: the process that started them ends them."""
+    """Make processes that start in the block ignore Ctrl-C, since the parent ends them."""
     # Starting the tracker unblocks SIGINT, so it must run before the signal is blocked.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -85,14 +85,14 @@ Work = Callable[[Connection, bytes], None]
 
 
 class WorkProcess(NamedTuple):
-    """The process, and the pipe through which it reports."""
+    """A process and the pipe through which it reports."""
 
     process: BaseProcess
     pipe: Connection
 
     @classmethod
     def start(cls, work: Work, task: bytes) -> "WorkProcess":
-        """A process that runs `work` on its end of a pipe and the task."""
+        """Start a process that runs `work` with its end of a pipe and the task."""
         context = get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_run, args=(work, theirs, task), daemon=False)
@@ -102,11 +102,11 @@ class WorkProcess(NamedTuple):
         return cls(process, ours)
 
     def ask_to_end(self) -> None:
-        """Let it leave; `end` waits for it."""
+        """Ask the process to leave; `end` waits for it."""
         self.process.terminate()
 
     def end(self) -> None:
-        """Wait for a process that was asked to leave; kill it where it does not."""
+        """Wait for a process that was asked to leave, and kill it if it does not."""
         self.process.join(END_PATIENCE)
         self.process.kill()
         self.process.join()
@@ -116,7 +116,7 @@ _leaving = False
 
 
 def leave(*_: object) -> None:
-    """Leave, and end the target on the way."""
+    """Exit, and end the target on the way."""
     global _leaving
     _leaving = True
     sys.exit()
@@ -128,11 +128,11 @@ def _run(work: Work, pipe: Connection, task: bytes) -> None:
     # A target that hangs does not notice that its pipe is closed: leaving ends it.
     signal.signal(signal.SIGTERM, leave)
     interrupts.raise_again(SystemExit, leave)
-    until_told(partial(work, pipe, task))
+    run_until_leaving(partial(work, pipe, task))
 
 
-def until_told(work: Callable[[], None]) -> None:
-    """Work in this process, until that ends or has to leave."""
+def run_until_leaving(work: Callable[[], None]) -> None:
+    """Run the work in this process until it ends or the process has to leave."""
     try:
         work()
     except Exception:  # Hypothesis, left between two of its own steps, raises an AssertionError

@@ -1,7 +1,6 @@
 """Report to GitHub: an annotation for each fault, and the verdict as a step summary."""
 
 import os
-import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,24 +11,17 @@ from ...spec.catalogue import Rule
 from ..console.output import one_line, say
 from ..files.scenario_file import FileError
 from ..judging.events import Began, Concluded, Event
-from ..judging.verdict import RuleVerdict, Verdict
-from .outcome import breaks, broken_off, how_many, in_short, out_of_date, reason_of, result
-
-SHOWN = (
-    "violated",
-    "known",
-    "excluded",
-    "inconclusive",
-)  # rules that get a row of their own in the summary
-PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
+from ..judging.verdict import Verdict
+from .markdown import markdown
+from .outcome import breaks, broken_off, out_of_date
 
 
 class GitHub:
     """Prints annotations on a console, and appends the verdict to the file `summary`.
 
-    Between annotations the runner takes no line for a command, whatever a target says. `summary`
-    is None where the runner offers no such file; `workspace` is the folder that paths are shown
-    from; `token` ends the silence, and must not be guessed.
+    Between annotations, the runner is told to ignore commands, so that output of a target cannot
+    contain any. `token` makes it listen again, so nobody must be able to guess it. `summary` is
+    None if the runner offers no such file; paths are shown relative to `workspace`.
 
     Raises:
         FileError: the summary cannot be written to.
@@ -82,7 +74,7 @@ class GitHub:
         if self._summary is not None:
             try:
                 with self._summary.open("a", encoding="utf-8") as file:
-                    file.write(self._markdown(verdict))
+                    file.write(markdown(verdict) + "\n")
             except OSError as error:
                 reported = f"{self._summary}: cannot be written to ({error.strerror})"
                 raise FileError(reported) from None
@@ -109,38 +101,6 @@ class GitHub:
             return whole.relative_to(self._workspace).as_posix()
         return scenario
 
-    def _markdown(self, verdict: Verdict) -> str:
-        held = sum(entry.status == "held" for entry in verdict.rules)
-        shown = [entry for entry in verdict.rules if entry.status in SHOWN]
-        others = len(verdict.rules) - held - len(shown)
-        lines = [
-            f"## schedproof: {_markdown(result(verdict))}",
-            "",
-            f"{how_many(verdict.faults)}; {held} rules held, {others} were not judged; "
-            f"profile {verdict.profile}, seed {verdict.seed}",
-            "",
-        ]
-        why = broken_off(verdict)
-        if why is not None:
-            lines += [_markdown(why), ""]
-        dated = out_of_date(verdict).items()
-        lines += [f"- {_markdown(what)} {_markdown(reason)}" for what, reason in dated]
-        lines += [""] * bool(dated)
-        if shown:
-            lines += ["| rule | | what happened |", "|---|---|---|"]
-            lines += [self._row(entry) for entry in shown]
-            lines.append("")
-        if verdict.faults:
-            shorts = [(in_short(fault), one_line(fault.replay)) for fault in verdict.faults]
-            lines += ["```", *(line for both in shorts for line in both), "```", ""]
-        return "\n".join(lines) + "\n"
-
-    def _row(self, entry: RuleVerdict) -> str:
-        word = "diverges" if entry.divergence else entry.status
-        at = "" if entry.step is None else f"step {entry.step}: "
-        title = self._rules[entry.id].title
-        return f"| {entry.id} {_markdown(title)} | {word} | {at}{_markdown(reason_of(entry))} |"
-
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
@@ -148,7 +108,3 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _markdown(text: str) -> str:
-    return PUNCTUATION.sub(r"\\\1", one_line(text))

@@ -1,4 +1,4 @@
-"""Write JUnit XML: a test case for each rule; the ones that fail have the whole explanation."""
+"""Write JUnit XML: a test case per rule; those that fail contain the whole explanation."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ ELEMENTS = {
     "inconclusive": "error",
     "planned": "skipped",
 }
-WHOLE = "the gate says all that it was asked"
+WHOLE = "the gate judged everything that was requested"
 
 
 class JUnit:

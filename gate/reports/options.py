@@ -18,6 +18,7 @@ from ..judging.events import Concluded, Event, Found, Report
 from ..judging.verdict import Finding
 from .github import GitHub
 from .junit import JUnit
+from .markdown import Markdown
 from .sarif import Sarif
 from .terminal import Terminal
 
@@ -57,8 +58,8 @@ class Ndjson:
 
 
 class ReportOptions(NamedTuple):
-    """The files of the options of the same names, whether to write for GitHub, and whether a
-    passing gate lists every rule."""
+    """The files to write, by the options of the same names; whether to write for GitHub; and
+    whether a passing gate lists every rule."""
 
     json: Path | None
     junit: Path | None
@@ -66,6 +67,8 @@ class ReportOptions(NamedTuple):
     ndjson: Path | None
     github: bool
     verbose: bool = True
+    markdown: Path | None = None
+    html: Path | None = None
 
     def files(self) -> dict[str, Path]:
         named = {
@@ -73,6 +76,8 @@ class ReportOptions(NamedTuple):
             "--junit": self.junit,
             "--sarif": self.sarif,
             "--ndjson": self.ndjson,
+            "--markdown": self.markdown,
+            "--html": self.html,
         }
         return {option: file for option, file in named.items() if file is not None}
 
@@ -128,9 +133,12 @@ def reporters(
     rules: Sequence[Rule],
     options: ReportOptions,
     printer: type[Terminal] = Terminal,
+    page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, then the one of the console. Files come first, since the
-    console may have no reader."""
+    """Open the requested reporters, then that of the console; `page` writes `options.html`.
+
+    Files come first, since the console may have no reader.
+    """
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:
@@ -141,6 +149,10 @@ def reporters(
             chosen.append(JUnit(options.junit, rules))
         if options.sarif is not None:
             chosen.append(Sarif(options.sarif, rules))
+        if options.markdown is not None:
+            chosen.append(Markdown(options.markdown))
+        if page is not None:
+            chosen.append(page)
         if (
             options.github
         ):  # before the console: what is printed there must not be taken for commands

@@ -12,7 +12,7 @@ from ..console.output import failure_lines, one_line, plural
 from ..judging.events import Found
 from ..judging.verdict import Fault, RuleVerdict, Verdict
 
-UNTIL_THEN = "the verdict is about what ran until then"
+UNTIL_THEN = "the verdict covers only what ran until then"
 SHOWN_FILES, SHOWN_RANGES = 3, 6  # of the lines that only a counterexample enters
 WORDS = {0: "conforms", 1: "does not conform"}
 
@@ -31,7 +31,7 @@ def broken_off(verdict: Verdict) -> str | None:
         return f"{why()}: {UNTIL_THEN}"
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
-        return "a rule that was to be judged was never exercised, or cannot be seen"
+        return "a requested rule was never exercised, or the target hides what it needs"
     return None
 
 
@@ -61,7 +61,7 @@ def explained(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
-    lines = failure_lines(*reported)
+    lines = failure_lines(*reported, None if event.cause is None else event.cause.why)
     if finding.others_first:
         lines.append(f"not shrunk: {finding.others_first} others came first (--max-failures)")
     if finding.start_up:
@@ -95,7 +95,7 @@ def _of_the_fault(fault: Fault) -> list[str]:
         lines.append("to accept it until a date, in the file of --deviations:")
         lines += [f"  {line}" for line in fault.accept.splitlines()]
         meant = f'[[by_design]] with rule = "{fault.rule}" and a reason'
-        lines.append(f"to accept it for good, because it is meant: {meant}")
+        lines.append(f"to accept it for good, because it is intended: {meant}")
     return lines
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...spec.catalogue import Rule
 from ..console import CONFORMS
-from ..console.output import one_line, print_details, say, show_failure
+from ..console.output import one_line, plural, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
 from ..judging.events import Began, Concluded, Event, Found, Notice, Progress
 from ..judging.verdict import (
@@ -58,7 +58,7 @@ SETTLED = 1.0  # seconds until a rate says something
 class Pace:
     """The progress of the running engine, in words.
 
-    `clock` gives seconds. Shrinking is no part of the rate.
+    `clock` gives seconds. Shrinking does not count towards the rate.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -198,7 +198,7 @@ def print_verdict(
 
 
 def print_coverage(console: Console, coverage: Coverage | None) -> None:
-    """Print in two or three lines how much of the target's code was entered, and what never was."""
+    """Print in two or three lines how much of the target's code ran, and which parts never did."""
     for word, what in coverage_lines(coverage) if coverage is not None else ():
         console.print(one_line(f"{word:<14} {what}"), markup=False)
 
@@ -221,7 +221,8 @@ def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequ
     held = [entry for entry in checked if entry.status == "held"]
     if held:
         least = min(held, key=lambda entry: entry.exercised)
-        line = f"{len(held)} rules, each exercised in {least.exercised} steps or more"
+        steps = plural(least.exercised, "step")
+        line = f"{plural(len(held), 'rule')}, each exercised in {steps} or more"
         console.print(f"[green]{'held':<14}[/green] {line} (--verbose lists them)")
     if idle := ", ".join(entry.id for entry in checked if entry.status == "not_exercised"):
         console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")
@@ -263,7 +264,7 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
 
 
 def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
-    """Return the engines in one line, with all shapes of workload as one engine."""
+    """Return the engines to list in one line, with all shapes of workload as one engine."""
     shapes = [engine for engine in engines if engine.name == WORKLOADS]
     others = [engine for engine in engines if engine.name != WORKLOADS]
     if not shapes:
@@ -285,9 +286,7 @@ def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
 
 def engine_line(engine: EngineRun) -> str:
     refused = f", {engine.refused_configs} configurations refused" * bool(engine.refused_configs)
-    rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
-        engine.rejected_requests
-    )
+    rejected = f", {engine.rejected_requests} requests refused" * bool(engine.rejected_requests)
     broken_off = "" if engine.complete else ", broken off"
     return (
         f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "

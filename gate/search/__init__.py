@@ -1,1 +1,1 @@
-"""Searches for a counterexample or a proof of one rule."""
+"""Search for a counterexample or a proof of one rule."""

@@ -1,8 +1,8 @@
-"""`schedproof check contracts`: CrossHair on the contracts of the model's arithmetic.
+"""`schedproof check contracts`: check the contracts of the model's arithmetic with CrossHair.
 
-CrossHair runs a contract with symbolic arguments, path after path, and asks Z3 at every branch.
-Confirmed is a proof for all arguments that the contract allows: every path was taken to its end.
-Only the model is run like this, never a target. A counterexample counts once the contract has
+CrossHair runs a contract with symbolic arguments, path by path, and asks Z3 at every branch.
+"Confirmed" is a proof for all arguments that the contract allows, because every path ran to its
+end. Only models run like this, never a target. A counterexample counts only after the contract has
 failed on it with plain numbers, in a process that CrossHair has not touched.
 """
 
@@ -30,11 +30,11 @@ START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract, before the claim is confirmed.
+    """The claim of an engine about a contract, before it is confirmed.
 
     Attributes:
-        holds: nothing was found against it, and nothing was left out.
-        why: what was found, or why there is no answer.
+        holds: no counterexample was found, and every path was explored.
+        why: the finding, or why there is no answer.
         arguments: a counterexample.
     """
 
@@ -44,7 +44,8 @@ class Claim(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """How a contract ended: "holds", "refuted" or "inconclusive", and why if it does not hold."""
+    """The result of a contract: "holds", "refuted" or "inconclusive", and why if it does not
+    hold."""
 
     status: str
     why: str
@@ -54,10 +55,10 @@ Engine = Callable[[str, float], Iterator[Claim]]
 
 
 def run_contracts(console: Console, only: list[str], profile: str, time_limit: float) -> int:
-    """Check the contracts, a line each as its answer comes; the exit code.
+    """Check the contracts, print a line for each, and return the exit code.
 
     Raises:
-        InputError: an unknown contract or profile, or what the engines need is not installed.
+        InputError: an unknown contract or profile, or a missing package.
     """
     chosen = _chosen(only)
     if profile not in PROFILES:
@@ -77,7 +78,7 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
         statuses += _ask_all(console, chosen, by_hypothesis, time_limit, "held")
     for status, hint, code in (
         ("refuted", "", BROKEN),
-        ("inconclusive", ", none refuted; a longer --time-limit may tell", INCONCLUSIVE),
+        ("inconclusive", ", none refuted; a longer --time-limit may decide", INCONCLUSIVE),
     ):
         if status in statuses:
             output.say(
@@ -89,7 +90,7 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
 
 
 def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
-    """Return CrossHair's answer on a contract within a limit of processor time in seconds."""
+    """Yield CrossHair's answer on a contract, within a limit of CPU seconds."""
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
     from crosshair.options import AnalysisOptionSet
     from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
@@ -118,7 +119,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
-    """Return Hypothesis' answer with CrossHair choosing the examples."""
+    """Yield Hypothesis' answer on a contract, with CrossHair as the source of examples."""
     contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
@@ -147,7 +148,8 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
-    """The arguments in the words of CrossHair, "... when calling NAME(1, [2]) ...", or None."""
+    """Return the arguments in CrossHair's message "... when calling NAME(1, [2]) ..."; None if
+    there are none."""
     called = re.search(rf"when calling ({contract.holds.__name__}\(.*?\))(?: \(which |$)", message)
     try:
         call: Any = ast.parse(called[1] if called else "", mode="eval").body
@@ -159,7 +161,7 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
 
 
 def judged(contract: Contract, claim: Claim) -> Answer:
-    """The answer, once a counterexample has been tried with plain numbers."""
+    """Return the answer, after trying any counterexample with plain numbers."""
     if claim.holds:
         return Answer("holds", "")
     if claim.arguments is None or not _allowed(contract, claim.arguments):
@@ -174,7 +176,8 @@ def judged(contract: Contract, claim: Claim) -> Answer:
 
 
 def _allowed(contract: Contract, arguments: dict[str, Any]) -> bool:
-    """Plain numbers, or lists of them, that the precondition allows: a symbol proves nothing."""
+    """Return whether the arguments are plain numbers, or lists of them, that the precondition
+    allows."""
     numbers = [
         number
         for value in arguments.values()
@@ -225,8 +228,8 @@ def _require(module: str, what: str, package: str) -> None:
 
 def _strategies(contract: Contract) -> dict[str, st.SearchStrategy[Any]]:
     lists = st.lists(st.integers(min_value=1), min_size=1, max_size=MAX_MEMBERS)
-    found: dict[str, st.SearchStrategy[Any]] = {}
+    strategies: dict[str, st.SearchStrategy[Any]] = {}
     for name, kind in contract.arguments().items():
         least, most = getattr(contract.sizes, name, (0, None))
-        found[name] = st.integers(least, most) if kind is int else lists
-    return found
+        strategies[name] = st.integers(least, most) if kind is int else lists
+    return strategies

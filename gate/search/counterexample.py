@@ -1,5 +1,5 @@
-"""A counterexample of `schedproof search`: replayed on the model, shrunk, written, shown, and
-replayed on another target."""
+"""Replay a counterexample of `schedproof search` on the model; shrink, write and show it, and
+replay it on another target."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,8 @@ SHRINK_SECONDS = 10.0
 def opened_beside(
     console: Console, spec: str | None, system: str
 ) -> Iterator[tuple[str, Target] | None]:
-    """Open the target that a counterexample is replayed on besides the model, with its name."""
+    """Open the target, other than the model, on which to replay a counterexample; yield it with its
+    name."""
     if spec is None:
         yield None
         return
@@ -51,13 +52,12 @@ def show(
     kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
-    """Nothing is reported that does not break the rule on the model, step by step; the exit code.
+    """Show a scenario if it breaks the rule on the model, step by step; return the exit code.
 
-    `formula` is what the model admits by, None for its revision's own. `also` is a target, besides
-    the model, with its name; `kept` says what it keeps if it does not break the rule. The scenario
-    is shrunk first.
-    With `most` it is shown as it is, up to the step that has most of it, not up to the first that
-    breaks the rule.
+    `formula` replaces the admission formula of the model's revision. `also` is another target to
+    replay on, with its name; `kept` describes its run if it does not break the rule. The scenario
+    is shrunk first. With `most`, it is shown unshrunk, up to the step with the largest value of
+    `most` instead of the first that breaks the rule.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
@@ -106,7 +106,7 @@ def _at_most(
 
 
 def _shrunk(target: Target, scenario: Scenario, rules: Sequence[Rule]) -> Scenario:
-    """The scenario, as small as it gets in a few seconds; a long run takes most of one."""
+    """Return the scenario, shrunk for a few seconds at most."""
     ends = time.monotonic() + SHRINK_SECONDS
 
     def still_breaks(candidate: Scenario) -> bool:

@@ -1,6 +1,7 @@
 """`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-The lemmas come first, then the counterexamples to what they do not prove."""
+The lemmas come first, then counterexamples to the cases that they do not prove.
+"""
 
 import importlib.util
 import json
@@ -34,20 +35,20 @@ def lemma_line(lemma: Discharged) -> str:
 
 
 def blocks_of(block: int | None) -> str:
-    """Return what a proof is about: blocks of so many tokens, None for any."""
+    """Describe the blocks that a proof covers: a size in tokens, or any size for None."""
     return "blocks of any size" if block is None else f"blocks of {block}"
 
 
 def read_number(value: str) -> int | None:
-    """Return a number of tokens or requests; None if it is no number."""
+    """Return the text as a number of tokens or requests; None if it is not a number."""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
 def read_block(change: str) -> int:
-    """Return the tokens of a block that `block_size=TOKENS` gives.
+    """Return the block size in tokens that `block_size=TOKENS` gives.
 
     Raises:
-        InputError: it is no number from 1 upwards.
+        InputError: the value is not a positive number.
     """
     number = read_number(change.partition("=")[2])
     if not number:
@@ -68,9 +69,8 @@ def run_proofs(
     """Prove the lemmas of a rule, then show its counterexamples unless `prove` is set; return the
     exit code.
 
-    `block`: block size in tokens, None for any size. `certificate`: an empty folder for the
-    lemmas.
-    A counterexample that breaks only another rule is shown, but is no finding against this one.
+    `block`: block size in tokens, None for any size. `certificate`: an empty folder for the lemmas.
+    A counterexample that breaks only another rule is shown, but does not count against this one.
     """
 
     def say(line: str) -> None:
@@ -103,7 +103,8 @@ def run_proofs(
 
 
 def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
-    """Yield what follows from the lemmas, of which code, and what that assumes."""
+    """Yield lines that say what follows from the lemmas, for which code, and under which
+    assumptions."""
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
         yield "no answer: it follows only if every lemma is proven"
         return
@@ -119,7 +120,7 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
 
 
 def writing(folder: Path | None) -> Callable[[str, str], None] | None:
-    """Return what writes a certificate's files to `folder`; None without one."""
+    """Return a function that writes a certificate's files to `folder`; None without one."""
     return None if folder is None else partial(_write, folder)
 
 
@@ -131,7 +132,8 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
     """Make the folder of a certificate.
 
     Raises:
-        InputError: it is no folder, has files already, or cannot be made; nothing is proven; or
+        InputError: it has files already, is not a folder, or cannot be made; no proof was
+            requested; or
             cvc5 is not installed.
     """
     if folder is None:
@@ -154,29 +156,29 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
 
 
 def certified(say: Say, lemmas: Sequence[Discharged], folder: Path) -> int:
-    """Write what the second solver said of the lemmas, and print it; return the exit code."""
-    found = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
+    """Write and print the second solver's answers on the lemmas; return the exit code."""
+    answers = [(lemma, lemma.certified) for lemma in lemmas if lemma.certified is not None]
     listed = [
         {"lemma": lemma.name, "says": lemma.sentence, "first": lemma.status, "code": lemma.code}
         | {"cvc5": second.claim, "cvc5_guard": second.guard, "proof_holes": second.holes}
-        for lemma, second in found
+        for lemma, second in answers
     ]
     text = json.dumps(listed, indent=1, ensure_ascii=False)
     (folder / "certificate.json").write_text(text + "\n", encoding="utf-8")
-    agree = [lemma for lemma, second in found if (second.claim, second.guard) == ("unsat", "sat")]
+    agree = [lemma for lemma, second in answers if (second.claim, second.guard) == ("unsat", "sat")]
     against = [
         lemma.name
-        for lemma, second in found
+        for lemma, second in answers
         if (lemma.status == "proven" and (second.claim == "sat" or second.guard == "unsat"))
         or (lemma.status == "refuted" and second.claim == "unsat")
     ]
-    proofs = [second.holes for _, second in found if second.holes is not None]
+    proofs = [second.holes for _, second in answers if second.holes is not None]
     say(
-        f"certificate: {folder}: of {len(found)} lemmas and their guards cvc5 decides {len(agree)} "
-        f"alike; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} with holes, "
-        "which no other program has checked"
+        f"certificate: {folder}: cvc5 agrees on {len(agree)} of {len(answers)} lemmas and "
+        f"their guards; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} "
+        "with holes, which no other program has checked"
     )
-    left = [lemma.name for lemma, second in found if "unknown" in (second.claim, second.guard)]
+    left = [lemma.name for lemma, second in answers if "unknown" in (second.claim, second.guard)]
     if left:
         say(f"  cvc5 gives up on {', '.join(left)}: Z3 alone decides")
     if against:
@@ -198,8 +200,8 @@ def _counterexamples(
 
 
 def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """Replay and show a run that a proof names; it is a counterexample only if it breaks a rule.
-    Return the exit code."""
+    """Replay and show a run that a proof names, and return the exit code. It is a counterexample
+    only if it breaks a rule."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: none was found")

@@ -1,6 +1,6 @@
-"""`schedproof search`: which engine answers, and whether the options make sense together.
+"""`schedproof search`: check that the options fit together, and choose the engine.
 
-A system may decide some rules by more than lemmas: `OwnQuestions` is the interface.
+A system may decide some rules by other means than lemmas, through `OwnQuestions`.
 """
 
 import time
@@ -30,7 +30,7 @@ from .proofs import check_certificate, read_block, run_proofs
 
 
 class Question(NamedTuple):
-    """The options of the command line; None or empty if an option was not given."""
+    """The options of the command line; None or empty if not given."""
 
     rule: str
     engine: str
@@ -47,11 +47,11 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnQuestions:
-    """The descriptor part `System.questions`.
+    """Questions that a system answers itself (`System.questions` in its descriptor).
 
     Attributes:
-        rules: rules that Z3 decides by a question of the system.
-        objectives: worst cases that `--maximize` asks for.
+        rules: rules that Z3 decides by such a question.
+        objectives: worst cases that `--maximize` can search for.
         read_formula: checks the name in `--param formula=NAME`, or raises InputError.
         answer: asks Z3, prints the answer and returns the exit code.
         vectorized_rules: rules that the vectorized model can judge.
@@ -67,15 +67,15 @@ class OwnQuestions:
 
 
 def questions_of(system: str) -> OwnQuestions | None:
-    """Return the system's own questions, None for none."""
+    """Return the system's own questions; None if it has none."""
     questions: OwnQuestions | None = part(system, "questions")
     return questions
 
 
 def all_questions() -> Mapping[str, OwnQuestions]:
-    """Return the questions of all registered systems that have some."""
-    found = {system: questions_of(system) for system in SYSTEMS}
-    return {system: questions for system, questions in found.items() if questions is not None}
+    """Return the own questions of every registered system that has some."""
+    by_system = {system: questions_of(system) for system in SYSTEMS}
+    return {system: questions for system, questions in by_system.items() if questions is not None}
 
 
 ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
@@ -86,7 +86,7 @@ def run(console: Console, question: Question) -> int:
     """Ask the engines and return the exit code.
 
     Raises:
-        InputError: options that mean nothing, or not together.
+        InputError: an option is invalid, or contradicts another one.
     """
     system = system_of(question.rule)
     [rule] = select(load(system), [question.rule])
@@ -148,9 +148,9 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
     proofs = proofs_of(system)
     encoded = [*(own.rules if own is not None else ()), *proofs]
     if question.engine not in ANY_RULE and rule.id not in encoded:
-        valid = ", ".join(encoded)
         others = " or ".join(f"--engine {engine}" for engine in ANY_RULE)
-        raise InputError("RULE", f"{rule.id} has no encoding; valid: {valid}, or {others}")
+        valid = ", ".join([*encoded, others])
+        raise InputError("RULE", f"{rule.id} has no encoding for Z3; valid: {valid}")
     if question.engine != "z3" and not rule.checked:
         raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
     if rule.id in proofs and question.engine not in ANY_RULE:
@@ -180,7 +180,7 @@ def _solved(console: Console, question: Question, system: str, own: OwnQuestions
         assert own is not None, question.rule
         return own.answer(console, question)
     if proof.block is not None and question.changes not in ([], [f"block_size={proof.block}"]):
-        valid = f"block_size={proof.block}, the lemmas of {question.rule} are about that alone"
+        valid = f"block_size={proof.block}, the lemmas of {question.rule} cover only that"
         raise InputError("--param", f"{question.changes[-1]!r}; valid: {valid}")
     sizes = [change for change in question.changes if change != "block_size=any"]
     any_block = len(sizes) < len(question.changes) or not sizes
@@ -244,19 +244,19 @@ def run_samples(
 ) -> int:
     """Sample runs of the model by Hypothesis until one breaks the rule; return the exit code.
 
-    Hypothesis finds counterexamples, and never proves. `formula` replaces the revision's own. The
-    number of processes (`jobs`) does not change what is found.
+    Hypothesis can find a counterexample, but never prove a rule. `formula` replaces that of the
+    revision. The number of processes, `jobs`, does not change the result.
     """
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     ends = time.monotonic() + time_limit
-    found: list[Found] = []
+    findings: list[Found] = []
 
     def report_in_time(event: Event) -> None:
         if isinstance(event, Concluded):
             return  # a verdict on one rule of the model tells nothing more
         if isinstance(event, Found):
-            found.append(event)  # one of a later process may not count
+            findings.append(event)  # one of a later process may not count
             return
         terminal(event)
         if isinstance(event, Progress) and time.monotonic() > ends:
@@ -275,7 +275,7 @@ def run_samples(
     )
     try:
         verdict, results = run_gate(options, Deviations(), report_in_time)
-        for event in found:
+        for event in findings:
             if event.finding in verdict.findings:
                 terminal.print_finding(event)
     finally:

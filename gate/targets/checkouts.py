@@ -1,7 +1,7 @@
-"""Schedulers that run from a checkout: a folder that the user names.
+"""Schedulers that run from a checkout, a folder that the user names.
 
-It is not installed, but plugins of vLLM are found by their entry points, and some read their own
-version. So a folder on the path has what the metadata of an installed package would say.
+A checkout is not installed, but vLLM finds plugins by their entry points, and some read their own
+version. So a folder on the path contains the metadata that an installed package would have.
 """
 
 import os
@@ -28,10 +28,10 @@ ANY_LATER = "9999"  # a version
 
 
 def read_project(file: Path) -> dict[str, Any]:
-    """The table [project] of a pyproject.toml.
+    """Return the table [project] of a pyproject.toml.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project")
@@ -43,7 +43,8 @@ def read_project(file: Path) -> dict[str, Any]:
 
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
-    """A folder for the path, made inside `folder`, with what the checkout's pyproject.toml says.
+    """Make a folder for the path inside `folder`, with the metadata from the checkout's
+    pyproject.toml.
 
     Raises:
         InputError: that file cannot be read.
@@ -69,16 +70,18 @@ class Checkout:
     """A scheduler in a checkout: `CHECKOUT` in the folder of its system.
 
     Attributes:
-        name: what users call it.
-        system: whose scheduler it is.
-        variable: where the checkout is, unless the command line names its folder.
-        needs: files that every supported checkout has; of A|B, one of the two.
-        newer: a file, and words that only newer code has in it; older code may lack the file.
-        revisions: what newer code is compared with, and older code; None if no adapter drives it.
-        supported: the supported code, in words.
-        package: whose next release it is, and in whose environment it runs; None if it needs none.
-        by_version: newer code is compared as a release of its version is, and with the newest
-            revision if the checkout does not say its version.
+        name: its name for users.
+        system: the system of its scheduler.
+        variable: the environment variable that gives its folder, unless the command line does.
+        needs: files that every supported checkout has; A|B means one of the two.
+        newer: a file, and words in it that only newer code has; older code may lack the file.
+        revisions: the revisions to compare newer and older code with; None if no adapter can drive
+            it.
+        supported: a description of the supported code.
+        package: the package whose next release it is, and in whose environment it runs; None if it
+            needs none.
+        by_version: whether newer code is compared like the release of its version, or with the
+            newest revision if the version is unknown.
     """
 
     name: str
@@ -93,7 +96,7 @@ class Checkout:
 
 
 def known_checkouts() -> dict[str, Checkout]:
-    """Return the checkouts of all registered systems, by the name that users give them."""
+    """Return the checkouts of all registered systems, by their names for users."""
     parts = [part(name, "checkout") for name in SYSTEMS]
     return {checkout.name: checkout for checkout in parts if checkout is not None}
 
@@ -122,10 +125,10 @@ def with_path(spec: str, path: Path | None) -> str:
 
 
 def folder_of(checkout: Checkout, folder: str) -> Path:
-    """Return where the checkout is: `folder`, or what the environment says.
+    """Return the folder of the checkout: `folder`, or the one in the environment variable.
 
     Raises:
-        InputError: no folder is named, or it holds no such checkout.
+        InputError: no folder is named, or it is not such a checkout.
     """
     where, path = "--path", folder or os.environ.get(checkout.variable, "")
     if not path:
@@ -145,10 +148,10 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
 
 
 def revision_of(checkout: Checkout, folder: str) -> str:
-    """Return the revision that the code in the checkout is compared with.
+    """Return the revision to compare the checkout's code with.
 
     Raises:
-        InputError: there is no checkout, or no adapter drives its code.
+        InputError: there is no checkout, or no adapter can drive its code.
     """
     path = folder_of(checkout, folder)
     name, words = checkout.newer
@@ -168,19 +171,22 @@ def revision_of(checkout: Checkout, folder: str) -> str:
 
 
 def version_in(folder: Path, name: str) -> str | None:
-    """Return the version of the code in a folder: by the last tag of its repository, by the
-    metadata beside an unpacked wheel, or by what its build wrote down; None if nothing says it."""
-    found = []
+    """Return the version of the code in a folder; None if it is unknown.
+
+    It comes from the last tag of the repository, from the metadata beside an unpacked wheel, or
+    from what the build wrote down.
+    """
+    versions = []
     if (folder / ".git").exists():
         words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
         with suppress(OSError):  # no git
             described = run_watched(words, stderr=subprocess.DEVNULL).stdout
-            found.append(described.decode(errors="replace").strip().removeprefix("v"))
-    found += [entry.stem.partition("-")[2] for entry in folder.glob(f"{name}-*.dist-info")]
+            versions.append(described.decode(errors="replace").strip().removeprefix("v"))
+    versions += [entry.stem.partition("-")[2] for entry in folder.glob(f"{name}-*.dist-info")]
     with suppress(OSError):
         build = (folder / name / "_version.py").read_text(encoding="utf-8", errors="replace")
-        found += re.findall(r"^(?:__version__ = )?version = '([^']+)'", build, re.MULTILINE)
-    return next((version for version in found if _is_version(version)), None)
+        versions += re.findall(r"^(?:__version__ = )?version = '([^']+)'", build, re.MULTILINE)
+    return next((version for version in versions if _is_version(version)), None)
 
 
 def _is_version(text: str) -> bool:
@@ -202,10 +208,10 @@ def command_of(checkout: Checkout, folder: str) -> tuple[list[str], dict[str, st
 
 
 def release_of(package: Package, checkout: Checkout, folder: str) -> Release:
-    """Return the next release of the package, which is in the checkout.
+    """Return the checkout as the next release of the package.
 
     Raises:
-        InputError: there is no checkout, or it needs an unsupported version of what it runs on.
+        InputError: there is no checkout, or it needs an unsupported version of its base package.
     """
     path = folder_of(checkout, folder)
     base = CHECKOUT

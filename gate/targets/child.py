@@ -1,4 +1,5 @@
-"""The process behind a pipe: lines out and lines back within time limits, and its whole end."""
+"""The process behind a pipe: exchange lines within time limits, and end it with everything it
+started."""
 
 import contextlib
 import math
@@ -25,14 +26,15 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Tail:
-    """The end of what was written to stderr, drained so that a flood cannot block the target."""
+    """The last part of stderr, drained constantly so that a flood of output cannot block the
+    target."""
 
     def __init__(self) -> None:
         self._kept = b""
         self._lock = threading.Lock()
 
     def drain(self, stream: IO[bytes]) -> None:
-        """Read to the end, in a thread of its own."""
+        """Read the stream to its end, in a thread of its own."""
         with stream:
             while data := stream.read(1 << 16):
                 with self._lock:
@@ -43,7 +45,7 @@ class Tail:
             self._kept = b""
 
     def text(self) -> str:
-        """The last 8 KiB."""
+        """Return the last 8 KiB."""
         return self._kept.decode(errors="replace")
 
 
@@ -89,10 +91,11 @@ class Child:
         return self._process.leader
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
-        """Send one line and return the line that answers it, within `limit` seconds.
+        """Send one line and return the answering line, within `limit` seconds.
 
         Raises:
-            TargetHung, TargetTooLarge, TargetBroken: no line, too much memory, or not one line.
+            TargetHung, TargetTooLarge, TargetBroken: no line came, the process used too much
+                memory, or the answer is not one line.
             EOFError: the process has ended.
         """
         self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
@@ -101,7 +104,7 @@ class Child:
             self._answers = 0
             self._check_memory()
         if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
-            raise TargetBroken(op, "there was output without a question", excerpt(early))
+            raise TargetBroken(op, "there was output without a request", excerpt(early))
         self._write(question)
         return self._read()
 
@@ -116,7 +119,7 @@ class Child:
                 raise EOFError from None
 
     def _read(self) -> bytes:
-        """The next line; nothing may follow it."""
+        """Return the next line; nothing may follow it."""
         received, looked = bytearray(), 0
         while (end := received.find(b"\n", looked)) < 0:
             looked = len(received)
@@ -141,8 +144,10 @@ class Child:
         raise TargetHung(self._op, self._limit, self._stacks())
 
     def _stacks(self) -> str:
-        """Where a Python target that we serve is (`jsonl.serve`). Any other process ends by the
-        signal, as it would have in a moment."""
+        """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
+
+        Any other process is ended by the signal, as it would be a moment later.
+        """
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.leader, signal.SIGUSR1)
@@ -167,14 +172,15 @@ class Child:
             raise TargetTooLarge(self._op, used, self._memory_limit)
 
     def returncode_soon(self) -> int | None:
-        """The return code of a process that has closed its output; None if it does not end."""
+        """Return the return code of a process that has closed its output; None if it does not
+        end."""
         try:
             return self._process.wait(EXIT_PATIENCE)
         except subprocess.TimeoutExpired:
             return None
 
     def end(self, *, nicely: bool) -> None:
-        """Ends the target and all that it has started; after it nothing of it runs."""
+        """End the target and everything that it has started; none of it runs afterwards."""
         if self._ended or os.getpid() != self._owner:  # a fork of ours does not own the target
             return
         self._stdin.close()
@@ -190,7 +196,7 @@ class Child:
 
 
 def _opened(path: str) -> int | None:
-    """A file that is read again and again; None where there is no such system."""
+    """Open a file that is read repeatedly; None if the system does not have it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

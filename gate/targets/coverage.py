@@ -1,9 +1,9 @@
-"""Record which lines of its functions a target enters, from within its own process.
+"""Record which lines of its functions a target runs, from within its own process.
 
-The modules that are counted get a probe before each statement of a function when they are imported,
-much as pytest rewrites assertions. A probe sets one byte of a file that is mapped into memory. So
-nothing is asked of the target, every run counts, and what a process entered is known even if it
-crashed or had to be ended. A tracer (`sys.settrace`) would be several times slower.
+When a counted module is imported, it gets a probe before each statement of a function, much as
+pytest rewrites assertions. A probe sets one byte of a file that is mapped into memory. So the
+target need not cooperate, every run counts, and the lines that a process ran are known even if it
+crashed or was killed. A tracer (`sys.settrace`) would be several times slower.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -47,9 +47,9 @@ class Entered(NamedTuple):
 
 
 def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """Yield every block of statements that stands in a function, in the order of the source.
+    """Yield every block of statements in a function, in source order.
 
-    Functions without code are left out: those that are declared only, or whose body is `...`.
+    Functions without code are left out, such as overloads or those whose body is `...`.
     """
     yield from _blocks(tree, "", None)
 
@@ -75,7 +75,7 @@ def _blocks(
 
 
 def is_code(statement: ast.stmt) -> bool:
-    """Whether a statement does something: a docstring, `...` and `global` do not."""
+    """Return whether a statement does something; a docstring, `...` and `global` do not."""
     if isinstance(statement, ast.Expr):
         return not isinstance(statement.value, ast.Constant)
     return not isinstance(statement, ast.Global | ast.Nonlocal)
@@ -92,10 +92,10 @@ def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def places(source: str | bytes) -> list[tuple[Function, int]]:
-    """Return the function and the line of each probe, in their order.
+    """Return the function and the line of each probe, in order.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: the source is not valid Python.
     """
     return [
         (function, statement.lineno)
@@ -106,7 +106,7 @@ def places(source: str | bytes) -> list[tuple[Function, int]]:
 
 
 def _insert_probes(tree: ast.AST) -> int:
-    """Put a probe before each statement; return how many."""
+    """Insert a probe before each statement; return the number of probes."""
     numbers = count()
     for _, block in list(blocks(tree)):
         block[:] = [
@@ -120,7 +120,7 @@ def _insert_probes(tree: ast.AST) -> int:
 
 
 def _probe(number: int, statement: ast.stmt) -> ast.stmt:
-    """PROBES[number] = 1, at the line of the statement."""
+    """Return the statement PROBES[number] = 1, at the line of the original statement."""
     place = ast.Subscript(ast.Name(PROBES, ast.Load()), ast.Constant(number), ast.Store())
     return ast.fix_missing_locations(
         ast.copy_location(ast.Assign([place], ast.Constant(1)), statement)
@@ -128,7 +128,7 @@ def _probe(number: int, statement: ast.stmt) -> ast.stmt:
 
 
 class _CountingLoader(SourceFileLoader):
-    """Executes a module with probes; compiled files of it are neither read nor written."""
+    """Executes a module with probes, without reading or writing its compiled file."""
 
     def exec_module(self, module: ModuleType) -> None:
         tree = ast.parse(self.get_data(self.path), self.path)
@@ -138,7 +138,8 @@ class _CountingLoader(SourceFileLoader):
 
 
 def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
-    """The bytes of a module's probes, which all processes share; behind them, its path and name."""
+    """Map the bytes of a module's probes, which all processes share; the file also has its path and
+    name."""
     words = f"{os.path.abspath(loader.path)}\0{loader.name}"
     name = words.encode(errors="surrogateescape")
     file = folder / hashlib.sha256(name).hexdigest()
@@ -153,28 +154,29 @@ def _mapped(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
 
 
 def entered(folder: Path) -> list[Entered]:
-    """Return what the processes of a target have entered, by module; folders in it count, too."""
-    found = []
+    """Return the probes that the processes of a target have passed, by module, including
+    sub-folders."""
+    modules = []
     for file in _files(folder):
         probes, separator, words = file.read_bytes().partition(b"/")  # a probe is 0 or 1
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
-            found.append(Entered(f"/{path}", module, probes))
-    return united(found)
+            modules.append(Entered(f"/{path}", module, probes))
+    return united(modules)
 
 
 def united(*parts: Iterable[Entered]) -> list[Entered]:
-    """Return what was entered in any part, by module."""
-    found: dict[tuple[str, str], bytes] = {}
+    """Return the probes that were passed in any part, by module."""
+    passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
-        found[path, module] = _either(found.get((path, module), b""), probes)
-    return sorted(Entered(*key, probes) for key, probes in found.items())
+        passed[path, module] = _either(passed.get((path, module), b""), probes)
+    return sorted(Entered(*key, probes) for key, probes in passed.items())
 
 
 class Interval:
-    """Tells what a target's processes enter between two calls of `take`, in one folder.
+    """Tells which probes a target's processes pass between two calls of `take`.
 
-    Leaving it gives the folder all of it back: what the folder says in the end is as without it.
+    At the end, the folder again holds all probes, as if the interval had not been used.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -190,7 +192,8 @@ class Interval:
             _write(file, _either(_probes(file), probes))
 
     def take(self) -> list[Entered]:
-        """Return what was entered since the last call. No process of the target may be at work."""
+        """Return the probes that were passed since the last call. The target must not be running
+        meanwhile."""
         since = entered(self._folder)
         for file in _files(self._folder):
             probes = _probes(file)
@@ -208,24 +211,25 @@ def _probes(file: Path) -> bytes:
 
 
 def _write(file: Path, probes: bytes) -> None:
-    """Change the file in its place: processes have it mapped."""
+    """Change the file in place, since processes have it mapped."""
     with file.open("r+b") as opened:
         opened.write(probes)
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """The probes that either passed; of two versions of a file, those of the later one."""
+    """Return the probes that either passed; if the file changed in between, those of the later
+    version."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
 
 
 class _Finder:
-    """Finds what the other finders find, and has lines counted.
+    """Finds modules like the other finders, and adds the counting of lines.
 
     Attributes:
-        packages: whose modules are counted.
-        folders: whose modules are counted, installed packages excepted.
+        packages: packages whose modules are counted.
+        folders: folders whose modules are counted, except for installed packages.
     """
 
     def __init__(self) -> None:
@@ -235,7 +239,7 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module that is counted as the next finder does that knows it."""
+        """Find a counted module by asking the other finders."""
         named = any(name == package or name.startswith(f"{package}.") for package in self.packages)
         first = name.partition(".")[0]
         if not named and (not self.folders or first in NOT_COUNTED):
@@ -260,21 +264,21 @@ FINDER = _Finder()
 
 
 def counted(spec: ModuleSpec) -> ModuleSpec:
-    """Return the specification of a module, with a loader that counts where that is asked for."""
+    """Return the specification of a module, with a counting loader if counting is on."""
     if VARIABLE in os.environ and type(spec.loader) is SourceFileLoader and spec.origin:
         spec.loader = _CountingLoader(spec.name, spec.origin)
     return spec
 
 
 def count_packages(*packages: str) -> None:
-    """Count the lines of these packages and modules, which are not imported yet."""
+    """Count the lines of these packages and modules, which must not be imported yet."""
     FINDER.packages.update(packages)
     _begin()
 
 
 def count_beside(module: str) -> None:
-    """Count the lines of a module, which is not imported yet, of its package, and of what lies
-    beside it or in the working directory."""
+    """Count the lines of a module that is not imported yet, of its package, and of modules beside
+    it or in the working directory."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)

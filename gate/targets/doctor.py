@@ -12,8 +12,8 @@ import msgspec
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import FIELDS, REQUIRED, Step
-from ...model.replies import read_ok, read_started, read_step
-from ...model.scenario import Request, Scenario
+from ...model.replies import read_control, read_ok, read_started, read_step
+from ...model.scenario import CONTROLS, Request, Scenario
 from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
@@ -28,12 +28,12 @@ MAX_STEPS = 200
 FEW_BLOCKS = 4
 # By rule, how an adapter that breaks it in plain requests is mended.
 MENDS = {
-    "ALL-R03": "lists are after the step: each unfinished request is in one of them",
-    "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; one "
-    "that was given up in the next step, as aborted",
-    "ALL-R09": "free are all blocks of the pool that no request holds, cached ones, too",
-    "ALL-R13": "`kind` is prefill where no scheduled request goes on to generate, decode where all "
-    "do, else mixed; of a request that was preempted nothing is computed",
+    "ALL-R03": "lists show the state after the step: each unfinished request is in one of them",
+    "ALL-R04": "`finished` has each request in the step of its last token, with length or eos; an "
+    "aborted one in the next step, as aborted",
+    "ALL-R09": "free blocks are all those of the pool that no request holds, including cached ones",
+    "ALL-R13": "`kind` is prefill if no scheduled request is generating, decode if all are, else "
+    "mixed; a preempted request has no computed tokens",
 }
 
 
@@ -41,7 +41,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """A line of the examination. Only "wrong" is a fault of the adapter."""
+    """A line of the examination; only "wrong" is a fault of the adapter."""
 
     says: Says
     what: str
@@ -52,18 +52,18 @@ Remarks = Iterator[Remark]
 
 
 def examine(query: ProbeRequest, module: str | None) -> Remarks:
-    """Every check in turn; `module` holds the adapter where it is one of the user's.
+    """Yield the results of all checks; `module` contains the adapter if it is the user's.
 
     Raises:
-        ConfigRefused, TargetFault: the target does not start at all, or falls out of step.
+        ConfigRefused, TargetFault: the target does not start at all, or breaks the protocol.
     """
     if module is not None:
         yield from signatures(module)
     capabilities = probe(query)
     started, scales = capabilities.started, ", ".join(capabilities.scales)
+    yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
     for line in capabilities.left_out:
         yield Remark("note", line)
-    yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
     scenario = sample(query, capabilities)
     yield from fields(query.target, scenario)
     yield from answers(query.target, scenario)
@@ -75,7 +75,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """A few requests of every kind: a prompt of one token, one of several blocks, an early end."""
+    """Return a scenario with a few requests of every kind: a prompt of one token, one of several
+    blocks, an early end."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)
@@ -95,7 +96,7 @@ def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
 
 
 def fields(target: Target, scenario: Scenario) -> Remarks:
-    """What `start` declares and what steps show are the same."""
+    """Check that steps show exactly the fields that `start` declares."""
     declared = target_declares(target, scenario)
     for name in sorted(declared - FIELDS):
         yield Remark("wrong", "observes", f"{name!r}; valid: {', '.join(sorted(FIELDS))}")
@@ -107,20 +108,23 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
     for name in sorted(unknown):
         yield Remark("wrong", "step", f"{name!r} is no field; valid: {', '.join(sorted(FIELDS))}")
     for name in sorted(silent):
-        yield Remark("wrong", "step", f"{name} is sent but not declared in observes: not looked at")
+        yield Remark(
+            "wrong", "step", f"{name} is sent but not declared in observes, so it is ignored"
+        )
     if declared <= FIELDS and not unknown and not silent:
         yield Remark("ok", "fields", f"declared and sent: {', '.join(sorted(declared))}")
 
 
 def target_declares(target: Target, scenario: Scenario) -> set[str]:
-    """The names in `observes`, those that mean nothing among them."""
+    """Return the names in `observes`, including unknown ones."""
     reply = target.start(scenario.system, scenario.revision or "", scenario.config)
     read_started(reply)
     return set(reply["observes"]) | REQUIRED
 
 
 def answers(target: Target, scenario: Scenario) -> Remarks:
-    """Refusals are answers: of what it does not know, of what can never run, of aborts."""
+    """Check that the target answers with refusals: of unknown keys, of requests that can never run,
+    of aborts."""
     odd = {**scenario.config, "no_such_key": 1}
     try:
         read_started(target.start(scenario.system, scenario.revision or "", odd))
@@ -134,33 +138,48 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     endless = Request(id="endless", arrival=0, prompt=(("endless", most),), max_tokens=most)
     if read_ok("add", target.add(endless.for_target())) is None:
         yield Remark(
-            "note", "add", f"takes a prompt of {most} tokens; it is judged by what it does"
+            "note",
+            "add",
+            f"accepts a prompt of {most:,} tokens; the gate judges what follows",
         )
     else:
-        yield Remark("ok", "add", "refuses at the door what can never run")
+        yield Remark("ok", "add", "refuses requests that can never run")
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
-        yield Remark("note", "abort", "not supported: no client will give up")
+        yield Remark("note", "abort", "not supported, so no request will be aborted")
     elif read_ok("abort", target.abort("no such request", True)) is not None:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
-        yield Remark("ok", "abort", "supported, inside a step, too; of an unknown id it is ok")
+        yield Remark("ok", "abort", "supported, also inside a step; an unknown id is ignored")
+    yield from _controls(target, scenario)
+
+
+def _controls(target: Target, scenario: Scenario) -> Remarks:
+    """Check that the target answers every control event that its reply to `start` declares."""
+    started = read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
+    for kind in CONTROLS:
+        if kind in started.controls:
+            read_control(target.control(kind))
+    if started.controls:
+        kinds = ", ".join(kind for kind in CONTROLS if kind in started.controls)
+        yield Remark("ok", "control", f"answers {kinds}")
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
-    """The same requests give the same steps, after a whole run, half a run, and a stop."""
+    """Check that the same requests give the same steps after a whole run, half a run, and a
+    stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)
         again = _steps(target, scenario)
         pairs = enumerate(zip(first, again, strict=False))
-        found = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
-        if found:
-            number, different = found
+        difference = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
+        if difference:
+            number, different = difference
             differences_text = (
                 "; ".join(different).replace("target ", "first ").replace("model ", "then ")
             )
-            yield Remark("wrong", what, f"step {number} is another: {differences_text}")
+            yield Remark("wrong", what, f"step {number} differs: {differences_text}")
         elif len(first) != len(again):
             yield Remark("wrong", what, f"{len(first)} steps first, then {len(again)}")
         else:
@@ -170,7 +189,8 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 def keeps_the_common_rules(
     query: ProbeRequest, scenario: Scenario, what: str, requests: str
 ) -> Remarks:
-    """A target that breaks a common rule in a few plain requests probably has a faulty adapter."""
+    """Check the common rules in a few plain requests; a break of one probably means a faulty
+    adapter."""
     common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(query.target, scenario, common)
     for failure in outcome.broken:
@@ -183,7 +203,7 @@ def keeps_the_common_rules(
 
 
 def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
-    """A client gives up while its request runs, another one while it waits."""
+    """Check an abort of a running request and one of a waiting request."""
     target = query.target
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
@@ -195,12 +215,12 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
     )
     aborting = msgspec.structs.replace(scenario, requests=requests)
     yield from keeps_the_common_rules(
-        query, aborting, "aborts", "four requests, two of which are given up,"
+        query, aborting, "aborts", "four requests, two of which are aborted,"
     )
 
 
 def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capabilities) -> Remarks:
-    """Three requests grow in a pool that holds all of one, and not all of two."""
+    """Check three growing requests in a pool that has room for one of them, but not for two."""
     scale = capabilities.scales[0]
     if (
         capabilities.fixed[scale].get("num_blocks", ...) is None
@@ -225,7 +245,8 @@ def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capab
 
 
 def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
-    """How many rules can be judged, and which field would make how many more."""
+    """Yield how many rules can be judged, and how many more could be if the target showed certain
+    fields."""
     checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
     seen = [rule for rule in checked if observes.issuperset(rule.needs)]
     yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")
@@ -238,7 +259,7 @@ def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
 
 
 def signatures(module: str) -> Remarks:
-    """The methods that the adapter relies on are as it knows them."""
+    """Check that the methods on which the adapter relies still have the signatures it expects."""
     command = [sys.executable, "-P", "-m", SIGNATURES, module]
     try:
         ran = subprocess.run(

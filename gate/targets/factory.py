@@ -1,4 +1,4 @@
-"""Opening a target: the model in this process, everything else in a process of its own."""
+"""Open a target: the model in this process, anything else in a process of its own."""
 
 import ast
 import importlib
@@ -24,7 +24,7 @@ LOADERS = {__file__, ast.__file__, coverage.__file__}  # frames that are not the
 
 
 class Opened(NamedTuple):
-    """A target, and what it wrote to stderr where it has one."""
+    """A target, and a function that returns what it wrote to stderr."""
 
     target: Target
     stderr: Callable[[], str]
@@ -41,14 +41,14 @@ def opened(
     folder: Path | None = None,
     imports: Sequence[str] = (),
 ) -> Iterator[Opened]:
-    """The target that `spec` names; its process is ended on leaving.
+    """Open the target that `spec` names; its process ends with the block.
 
-    A factory or a command runs in `folder` (default: the working directory), and the module of a
-    factory is also looked for in `imports`. `report` receives what installing a release prints.
+    A factory or a command runs in `folder` (default: the working directory); the module of a
+    factory may also be in `imports`. `report` receives the output of installing a release.
 
     Raises:
-        UnknownTargetError, ReleaseError, InputError: the factory, the release or the checkout
-            cannot be had. A factory is called when the target is first started.
+        UnknownTargetError, ReleaseError, InputError: the factory, release or checkout is not
+            available. A factory is called when the target first starts.
     """
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
@@ -77,10 +77,10 @@ def opened(
 def make_target(spec: TargetSpec) -> Any:
     """Return the target that the factory `MODULE:FACTORY` makes.
 
-    Whatever the module prints goes to stderr: on stdout there are replies only.
+    Output of the module goes to stderr, since stdout carries only replies.
 
     Raises:
-        UnknownTargetError: no such module, no such name in it, or what it makes is no target.
+        UnknownTargetError: the module or the name does not exist, or the result is not a target.
     """
     if spec.kind != "factory":
         raise UnknownTargetError(f"TARGET {spec.text!r}: valid here: MODULE:FACTORY")
@@ -115,7 +115,7 @@ def make_target(spec: TargetSpec) -> Any:
 
 
 def _raised(error: BaseException) -> str:
-    """An exception of the user's code in one line, with the place that raised it."""
+    """Describe an exception of the user's code in one line, with the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename not in LOADERS and "importlib" not in f.filename]
     place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
@@ -124,7 +124,7 @@ def _raised(error: BaseException) -> str:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Descriptor 1 as a copy of 2, for what prints below Python too."""
+    """Redirect descriptor 1 to stderr, which includes output of C code."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

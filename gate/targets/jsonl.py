@@ -1,4 +1,4 @@
-"""Host a Python target on stdin/stdout: one JSON request a line in, one JSON reply a line out.
+"""Host a Python target on stdin/stdout: one JSON request per line in, one JSON reply per line out.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -17,7 +17,10 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test: the five operations, each answering with the protocol's reply."""
+    """A scheduler under test; each operation returns the protocol's reply.
+
+    `control` is optional: only the kinds that the reply to `start` declares are sent.
+    """
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
         """Discard everything and start with this configuration."""
@@ -36,7 +39,7 @@ class Target(Protocol):
 
 
 class ProtocolError(Exception):
-    """The request cannot be understood; a target may raise it too."""
+    """The request cannot be understood; targets may raise this as well."""
 
 
 # What each operation takes: the type of every key, and the keys that may be left out.
@@ -44,6 +47,7 @@ OPERATIONS: dict[str, dict[str, type]] = {
     "start": {"system": str, "revision": str, "config": dict},
     "add": {"request": dict},
     "abort": {"id": str, "inside": bool},
+    "control": {"kind": str},
     "step": {},
     "stop": {},
 }
@@ -54,7 +58,8 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 def serve(target: Target) -> None:
     """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C.
 
-    Who waits too long for an answer sends SIGUSR1, and finds on stderr where the target is.
+    On SIGUSR1, the stack of the target is printed to stderr, so that a client can see where it
+    hangs.
     """
     faulthandler.register(signal.SIGUSR1, file=2)
     replies = _claim_stdout()
@@ -73,7 +78,7 @@ def serve(target: Target) -> None:
 
 
 def answer(target: Target, line: bytes) -> Reply:
-    """The reply to one line; whatever the target raises becomes a `crashed` reply."""
+    """Return the reply to one line; an exception of the target becomes a `crashed` reply."""
     try:
         operation, arguments = _parse(line)
         return _call(target, operation, arguments)
@@ -84,7 +89,7 @@ def answer(target: Target, line: bytes) -> Reply:
 
 
 def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
-    """Call the method by position: the names of its parameters are its own.
+    """Call the method with positional arguments, since it may name its parameters freely.
 
     Raises:
         ProtocolError: the target has no such method, or it takes other arguments.
@@ -152,11 +157,11 @@ def _check_arguments(operation: str, arguments: dict[str, Any]) -> None:
 
 
 def _claim_stdout() -> BinaryIO:
-    """Keep the real stdout for replies and let everything else that prints go to stderr.
+    """Keep the real stdout for replies, and send all other output to stderr.
 
-    Libraries print to fd 1 below Python too, so the descriptor itself is redirected, not only
-    `sys.stdout`. It stays redirected after the loop: what is printed on the way out (atexit)
-    must not reach the reader either.
+    C libraries print to descriptor 1 as well, so the descriptor itself is redirected, not only
+    `sys.stdout`. It stays redirected after the loop, since output of exit handlers must not reach
+    the reader either.
     """
     sys.stdout.flush()
     replies = os.fdopen(os.dup(1), "wb")

@@ -1,8 +1,8 @@
-"""A target behind a pipe: a process that answers JSON Lines, held to time limits.
+"""A target behind a pipe: a process that answers JSON Lines within time limits.
 
-One line out, one line back. After any fault the process and everything that it has started are
-ended before the fault is raised, since its later replies could not be matched to questions. The
-next `start` spawns a new process.
+Each line sent gets one line back. After any fault, the process and everything that it has started
+are ended before the fault is raised, since later replies could not be matched to requests. The next
+`start` spawns a new process.
 """
 
 import weakref
@@ -26,18 +26,18 @@ _decode = msgspec.json.Decoder().decode
 
 
 class PipeTarget:
-    """A scheduler under test in a process of its own, started by the first `start`.
+    """A scheduler under test in its own process, which the first `start` spawns.
 
-    Every operation returns the reply as received; its "ok" may well be false. Every operation
-    raises `TargetHung`, `TargetDied`, `TargetTooLarge`, `TargetBroken` or `TargetNotStarted`. Not
-    for use by two threads at once.
+    Every operation returns the reply as received; its "ok" may be false. Every operation may raise
+    `TargetHung`, `TargetDied`, `TargetTooLarge`, `TargetBroken` or `TargetNotStarted`. Two threads
+    must not use it at once.
 
-    The process runs in `folder`, ours by default.
+    The process runs in `folder`, by default the current one.
 
-    `start_limit` (seconds) is for the first `start` that succeeds in a new process, which pays
-    for imports (a refusal may come before them); later ones get `step_limit` or 30 s, the
-    greater; every other operation gets `step_limit`. `memory_limit` (MiB resident) is for the
-    process itself, where the system tells (Linux).
+    `start_limit` (seconds) applies until the first successful `start` in a new process, which
+    includes the imports. Later ones get the greater of `step_limit` and 30 s, and every other
+    operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process itself, if the
+    system reports it (Linux).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PipeTarget:
 
     @property
     def stderr_tail(self) -> str:
-        """The last 8 KiB that the process wrote to stderr since the last `start`."""
+        """Return the last 8 KiB that the process wrote to stderr since the last `start`."""
         return self._stderr.text()
 
     @property
@@ -74,13 +74,13 @@ class PipeTarget:
         return None if self._child is None else self._child.process_id
 
     def begin(self) -> None:
-        """Let the process begin, which loads what it needs meanwhile."""
+        """Spawn the process, so that it can load what it needs meanwhile."""
         if self._child is None:
             self._child = self._spawn()
             self._has_started, self._is_fresh = False, True
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Begins anew, in the process that is there or else in a new one."""
+        """Start a run, in the existing process or in a new one."""
         self.begin()
         if not self._is_fresh:
             self._stderr.clear()
@@ -92,25 +92,30 @@ class PipeTarget:
         return reply
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Hands over a request; a refusal is an answer."""
+        """Send a request; a refusal is an answer."""
         return self._ask({"op": "add", "request": request}, self._step_limit)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
-        """Aborts a request now, or inside the next step, after its scheduling decision."""
+        """Abort a request now, or inside the next step, after its scheduling decision."""
         when = {"inside": True} if inside else {}
         return self._ask({"op": "abort", "id": id, **when}, self._step_limit)
+
+    def control(self, kind: str) -> Reply:
+        """Reset or pause the scheduler before the next step."""
+        return self._ask({"op": "control", "kind": kind}, self._step_limit)
 
     def step(self) -> Reply:
         return self._ask({"op": "step"}, self._step_limit)
 
     def stop(self) -> Reply:
-        """Ends the run; the process stays and may be started again."""
+        """End the run; the process stays and may be started again."""
         if self._child is None:
             return {"ok": True}
         return self._ask({"op": "stop"}, self._step_limit)
 
     def close(self) -> None:
-        """Ends the process and all that it has started; asks nicely first. May be repeated."""
+        """End the process and everything that it has started, first with a request to leave. May be
+        repeated."""
         self._end(nicely=True)
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ from ...model.replies import Started
 from ...model.systems import config_keys, full_config
 from ...model.target import Target
 from ...properties.checking.session import Session
+from ...properties.search.generators import generators_of
 from ...spec.catalogue import Rule
 from ...spec.systems import part
 from .scales import POOL, Config, scales_of
@@ -21,7 +22,7 @@ OWN = "own"  # the key of a configuration that has what a target declares
 
 
 class ProbeRequest(NamedTuple):
-    """A target and what it is held to: the rules of one revision of a system, with some keys of the
+    """A target, and how to judge it: the rules of one revision of a system, with some keys of the
     configuration `fixed`."""
 
     target: Target
@@ -36,12 +37,12 @@ class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
     Attributes:
-        started: its first answer.
+        started: its reply to the first start.
         shows: every field that it shows in some configuration.
         scales: the scales that it accepts.
-        fixed: by scale, the keys that it accepts one value of, and that value.
+        fixed: for each scale, the keys of which it accepts a single value, with that value.
         refused_kinds: kinds of configuration (`GateScales.kinds`) that it refuses.
-        left_out: what it refused, in words for the user.
+        left_out: descriptions, for the user, of what it refused.
     """
 
     started: Started
@@ -53,7 +54,7 @@ class Capabilities:
 
     @property
     def choices(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each key that the target declares itself."""
+        """Return the values of each key that the target declares itself."""
         return dict(self.started.choices)
 
 
@@ -61,8 +62,8 @@ def probe(request: ProbeRequest) -> Capabilities:
     """Start the target once per scale and feature.
 
     Raises:
-        ConfigRefused: it takes no scale at all.
-        TargetFault: it does not start.
+        ConfigRefused: the target accepts no scale at all.
+        TargetFault: the target does not start.
     """
     capabilities: Capabilities | None = None
     refusals: dict[str, ConfigRefused] = {}
@@ -93,6 +94,7 @@ def probe(request: ProbeRequest) -> Capabilities:
         keys = ", ".join(capabilities.choices)
         why = f"config_keys {keys} are of the generic system; valid: --system generic"
         raise TargetBroken("start", why, "")
+    capabilities.left_out += _without_controls(request, capabilities.started)
     capabilities.left_out += [
         f"scale {scale} left out, the target refuses it: {refusal}"
         for scale, refusal in refusals.items()
@@ -100,9 +102,21 @@ def probe(request: ProbeRequest) -> Capabilities:
     return capabilities
 
 
+def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
+    """Report the control events that the search draws for the system but the target does not
+    accept."""
+    drawn = getattr(generators_of(request.system), "CONTROLS", ())
+    missing = [kind for kind in dict.fromkeys(drawn) if kind not in started.controls]
+    why = "left out, the target does not declare them in controls"
+    return [f"control events {', '.join(missing)} {why}"] if missing else []
+
+
 class Usual(NamedTuple):
-    """The scales that a target accepts with the usual features, its first answer (None without any
-    scale), and by scale why it refuses the others."""
+    """The scales that a target accepts with the usual features.
+
+    `started` is its first reply, None if it accepts no scale; `refusals` has its reasons for the
+    others.
+    """
 
     scales: list[str]
     started: Started | None
@@ -113,7 +127,7 @@ def as_usual(request: ProbeRequest) -> Usual:
     """Start the target once per scale.
 
     Raises:
-        TargetFault: it does not start.
+        TargetFault: the target does not start.
     """
     scales, refusals = list[str](), dict[str, str]()
     started: Started | None = None
@@ -131,8 +145,10 @@ def as_usual(request: ProbeRequest) -> Usual:
 
 
 class _Plainest(NamedTuple):
-    """The plainest configuration of a scale that a target accepts; `instead` is the feature that it
-    insists on, and `why` its words."""
+    """The plainest configuration of a scale that a target accepts.
+
+    `instead` is the feature that it insists on, and `why` its message.
+    """
 
     base: Config
     started: Started
@@ -143,7 +159,7 @@ class _Plainest(NamedTuple):
 def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
     """Start with as few features as the target accepts.
 
-    It may require a bounded pool, and one feature, such as one that its release cannot turn off.
+    It may require a bounded pool, and one feature, such as one that its release cannot switch off.
     """
     scales = scales_of(request.system)
     plain = {**scales.scales[scale], **scales.plain, **request.fixed}
@@ -201,8 +217,11 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
 
 
 def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[str, str]:
-    """Return the kinds of configuration that the target refuses, each with why; `base` is one that
-    it takes, and where a key is `fixed`, that decides and not the kind."""
+    """Return the kinds of configuration that the target refuses, each with the reason.
+
+    `base` is a configuration that it accepts. Kinds that set a `fixed` key are skipped, since the
+    fixed value applies.
+    """
     refused = {}
     for kind, values in scales_of(request.system).kinds.items():
         if values.keys() & fixed.keys():

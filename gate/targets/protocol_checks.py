@@ -1,4 +1,4 @@
-"""At the door of a real release: what `start` and `add` carry, read and checked.
+"""Read and check the arguments of `start` and `add` for a real release.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -13,11 +13,11 @@ from .streams import Output, stream_tokens
 
 
 class RefusedError(Exception):
-    """This release cannot honour the configuration or the request; `str()` is one line."""
+    """This release does not support the configuration or the request; `str()` is one line."""
 
 
 def refuse(key: str, value: object, valid: str) -> RefusedError:
-    """A refusal of a configuration in the form: place, value, what is valid."""
+    """Return a refusal of a configuration that names the place, the value and the valid ones."""
     return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid is {valid}")
 
 
@@ -25,7 +25,7 @@ def refuse(key: str, value: object, valid: str) -> RefusedError:
 
 
 class Kind(NamedTuple):
-    """The values that a configuration key may have, as a test and in words."""
+    """The values that a configuration key may have, as a test and as a description."""
 
     accepts: Callable[[Any], bool]
     valid: str
@@ -56,7 +56,7 @@ def check_system(system: str, supported: str) -> None:
 def check_keys(
     config: Mapping[str, Any], kinds: Mapping[str, Kind], may_miss: Collection[str] = ()
 ) -> None:
-    """Refuse a key that is unknown or missing, and a value of the wrong kind."""
+    """Refuse unknown and missing keys, and values of the wrong kind."""
     for key in config:
         if key not in kinds:
             raise RefusedError(f"$.config.{key}: unknown key; valid keys are {', '.join(kinds)}")
@@ -83,8 +83,7 @@ TO_CONNECTOR = {
 
 
 class EncoderInput(NamedTuple):
-    """A segment of a prompt that an encoder computes: its number and name, the token at which it
-    starts, and its tokens."""
+    """A segment of a prompt that an encoder computes: its number, name, first token and length."""
 
     number: int
     stream: str
@@ -93,7 +92,7 @@ class EncoderInput(NamedTuple):
 
 
 class CheckedRequest(NamedTuple):
-    """A request as a client makes it; `prompt` are its tokens."""
+    """A client's request; `prompt` has its tokens."""
 
     prompt: list[int]
     max_tokens: int
@@ -105,10 +104,12 @@ class CheckedRequest(NamedTuple):
     load_deferrals: int = 0
     send_steps: int | None = None
     inputs: tuple[EncoderInput, ...] = ()
+    cache_salt: str | None = None
+    lora: str | None = None
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
-    """Return the request of an `add`; raise ProtocolError if it is malformed."""
+    """Return the request in an `add`; raise ProtocolError if it is malformed."""
     try:
         name, max_tokens = request["id"], request["max_tokens"]
         segments = [(stream, length) for stream, length in request["prompt"]]
@@ -138,7 +139,10 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
     inputs = _encoder_inputs(name, segments, request.get("encoder_inputs", []))
-    return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs)
+    partition = {key: request.get(key) for key in ("cache_salt", "lora")}
+    if not all(value is None or isinstance(value, str) for value in partition.values()):
+        raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
+    return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs, **partition)
 
 
 def _encoder_inputs(

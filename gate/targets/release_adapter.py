@@ -16,9 +16,10 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # in the environment of the targ
 
 
 class StartUp(NamedTuple):
-    """Whether a server of this release starts with a configuration, None if that is not known.
+    """Whether a server of this release starts with a configuration; None if unknown.
 
-    `why` names the check that it passed, or says why it does not start or was not checked.
+    `why` names the check that it passed, or gives the reason why it does not start or was not
+    checked.
     """
 
     starts: bool | None
@@ -29,7 +30,7 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
     """Run a release's own start-up check, named `by`.
 
     Raises:
-        RefusedError: it refuses, and no option goes beyond that (`BEYOND_START_UP`).
+        RefusedError: it refuses, and the user did not choose to ignore that (`BEYOND_START_UP`).
     """
     try:
         check()
@@ -41,10 +42,11 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 
 
 class Hosted(NamedTuple):
-    """An engine whose `requests` are added, aborted and stepped, with the description of its start.
+    """An engine that can add, abort and step requests, with its reply to `start`.
 
-    `defaults`: by configuration key, what the release does where none is given, as far as it says.
-    `start_up`: whether a server starts so, None for schedulers that have no server.
+    `defaults`: for each configuration key, the release's value if none is given, as far as known.
+    `start_up`: whether a server starts with this configuration; None for schedulers without a
+    server. `controls`: the control events that the engine accepts.
     """
 
     engine: Any
@@ -53,10 +55,11 @@ class Hosted(NamedTuple):
     observes: list[str]
     defaults: Mapping[str, Any] = MappingProxyType({})
     start_up: StartUp | None = None
+    controls: tuple[str, ...] = ()
 
 
 class HostedTarget:
-    """The five operations. Each system defines how an engine is opened, fed and stepped."""
+    """The five operations. Each system defines how to open, feed and step its engine."""
 
     def __init__(self) -> None:
         self._engine: Any = None
@@ -64,7 +67,7 @@ class HostedTarget:
         self._aborted: list[str] = []  # aborts that the next step reports
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
-        """A fresh engine; raises RefusedError."""
+        """Return a fresh engine; raise RefusedError if it does not support the configuration."""
         raise NotImplementedError
 
     def admit(self, engine: Any, request: protocol_checks.CheckedRequest) -> None:
@@ -72,11 +75,12 @@ class HostedTarget:
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """One decision and its completion, `abort_inside` between them: the step observation."""
+        """Take one decision and complete it, with `abort_inside` in between; return the step
+        observation."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """A fresh scheduler; `revision` only says what the target is compared with."""
+        """Start a fresh scheduler; `revision` only says what the target is compared with."""
         self.stop()
         try:
             hosted = self.open(system, config)
@@ -91,10 +95,11 @@ class HostedTarget:
             "observes": hosted.observes,
             "defaults": dict(hosted.defaults),
             **start_up,
+            **({"controls": [*hosted.controls]} if hosted.controls else {}),
         }
 
     def add(self, request: dict[str, Any]) -> Reply:
-        """Queue a request, unless it is refused at the door."""
+        """Queue a request, unless it is refused."""
         engine = self._started()
         parsed = protocol_checks.read_request(request)
         try:
@@ -112,14 +117,22 @@ class HostedTarget:
             self._aborted.append(id)
         return {"ok": True}
 
+    def control(self, kind: str) -> Reply:
+        """Perform a control event before the next decision; `done` says whether it was possible."""
+        return {"ok": True, "done": bool(self._started().control(kind))}
+
     def abort_inside(self, engine: Any) -> list[str]:
-        """Every request whose abort this step reports, those included that come in meanwhile: the
-        engine core, too, looks at them once the model is through."""
+        """Abort the requests whose aborts came inside the step; return all whose aborts this step
+        reports.
+
+        Like the engine core, this considers aborts that arrive while the model runs.
+        """
         self._aborted += [name for name in self._inside if engine.abort(name)]
         return self._aborted
 
     def step(self) -> Reply:
-        """One decision of the scheduler, carried out and taken back."""
+        """Take one decision of the scheduler, carry it out, and return the results to the
+        scheduler."""
         seen = self.advance(self._started())
         self._inside, self._aborted = [], []
         return {"ok": True, "step": seen}
@@ -136,7 +149,8 @@ class HostedTarget:
 
 
 def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
-    """Tokens that the scheduler accepted, and requests that it finished."""
+    """Return the fields for the tokens that the scheduler accepted and the requests that it
+    finished."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(aborted, "aborted")
     for client in completion.values():
@@ -149,5 +163,5 @@ def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def ids(requests: Any) -> list[str]:
-    """The ids of requests, in order."""
+    """Return the ids of requests, in order."""
     return [request.request_id for request in requests]

@@ -1,10 +1,11 @@
-"""Real releases as targets: how one is installed, once and on a CPU, and how it is run.
+"""Real releases as targets: install one, once and for the CPU, and run it.
 
-One virtual environment serves all of them; a release is chosen by what is put on PYTHONPATH. It
-has every package that the schedulers import, in fixed versions and without their dependencies,
-so that no resolver can bring in CUDA or triton. Of vLLM only the Python part is kept.
+One virtual environment serves all of them; PYTHONPATH selects the release. The environment has
+every package that the schedulers import, in fixed versions and without dependencies, so that no
+resolver can bring in CUDA or triton. Only the Python part of vLLM is kept.
 
-Each part is made beside its place and renamed into it when complete: what is there is whole.
+Each part is built in a temporary place and renamed when complete, so an existing part is always
+whole.
 """
 
 import contextlib
@@ -42,11 +43,11 @@ def releases_of(name: str) -> list[str]:
     """Return the releases of this name that can be judged, as NAME==VERSION, the oldest first.
 
     Raises:
-        ReleaseError: an unknown name, or no answer from the package index.
+        ReleaseError: the name is unknown, or the package index does not answer.
     """
     if (package := packages().get(name)) is None:
         valid = ", ".join(packages())
-        raise ReleaseError(f"{name!r} is no name of a release; valid: {valid}")
+        raise ReleaseError(f"{name!r} is not a release; valid: {valid}")
     versions = [*package.versions] if package.since is None else _on_index(name)
     return [f"{name}=={version}" for version in sorted(versions, key=Version)]
 
@@ -87,7 +88,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """How to run an installed release as a target: `PipeTarget(command, env=env)`."""
+    """The command and environment of an installed release: `PipeTarget(command, env=env)`."""
 
     command: list[str]
     env: dict[str, str]
@@ -98,8 +99,8 @@ def prepare(
 ) -> Prepared:
     """Install what is missing (at first 1.1 GB, in two minutes), and return how to run it.
 
-    `scheduler` is FILE:CLASS of a scheduler class in the place of the release's own. Two runs at
-    once wait for each other. Raises ReleaseError.
+    `scheduler` is FILE:CLASS of a class that replaces the release's scheduler. Concurrent calls
+    wait for each other. Raises ReleaseError.
     """
     cache = cache_folder()
     environment, *trees = parts = _parts(cache, release)
@@ -141,15 +142,15 @@ def cache_folder() -> Path:
 
 
 def code_of(release: Release) -> Path:
-    """Return the folder that has the package of an installed release, or of a checkout."""
+    """Return the folder with the package of an installed release, or of a checkout."""
     return release.folder or cache_folder() / f"{release.name}-{release.version}"
 
 
 def checkout_at(folder: Path, revision: str, name: str) -> Path:
-    """Return a folder of the cache with the files of a revision of the repository in `folder`.
+    """Return a folder in the cache with the files of one revision of the repository in `folder`.
 
     Raises:
-        InputError: it is no repository of git, or has no such revision.
+        InputError: `folder` is not a git repository, or lacks the revision.
     """
     valid = f"a release such as vllm==0.28.0, or a revision of the repository in {folder}"
     git = ["git", "-C", str(folder)]
@@ -274,7 +275,7 @@ def _make(part: _Part, workshop: "_Workshop") -> None:
 
 
 def _remove(path: Path) -> None:
-    """Whatever is there; of a link, the link."""
+    """Remove a file or folder; if it is a link, remove only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -304,7 +305,8 @@ class _Workshop:
         return self.downloads / "scratch"
 
     def download(self, package: str, version: str) -> Path:
-        """A wheel, which stays until it has been unpacked, also when that is interrupted."""
+        """Download a wheel and return its path. It is kept until it is unpacked, even after an
+        interruption."""
         kept = self.downloads / f"{package}-{version}"
         if not any(kept.glob("*.whl")):
             arriving = self.scratch / "arriving"
@@ -316,7 +318,7 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            self.report(f"{package} {version}: its wheel is on no list, and is taken as it is")
+            self.report(f"{package} {version}: its wheel is on no list, so it is used unchecked")
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
@@ -336,7 +338,8 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Runs a child; it holds the lock too, since it may write for a moment after we are killed."""
+    """Run a child process, which holds the lock as well, since it may still write after schedproof
+    is killed."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -373,7 +376,7 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
 
 
 def complaint(output: str) -> str:
-    """The one line of a failed child's output, pip's above all, that says why it failed."""
+    """Return the line of a failed child's output, usually pip's, that gives the reason."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
         return f"{missing[1]} is not for this Python ({platform.python_version()})"

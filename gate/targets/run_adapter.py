@@ -2,9 +2,9 @@
 
     python gate/targets/run_adapter.py SYSTEM
 
-The adapter is `SYSTEM/target.py` beside this file. It shares files with the other adapters, and all
-of them import each other relatively. So this folder becomes a package, under a name that collides
-with nothing, and leaves the path: its folder `vllm` would otherwise hide the real vLLM.
+The adapter is `SYSTEM/target.py` beside this file. The adapters share files and import each other
+relatively. So this folder becomes a package, under a name that collides with nothing, and is
+removed from the path, since its folder `vllm` would hide the real vLLM.
 """
 
 import importlib

@@ -17,7 +17,7 @@ POOL: Config = {"num_blocks": 64}
 
 
 class Configuration(NamedTuple):
-    """Keys of the configuration that have one value, by a name for users."""
+    """Keys of the configuration with fixed values, under a name for users."""
 
     name: str
     changes: Config = MappingProxyType({})
@@ -27,19 +27,19 @@ ANY = Configuration("any")
 
 
 class GateScales(NamedTuple):
-    """The configurations that targets of one system are judged in.
+    """The configurations in which targets of one system are judged.
 
     Lengths are in tokens, pools in blocks.
 
     Attributes:
-        scales: by scale (small, short, tight), the configuration that a target must accept.
-        plain: values that turn off what a scheduler need not have.
+        scales: for each scale (small, short, tight), the configuration that a target must accept.
+        plain: values that switch off everything optional.
         features: options beyond that, each of which a target may refuse by itself.
-        kinds: by name, a configuration of a kind that a target may refuse; the strategies of the
-            system know the names, and draw none of a kind that is refused.
+        kinds: named kinds of configuration that a target may refuse, with an example each; the
+            strategies of the system know the names, and avoid kinds that are refused.
         chunk_key: the configuration key that bounds how many prompt tokens one step computes; None
             if a step computes a whole prompt.
-        configurations: what releases are judged in one by one, by `matrix` and `campaign`.
+        configurations: the configurations in which `matrix` and `campaign` judge each release.
     """
 
     scales: Mapping[str, Config]
@@ -59,9 +59,9 @@ def scales_of(system: str) -> GateScales:
 def read_changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what `--config KEY=VALUE` fixes; a value is JSON, or a word.
+    """Return the keys and values that `--config KEY=VALUE` fixes; a value is JSON, or a word.
 
-    A key in `fixed` can have no other value.
+    Keys in `fixed` must not get another value.
 
     Raises:
         InputError: an unknown key, or values that fit no scale.

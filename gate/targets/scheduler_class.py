@@ -1,5 +1,5 @@
-"""A scheduler class of the user's in the place of the release's own: FILE.py:CLASS, or
-DIR:PACKAGE.MODULE.CLASS, which is looked for in DIR after what the release has.
+"""A user's scheduler class in place of the release's own: FILE.py:CLASS, or
+DIR:PACKAGE.MODULE.CLASS, which is searched in DIR after the release's own packages.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
@@ -24,11 +24,11 @@ OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 
 
 def say_at_once(load: Callable[[], object]) -> None:
-    """Load the release, and with it the class, before anything is asked: what is wrong with the
-    class is no answer to a `start`. What its module prints goes to stderr.
+    """Load the release and the user's class before the first request, so that an error in the class
+    is not taken for an answer to `start`. Output of its module goes to stderr.
 
     Raises:
-        SystemExit: there is no such class, or it is no scheduler of this release.
+        SystemExit: there is no such class, or it is not a scheduler of this release.
     """
     if is_chosen():
         with contextlib.redirect_stdout(sys.stderr):
@@ -36,16 +36,17 @@ def say_at_once(load: Callable[[], object]) -> None:
 
 
 def is_chosen() -> bool:
-    """The user has named a class: it, or the one from which it is derived, is driven as it is."""
+    """Return whether the user named a class; that class, or the one it is derived from, then runs
+    unchanged."""
     return VARIABLE in os.environ
 
 
 @functools.cache
 def chosen(own: type) -> Any:
-    """The class that is driven: the user's, where one is named, in the place of the release's.
+    """Return the class to drive: the user's if one is named, otherwise the release's.
 
     Raises:
-        SystemExit: as `say_at_once`.
+        SystemExit: as for `say_at_once`.
     """
     words = os.environ.get(VARIABLE)
     if words is None:
@@ -56,18 +57,18 @@ def chosen(own: type) -> Any:
         module = _from_package(place, module_name) if module_name else _from_file(place)
     except (Exception, SystemExit) as error:
         raise _complaint(f"cannot import it ({type(error).__name__}: {error})") from None
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
+    cls = getattr(module, name, None)
+    if not isinstance(cls, type):
         raise _complaint(f"it has no class {name!r}")
-    if not issubclass(found, own):
+    if not issubclass(cls, own):
         raise _complaint(f"{name} is no {own.__name__}; valid: a class derived from it")
-    return own_class(found, own) if OWN_CLASS in os.environ else found
+    return own_class(cls, own) if OWN_CLASS in os.environ else cls
 
 
-def own_class(found: type, own: type) -> type:
-    """The nearest class of the package of `own` from which `found` is derived."""
+def own_class(cls: type, own: type) -> type:
+    """Return the nearest base class of `cls` that belongs to the package of `own`."""
     package = own.__module__.partition(".")[0]
-    return next(base for base in found.__mro__ if base.__module__.partition(".")[0] == package)
+    return next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == package)
 
 
 def _from_package(folder: str, name: str) -> ModuleType:
@@ -88,7 +89,7 @@ def _from_file(file: str) -> ModuleType:
 
 
 def title(name: str, version: str) -> tuple[str, str]:
-    """Name and version that a target gives: of the user's class, where there is one."""
+    """Return the name and version to report: those of the user's class, if there is one."""
     words = os.environ.get(VARIABLE)
     if words is None or OWN_CLASS in os.environ:
         return name, version

@@ -1,11 +1,11 @@
-"""Are the scheduler's methods still as an adapter knows them?
+"""Compare the scheduler's methods with the signatures that an adapter expects.
 
-An adapter may name what it relies on, beside its factory:
+An adapter may declare the methods that it relies on, beside its factory:
 
     RELIES_ON = {"my_pkg.sched:Scheduler.schedule": "(self) -> dict[str, int]"}
 
-`python -m schedproof.gate.targets.signatures MODULE:FACTORY` compares, in a process of its own, and
-prints a JSON list of [name, as the adapter has it, as it is].
+`python -m schedproof.gate.targets.signatures MODULE:FACTORY` compares them in its own process, and
+prints a JSON list of [name, expected signature, actual signature].
 """
 
 import importlib
@@ -18,10 +18,10 @@ Compared = list[tuple[str, str, str]]
 
 
 def compared(module_name: str) -> Compared | None:
-    """Every name of the module's RELIES_ON, None where there is none.
+    """Return the comparison for every name in the module's RELIES_ON; None if it has none.
 
     Raises:
-        TypeError: RELIES_ON is no dictionary of strings.
+        TypeError: RELIES_ON is not a dictionary of strings.
     """
     relied = getattr(importlib.import_module(module_name), "RELIES_ON", None)
     if relied is None:
@@ -36,10 +36,10 @@ def compared(module_name: str) -> Compared | None:
 def _signature(name: str) -> str:
     module_name, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        value: Any = importlib.import_module(module_name)
         for part in path.split("."):
-            found = getattr(found, part)
-        return str(inspect.signature(found))
+            value = getattr(value, part)
+        return str(inspect.signature(value))
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"
 

@@ -12,7 +12,7 @@ FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
 
 
 def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
-    """Token ids `start` .. `start + count - 1` of a stream."""
+    """Return token ids `start` to `start + count - 1` of a stream."""
     base = crc32(stream.encode())
     span = VOCABULARY - FIRST_TOKEN
     return [FIRST_TOKEN + (base + 2654435761 * i) % span for i in range(start, start + count)]
@@ -20,8 +20,8 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class Output:
-    """What a request generates; of its drafts `accepted[n]` are right, the n-th time that some are
-    verified, over and over."""
+    """The output of a request. The n-th time that drafts are verified, `accepted[n]` of them are
+    right, starting over at the end."""
 
     id: str
     length: int
@@ -29,7 +29,7 @@ class Output:
     accepted: tuple[int, ...] = ()
 
     def token(self, index: int) -> int:
-        """The generated token number `index`, from 0."""
+        """Return generated token number `index`, from 0."""
         if self.ends_with_eos and index == self.length - 1:
             return EOS
         return stream_tokens(f"out:{self.id}", 1, index)[0]

@@ -1,4 +1,4 @@
-"""Published releases of schedulers: which are supported, and the packages that they run on."""
+"""Published releases of schedulers: the supported versions, and the packages that they run on."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,26 +14,28 @@ CHECKOUT = "checkout"  # the version of what is not released
 
 
 class ReleaseError(Exception):
-    """A release cannot be had; one line that says why and what to do."""
+    """A release is not available; the message says in one line why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package whose releases are schedulers of one system: in `RELEASES` of the system's folder.
+    """A package whose releases are schedulers of one system; declared as `RELEASES` in the system's
+    folder.
 
     Attributes:
-        name: as the package index has it.
-        system: whose scheduler it is.
-        versions: by supported version, the oldest first, the version of `runs_on` that it needs; if
-            it runs on no other package, its own.
-        revision_of: which revision of the model a version is compared with.
-        size: how large its download is, in words.
+        name: its name on the package index.
+        system: the system of its scheduler.
+        versions: for each supported version, oldest first, the version of `runs_on` that it needs;
+            if it runs on no other package, its own version.
+        revision_of: returns the revision of the model to compare a version with.
+        size: a description of its download size.
         runs_on: the package whose plugin it is.
         since: versions from this one on are accepted as well, unexamined.
-        environment: variables of its process, beside those of `runs_on`.
-        settings: how the names of variables begin that the process must not see, as they are a
+        environment: environment variables of its process, in addition to those of `runs_on`.
+        settings: prefixes of environment variables that the process must not see, since they are a
             user's own settings.
-        cache_variable: names the folder in which the process may keep what it computes.
+        cache_variable: the environment variable for the folder in which the process may cache
+            results.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """A package in one version, as a part of a release."""
+    """A package in one version, as part of a release."""
 
     package: Package
     version: str
@@ -69,7 +71,7 @@ class Layer(NamedTuple):
 class Release:
     """A published version of a scheduler, or a checkout, whose code is in `folder`.
 
-    `base` is the version of the package that it runs on; if there is none, its own.
+    `base` is the version of the package that it runs on, or its own version if there is none.
     """
 
     name: str
@@ -98,13 +100,13 @@ class Release:
 
     @property
     def layers(self) -> list[Layer]:
-        """What it is made of: the package that it runs on, if any, and its own."""
+        """Return its layers: the package that it runs on, if any, and its own."""
         own, base = Layer(self.package, self.version), self.package.runs_on
         return [own] if base is None else [Layer(base, self.base), own]
 
     @property
     def wheels(self) -> list[Layer]:
-        """The layers that are installed as wheels: all, but for the code of a checkout."""
+        """Return the layers that are installed as wheels: all except the code of a checkout."""
         return self.layers if self.folder is None else self.layers[:-1]
 
 
@@ -116,7 +118,7 @@ def parse_release(text: str) -> Release | None:
     """Return the release that NAME==VERSION names; None if the text names no known package.
 
     Raises:
-        ReleaseError: the package is known, and the version is not supported.
+        ReleaseError: the package is known, but the version is not supported.
     """
     name, equals, version = text.partition("==")
     name, version = re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()

@@ -1,4 +1,5 @@
-"""The TARGET of the command line, parsed once; its limits, and the options that repeat a run."""
+"""The TARGET of the command line, parsed once, with its limits and the options that repeat a
+run."""
 
 import shlex
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ def _valid() -> str:
 
 
 class UnknownTargetError(ValueError):
-    """A TARGET that has none of the valid forms, or cannot be made; `str()` is one line."""
+    """A TARGET of no valid form, or one that cannot be made; `str()` is one line."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,20 @@ class TargetSpec:
     """A scheduler under test, as the user names it.
 
     Attributes:
-        text: the words of the user; `str()` gives them back.
-        kind: which of the fields below applies.
+        text: the user's text, which `str()` returns.
+        kind: says which of the fields below apply.
         formula: of `model:FORMULA`, the volumetric formula that replaces the revision's own.
         module, factory: of `MODULE:FACTORY`.
         command: of `cmd:COMMAND LINE`, in words.
         release: of `NAME==VERSION`.
-        scheduler: a scheduler class in the place of the release's own: FILE.py:CLASS or
-            DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
-        is_base: the class of the release that `scheduler` is derived from, in its place.
-        beyond_start_up: take configurations that the release does not start with.
-        coverage: a folder in which the processes of the target write down what they enter.
-        beside_another: a project names another target; a replay has to name this one.
-        checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
-            environment variable names the folder.
+        scheduler: a scheduler class that replaces the release's own: FILE.py:CLASS or
+            DIR:PACKAGE.MODULE.CLASS, with absolute FILE and DIR.
+        is_base: drive the release's class that `scheduler` is derived from, instead of it.
+        beyond_start_up: accept configurations with which the release does not start.
+        coverage: a folder in which the target's processes record the lines that they run.
+        beside_another: whether the project file names another target, so that a replay must name
+            this one.
+        checkout, folder: of `NAME:DIR`; the folder is "" if only an environment variable names it.
     """
 
     text: str
@@ -74,38 +75,39 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """A reference model of ours; lockstep with it would compare it with itself."""
+        """Whether this is a reference model; lockstep would compare it with itself."""
         return self.kind == "model"
 
     @property
     def is_plain_model(self) -> bool:
-        """The reference model, with the formula of its revision."""
+        """Whether this is the reference model with the formula of its revision."""
         return self.is_model and self.formula is None
 
     @property
     def own_system(self) -> str | None:
-        """The system of a release or a checkout; None for all other targets."""
+        """Return the system of a release or a checkout; None for other targets."""
         if self.checkout is not None:
             return self.checkout.system
         return None if self.release is None else self.release.system
 
     @property
     def has_start_up(self) -> bool:
-        """A release or a checkout whose own start-up checks are run."""
+        """Whether this is a release or a checkout with start-up checks of its own."""
         checkout = self.checkout
         return self.release is not None or (checkout is not None and checkout.package is not None)
 
     @property
     def default_system(self) -> str:
-        """The system of a release or a checkout; the first one for all other targets."""
+        """Return the system of a release or a checkout, or the first system for other targets."""
         return self.own_system or first_system()
 
     def base_class(self) -> "TargetSpec":
-        """The release's own class from which the user's is derived, driven as the user's is."""
+        """Return the release's own class from which the user's is derived, as a target of the same
+        kind."""
         return replace(self, text=self.text.partition(":")[0], is_base=True)
 
     def default_revision(self) -> str | None:
-        """The revision that a release or a checkout is compared with; None for other targets.
+        """Return the revision to compare a release or a checkout with; None for other targets.
 
         Raises:
             InputError: there is no such checkout.
@@ -119,7 +121,7 @@ MODEL = TargetSpec("model", "model")
 
 
 def model_spec(formula: str | None) -> TargetSpec:
-    """The model that admits by a volumetric formula; None: by that of its revision."""
+    """Return the model with a volumetric formula; None keeps that of its revision."""
     return TargetSpec(f"model:{formula}", "model", formula=formula) if formula else MODEL
 
 
@@ -147,14 +149,16 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
 def parse_target(
     text: str, path: Path | None = None, scheduler_cls: str | None = None
 ) -> TargetSpec:
-    """The target that `text` names; `path` is the folder that `--path` gives, of a checkout or of
-    the package that has the `scheduler_cls`.
+    """Return the target that `text` names.
+
+    `path` is the folder of `--path`: that of a checkout, or of the package that contains
+    `scheduler_cls`.
 
     Raises:
         UnknownTargetError: the text has no valid form.
-        ReleaseError: a release that is not supported.
-        InputError: a path for a target that has no checkout, or that names its folder already; a
-            scheduler class for a target that is no release, or that names one already.
+        ReleaseError: the release is not supported.
+        InputError: a path for a target that is not a checkout or already names its folder; or a
+            scheduler class for a target that is not a release or already names one.
     """
     if scheduler_cls is None:
         text = checkouts.with_path(text, path)
@@ -169,13 +173,17 @@ def parse_target(
         return TargetSpec(text, "checkout", checkout=named[0], folder=named[1])
     if (release := parse_release(word)) is not None:
         return TargetSpec(text, "release", release=release, scheduler=_scheduler(text, rest))
+    if word.endswith(".py"):
+        module = word.removesuffix(".py").replace("/", ".").lstrip(".")
+        problem = "is a file; name the module, which is imported from here"
+        raise UnknownTargetError(f"TARGET {text!r} {problem}: {module}:{rest or 'FACTORY'}")
     if not all(part.isidentifier() for part in [*word.split("."), rest]):
         raise UnknownTargetError(f"TARGET {text!r} is not understood; {_valid()}")
     return TargetSpec(text, "factory", module=word, factory=rest)
 
 
 def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
-    """What `--scheduler-cls` and `--path` add to a release: RELEASE:CLASS or RELEASE:DIR:CLASS."""
+    """Combine a release with `--scheduler-cls` and `--path`: RELEASE:CLASS or RELEASE:DIR:CLASS."""
     if ":" in text or parse_release(text) is None:
         raise InputError(
             "--scheduler-cls",
@@ -186,7 +194,8 @@ def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
 
 
 def _scheduler(text: str, words: str) -> str:
-    """FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute; "" if none is named."""
+    """Return FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS with absolute FILE and DIR; "" if no class
+    is named."""
     if not words:
         return ""
     place, _, name = words.rpartition(":")
@@ -198,7 +207,7 @@ def _scheduler(text: str, words: str) -> str:
         or (parts[-1] == "py")
     ):
         raise UnknownTargetError(
-            f"TARGET {text!r}: {words!r} is no scheduler class; valid: {CLASSES}"
+            f"TARGET {text!r}: {words!r} is not a scheduler class; valid: {CLASSES}"
         )
     if in_file and not Path(place).is_file():
         raise UnknownTargetError(f"TARGET {text!r}: {place}: no such file; valid: {CLASSES}")
@@ -226,7 +235,8 @@ def replay_options(
     exclude: Sequence[str] = (),
     extra_rules: Path | None = None,
 ) -> str:
-    """The options of `schedproof replay` that repeat a run, quoted for a shell, after a space."""
+    """Return the options of `schedproof replay` that repeat a run, quoted for a shell, after a
+    space."""
     words = ["--target", target.text]
     if target.is_plain_model and not target.beside_another:
         words = []

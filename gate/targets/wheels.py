@@ -1,5 +1,5 @@
-"""Wheels of releases: whether one is that which was published, its Python part, and whether that
-is still what it was when it was unpacked."""
+"""Wheels of releases: check that one was published, unpack its Python part, and check that the
+files have not changed since."""
 
 import base64
 import csv
@@ -25,17 +25,17 @@ def check_published(wheel: Path, name: str) -> bool:
     """Return whether NAME==VERSION is published; this file must then be one of its wheels.
 
     Raises:
-        ReleaseError: another wheel of that name and version is on the list; this one is removed.
+        ReleaseError: other wheels were published under this name and version; this one is removed.
     """
     known = published().get(name)
     if known is None:
         return False
     with wheel.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found not in known:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest not in known:
         wheel.unlink()
         raise ReleaseError(
-            f"{wheel.name} is not what was published as {name}: its SHA-256 is {found}, "
+            f"{wheel.name} is not what was published as {name}: its SHA-256 is {digest}, "
             f"valid: {', '.join(known)}; look at the index that pip is set to"
         )
     return True
@@ -43,7 +43,7 @@ def check_published(wheel: Path, name: str) -> bool:
 
 @cache
 def published() -> Mapping[str, tuple[str, ...]]:
-    """The SHA-256 of the published wheels of each release."""
+    """Return the SHA-256 digests of the published wheels of each release."""
     text = PUBLISHED.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {
@@ -52,7 +52,8 @@ def published() -> Mapping[str, tuple[str, ...]]:
 
 
 def unpack(wheel: Path, folder: Path) -> None:
-    """Unpacks the Python part of a wheel; raises ReleaseError if it is damaged or reaches out."""
+    """Unpack the Python part of a wheel; raise ReleaseError if it is damaged or has paths outside
+    the folder."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.namelist():
@@ -73,10 +74,10 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def difference(folder: Path) -> str:
-    """A file of an unpacked wheel that is not as it was, or a module that it did not bring; else
-    empty.
+    """Return a file of an unpacked wheel that has changed, or a module that the wheel did not have;
+    "" if there is none.
 
-    Modules that Python has compiled are not looked at.
+    Modules that Python has compiled are ignored.
     """
     listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
     if not listed:
@@ -104,7 +105,7 @@ def _is(file: Path, digest: str) -> bool:
     """Return whether the file exists with this digest; an empty digest, as RECORD has for itself,
     matches any content."""
     try:
-        found = hashlib.sha256(file.read_bytes()).digest()
+        actual = hashlib.sha256(file.read_bytes()).digest()
     except OSError:
         return False
-    return not digest or digest == f"sha256={base64.urlsafe_b64encode(found).decode().rstrip('=')}"
+    return not digest or digest == f"sha256={base64.urlsafe_b64encode(actual).decode().rstrip('=')}"

@@ -1,1 +1,1 @@
-"""Recorded conversations with a target: reading, judging and drawing them."""
+"""Recorded conversations with a target: read, judge and draw them."""

@@ -1,6 +1,6 @@
-"""The judge of a trace: every run of it under the rules that its target shows, in one pass.
+"""Judge a trace in one pass: every run, by the rules that its target allows to check.
 
-Nothing is kept of a step that was judged, so that a trace may be as long as it likes.
+Nothing of a judged step is kept, so a trace may have any length.
 """
 
 from collections import deque
@@ -15,7 +15,18 @@ from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from ...spec.catalogue import Rule, load
 from ..files.scenario_file import FileError
-from .run_events import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped
+from .run_events import (
+    Aborted,
+    Added,
+    Begun,
+    Controlled,
+    Crashed,
+    Cut,
+    Event,
+    NotBegun,
+    Rejected,
+    Stepped,
+)
 from .verdict import First, JudgedRevision
 
 CONTEXT_STEPS = 6
@@ -26,12 +37,12 @@ class TraceRun:
     """One run of a trace.
 
     Attributes:
-        number: of the run in the file, from 1.
-        line: where it broke first, or where it is now.
-        recent: the last few steps that were judged, with their numbers.
-        broken: the rules that its first faulty step breaks, the first one in front.
-        unjudged: steps after that one, whose faults may be its consequences.
-        explainer: the models beside the run, where they were asked for.
+        number: the number of the run in the file, from 1.
+        line: the line at which it first broke, or the current one.
+        recent: the last few judged steps, with their numbers.
+        broken: the rules that its first faulty step breaks; the first is the one reported.
+        unjudged: number of steps after that one, whose faults may be consequences.
+        explainer: the models that run alongside, if requested.
     """
 
     number: int
@@ -49,13 +60,14 @@ class TraceRun:
 class TraceJudge:
     """Follows the events of a trace.
 
-    `broke` is called when a run breaks a rule, `over` when a run has ended, `notice` with words
-    on what is no run, `watch` after each step that was judged: which disables history pruning.
+    `broke` is called when a run breaks a rule, `over` when a run has ended, `notice` with a message
+    about anything that is not part of a run, and `watch` after each judged step, which disables
+    history pruning.
 
     Attributes:
-        judged: what came out, by system and revision.
-        cut: where the record breaks off, if it does.
-        runs: how many have begun.
+        judged: the results, by system and revision.
+        cut: the place where the record breaks off, if it does.
+        runs: the number of runs that have begun.
     """
 
     def __init__(
@@ -81,10 +93,10 @@ class TraceJudge:
         self._of: JudgedRevision | None = None
 
     def follow(self, events: Iterable[Event]) -> None:
-        """Judge everything that happened, to the end.
+        """Judge all events to the end.
 
         Raises:
-            FileError: a line that is not what the protocol has there.
+            FileError: a line does not follow the protocol.
         """
         try:
             for event in events:
@@ -117,6 +129,11 @@ class TraceJudge:
                 run.monitor.abort(event.id, event.inside)
             if run.explainer is not None:
                 run.explainer.abort(event.id, event.inside)
+        elif isinstance(event, Controlled):
+            if not run.broken:
+                run.monitor.control(event.kind, event.done)
+            if run.explainer is not None:
+                run.explainer.control(event.kind, event.done)
         elif isinstance(event, Crashed):
             if not run.broken:
                 self._break(run, event.line, run.monitor.crashed(event.message))
@@ -171,7 +188,7 @@ class TraceJudge:
             run.explainer.accept(request, open_ended=event.open_ended)
 
     def _reject(self, run: TraceRun, event: Rejected) -> None:
-        """A refusal at the door is judged, unless the id was the reason."""
+        """Judge a refused request, unless its id was the reason."""
         assert self._of is not None
         self._of.rejected += event.operation == "add"
         history = run.monitor.history

@@ -1,6 +1,6 @@
-"""A run as Chrome trace events, the JSON that Perfetto and chrome://tracing open.
+"""A run as Chrome trace events, the JSON format of Perfetto and chrome://tracing.
 
-Each run is a process, each request a thread. A step has no duration, so each takes the same time.
+Each run is a process, and each request a thread. Steps have no duration, so all take the same time.
 Format: "Trace Event Format" of Chrome, the kinds X (slice), C (counter), i (instant), M (names).
 """
 
@@ -29,7 +29,7 @@ TrackEvent = dict[str, Any]
 
 @dataclass
 class Recorded:
-    """One run.
+    """One run to draw.
 
     Attributes:
         title: what ran.
@@ -47,7 +47,7 @@ class Recorded:
 
 
 class Phase(NamedTuple):
-    """What a request does from one step to another, the last one included."""
+    """The state of a request from one step to another, including the last one."""
 
     name: str
     first: int
@@ -55,15 +55,15 @@ class Phase(NamedTuple):
 
 
 def check_perfetto(file: Path, read: Path) -> None:
-    """Raise InputError unless --perfetto can be written, and is not what is read."""
+    """Raise InputError unless the file of --perfetto can be written and is not the input."""
     check_file("--perfetto", file)
     if read.is_file() and file.exists() and file.samefile(read):
-        raise InputError("--perfetto", f"{file} is what is read; valid: another file")
+        raise InputError("--perfetto", f"{file} is the input itself; valid: another file")
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
-    """The run of a scenario, without the requests that were refused at the door, or that would
-    have come after its end."""
+    """Return the run of a scenario, without requests that were refused or would have arrived after
+    its end."""
     started, rejected = outcome.session.started, outcome.session.rejected
     came = (request for request in scenario.requests if request.arrival < len(steps))
     requests = sorted(came, key=lambda request: request.arrival)
@@ -77,7 +77,7 @@ def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
 
 
 def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
-    """Pass the events of a trace on, and put what they tell of each run into `runs`."""
+    """Pass the events of a trace on, and collect the data of each run in `runs`."""
     for event in events:
         if isinstance(event, Begun):
             started = event.started
@@ -94,12 +94,12 @@ def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
     """Write the file, whole or not at all.
 
     Raises:
-        FileError: it cannot be written to.
+        FileError: the file cannot be written to.
     """
     about = {
         "step_us": STEP_US,
         "time": f"every step takes {STEP_US} µs: steps have no duration of their own",
-        "counters": "a counter shows what is so after the step; volume and tkv are 0 without one",
+        "counters": "a counter shows the state after the step; volume and tkv are 0 without one",
     }
     events = (event for number, run in enumerate(runs, 1) for event in run_events(number, run))
     head = b'{"displayTimeUnit":"ms","otherData":' + json_line(about) + b',"traceEvents":[\n'
@@ -107,7 +107,7 @@ def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
 
 
 def run_events(pid: int, run: Recorded) -> Iterator[TrackEvent]:
-    """All events of one run, which is process `pid`."""
+    """Yield all events of one run, which is process `pid`."""
     yield from _names(pid, run)
     tracks = {name: tid for tid, name in enumerate(run.arrivals, FIRST_REQUEST)}
     for name, tid in tracks.items():
@@ -154,8 +154,8 @@ def _phases(pid: int, tid: int, name: str, run: Recorded) -> Iterator[TrackEvent
 
 
 def _happened(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[TrackEvent]:
-    """A request that crosses a border, is preempted or ends in a step; an end is at the step's
-    end."""
+    """Yield the border crossings, preemptions and ends of requests in a step; an end is at the
+    step's end."""
     step, number = news.step, news.number
     happened = [(name, "border", number) for name in news.borders]
     happened += [(name, "preempted", number) for name in step.preempted or ()]
@@ -166,7 +166,8 @@ def _happened(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[Track
 
 
 def phases(name: str, run: Recorded) -> Iterator[Phase]:
-    """What a request does, step for step; equal steps in a row are one, but for prefill chunks."""
+    """Yield the phases of a request; equal steps in a row are one phase, except for prefill
+    chunks."""
     states = _states(name, run)
     for key, group in groupby(states, lambda state: (state[1], state[1] == "prefill" and state[0])):
         numbers = [number for number, _ in group]
@@ -174,8 +175,8 @@ def phases(name: str, run: Recorded) -> Iterator[Phase]:
 
 
 def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
-    """For each step from its arrival to its end: prefill, decode, paused, preempted, waiting, or
-    not scheduled."""
+    """Yield the state of a request in each step from its arrival to its end: prefill, decode,
+    paused, preempted, waiting, or not scheduled."""
     decodes = started = preempted = False
     for number in range(run.arrivals[name], len(run.steps)):
         step = run.steps[number]

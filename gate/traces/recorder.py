@@ -1,4 +1,4 @@
-"""A target whose conversation is written to a trace, line by line as it happens."""
+"""A target whose conversation is written to a trace, line by line."""
 
 import gzip
 import json
@@ -17,17 +17,17 @@ from .trace_file import REFUSAL_KEYS, REPLY_KEYS
 
 
 class Lines(Protocol):
-    """A file that is open for writing, packed or not."""
+    """A file open for writing, compressed or not."""
 
     def write(self, line: bytes, /) -> int:
-        """Put bytes behind those that are there."""
+        """Append bytes."""
 
     def flush(self) -> None:
-        """Let readers see them."""
+        """Make the bytes visible to readers."""
 
 
 def check_trace_file(trace: Path, scenario: Path) -> None:
-    """Raise InputError unless --trace can be written, and is not what is replayed."""
+    """Raise InputError unless the file of --trace can be written and is not the scenario."""
     check_file("--trace", trace)
     if trace.exists() and trace.samefile(scenario):
         raise InputError("--trace", f"{trace} is the scenario itself; valid: another file")
@@ -35,7 +35,7 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 @contextmanager
 def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
-    """The target, its conversation written to `trace`; the target itself where there is none.
+    """Yield a target that writes its conversation to `trace`; the target itself if `trace` is None.
 
     Raises:
         FileError: the file cannot be written to.
@@ -55,10 +55,10 @@ def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
 
 
 class Recorder:
-    """Passes every operation on, and writes the request and the reply that it got.
+    """Passes every operation on, and writes the request and the reply.
 
-    Of a reply the protocol's keys are written: what a target says beyond them is no part of it.
-    A request whose target died or hung stays without a reply.
+    Only the protocol's keys of a reply are written, not what a target adds to them. If the target
+    dies or hangs, the request has no reply in the trace.
     """
 
     def __init__(self, target: Target, file: Lines) -> None:
@@ -77,6 +77,10 @@ class Recorder:
         self._write({"op": "abort", "id": id} | ({"inside": True} if inside else {}))
         args = (id, True) if inside else (id,)
         return self._replied("abort", self._target.abort(*args))
+
+    def control(self, kind: str) -> Reply:
+        self._write({"op": "control", "kind": kind})
+        return self._replied("control", self._target.control(kind))
 
     def step(self) -> Reply:
         self._write({"op": "step"})

@@ -1,4 +1,5 @@
-"""What `check-trace` prints: broken runs as they come, which model a run matches, the verdict."""
+"""Print the results of `check-trace`: broken runs as they come, the models that a run matches, the
+verdict."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ PROGRESS_EVERY = 2_000  # events
 
 
 class TraceReporter:
-    """Prints what happens while a trace is judged; `most` broken runs in full."""
+    """Prints the events of a trace while it is judged; at most `most` broken runs in full."""
 
     def __init__(self, console: Console, source: Source, most: int) -> None:
         self._console = console
@@ -40,8 +41,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """A run has ended: what is left to say of one that was shown, or that no rule breaks but
-        that its model does not match."""
+        """Print the rest about a run that has ended: one that was shown, or one that breaks no rule
+        but differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)
@@ -86,7 +87,7 @@ class TraceReporter:
 
 
 def print_broken(console: Console, run: TraceRun) -> None:
-    """The rule, the place in the file, the numbers, the requests, and the steps before."""
+    """Print the rule, the place in the file, the numbers, the requests, and the steps before."""
     begun, (first, *others) = run.begun, run.broken
     rule = next(known for known in load(begun.system, begun.revision) if known.id == first.rule)
     word = "ADAPTER" if first.by_adapter else "BROKEN"
@@ -113,7 +114,7 @@ def print_broken(console: Console, run: TraceRun) -> None:
 
 
 def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> None:
-    """Which models the run matches how far, and what the best one would have done."""
+    """Print how far each model matches the run, and what the best one would have done."""
     best = explainer.best
     output.say(console, f"  models beside run {run.number} ({run.steps:,} steps):")
     for match in explainer.matches:
@@ -129,7 +130,7 @@ def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> 
 
 
 def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool) -> None:
-    """For each system and revision one line a rule; then what was read, then the result."""
+    """Print a line per rule for each system and revision, then what was read, then the result."""
     for part in verdict.parts:
         rules = load(part.system, part.revision)
         terminal.print_rules(console, part.rules, rules)
@@ -190,7 +191,7 @@ def _request(request: RequestHistory) -> str:
 
 
 def _counts(part: Part) -> str:
-    rejected = f", {part.rejected_requests:,} requests refused at the door"
+    rejected = f", {part.rejected_requests:,} requests refused"
     unjudged = f", {part.steps_not_judged:,} of them after a broken rule and not judged"
     return (
         f"{part.target.spec}: {part.runs:,} run{'s' * (part.runs != 1)}, {part.steps:,} steps"

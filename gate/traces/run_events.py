@@ -1,6 +1,6 @@
-"""What a trace says that happened, one event for each request and its reply.
+"""The events of a trace: one for each request of the protocol and its reply.
 
-`line` is that of the request in the file, from 1.
+`line` is the line of the request in the file, from 1.
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from ...model.scenario import Request
 
 
 class Begun(NamedTuple):
-    """A run: the target has taken a configuration."""
+    """The beginning of a run: the target accepted a configuration."""
 
     line: int
     system: str
@@ -21,14 +21,14 @@ class Begun(NamedTuple):
 
 
 class NotBegun(NamedTuple):
-    """The target did not take a configuration."""
+    """The target did not accept a configuration."""
 
     line: int
     why: str
 
 
 class Added(NamedTuple):
-    """A request arrived; `open_ended`: how much it generates is not known yet."""
+    """A request arrived; `open_ended`: its output length is not known yet."""
 
     line: int
     request: Request
@@ -36,7 +36,8 @@ class Added(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The target refused a request at the door, or an abort that it lacks, in these words."""
+    """The target refused a request, or an abort that it does not support; `words` is its
+    message."""
 
     line: int
     operation: str
@@ -45,11 +46,20 @@ class Rejected(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """A client gave a request up, and the target took it."""
+    """A client aborted a request, and the target accepted the abort."""
 
     line: int
     id: str
     inside: bool
+
+
+class Controlled(NamedTuple):
+    """A reset or pause of the scheduler by an operator; `done` says whether the scheduler did
+    it."""
+
+    line: int
+    kind: str
+    done: bool
 
 
 class Stepped(NamedTuple):
@@ -67,16 +77,18 @@ class Crashed(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The run is over."""
+    """The run has ended."""
 
     line: int
 
 
 class Cut(NamedTuple):
-    """Where the record breaks off, and how."""
+    """The record breaks off here, for this reason."""
 
     line: int
     why: str
 
 
-Event = Begun | NotBegun | Added | Rejected | Aborted | Stepped | Crashed | Stopped | Cut
+Event = (
+    Begun | NotBegun | Added | Rejected | Aborted | Controlled | Stepped | Crashed | Stopped | Cut
+)

@@ -1,8 +1,11 @@
 """Trace files: the conversation with a target as JSON Lines, each request followed by its reply.
 
-A file may be compressed (gzip) and may be longer than memory: it is read line by line, and every
-problem is one clear error with file, line, JSON path and value. A recorder that was killed leaves
-a last line that is cut, or a request without a reply: what came before counts.
+A file may be compressed (gzip) and larger than memory, since it is read line by line. Every problem
+is one clear error with file, line, JSON path and value. A recorder that was killed may leave a
+truncated last line, or a request without a reply; everything before it counts.
+
+A reply to "step" has the blocks of every request, or `block_changes`: how they differ from those of
+the step before.
 """
 
 import gzip
@@ -14,18 +17,20 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ...model.faults import TargetBroken
-from ...model.observation import FIELDS, NULLABLE, Step
-from ...model.replies import DEFAULTS, read_started
-from ...model.scenario import TO_CONNECTOR, Request, check_requests
+from ...model.observation import FIELDS, NULLABLE, Count, Step
+from ...model.replies import DECLARED, DEFAULTS, read_started
+from ...model.scenario import CONTROLS, OF_PARTITION, TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.reading import FileError, check_unique, located, quoted
 from .run_events import (
     Aborted,
     Added,
     Begun,
+    Controlled,
     Crashed,
     Cut,
     Event,
@@ -39,7 +44,7 @@ GZIP = b"\x1f\x8b"
 
 
 class Source(NamedTuple):
-    """An open trace: its name for messages, its lines, how many bytes of how many are read."""
+    """An open trace: its name for messages, its lines, and how many of its bytes are read."""
 
     name: str
     lines: BinaryIO
@@ -49,10 +54,10 @@ class Source(NamedTuple):
 
 @contextmanager
 def opened_trace(file: str) -> Iterator[Source]:
-    """The trace in a file, or on stdin where it is called `-`.
+    """Open the trace in a file, or on stdin for `-`.
 
     Raises:
-        FileError: it cannot be read.
+        FileError: the file cannot be read.
     """
     name = "stdin" if file == "-" else file
     try:
@@ -69,8 +74,8 @@ def opened_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """What is in a compressed file, as far as it goes: GzipFile itself drops up to 64 KiB in front
-    of the place where one was cut off."""
+    """The content of a compressed file, up to where it is truncated; GzipFile itself would drop the
+    last 64 KiB before that place."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=raw)
@@ -90,47 +95,57 @@ def _raw(file: str) -> io.FileIO:
 
 MAX_LINE = 8 * 1024 * 1024
 STEP = b'{"op": "step"}\n'  # as the recorder writes it, which most lines are
+CHANGES = "block_changes"
+WITH_CHANGES = NULLABLE | {"blocks"}  # what a step that has them may lack
+Tables = dict[str, tuple[Count, ...]]
+# By request: how many blocks it still has of those before, and what comes behind; null: none.
+BlockChanges = dict[str, tuple[Count, tuple[Count, ...]] | None]
 REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
     "add": {"op", "request"},
     "abort": {"op", "id", "inside"},
+    "control": {"op", "kind"},
     "step": {"op"},
     "stop": {"op"},
 }
 REPLY_KEYS = {
-    "start": {"ok", "name", "version", "observes", DEFAULTS},
+    "start": {"ok", "name", "version", "observes", DEFAULTS, DECLARED},
     "add": {"ok"},
     "abort": {"ok"},
-    "step": {"ok", "step"},
+    "control": {"ok", "done"},
+    "step": {"ok", "step", CHANGES},
     "stop": {"ok"},
 }
+MAY_MISS = {DEFAULTS, DECLARED, CHANGES}
 REFUSAL_KEYS = {"ok", "error", "message", "traceback"}
 ERRORS = {
     "start": ("config", "crashed"),
     "add": ("rejected", "crashed"),
     "abort": ("unsupported", "crashed"),
+    "control": ("crashed",),
     "step": ("crashed",),
     "stop": ("crashed",),
 }
 ADDED_KEYS = (
     *("id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"),
     *TO_CONNECTOR,
+    *OF_PARTITION,
 )
 DECODE = msgspec.json.Decoder().decode
 UNFINISHED = "Input data was truncated"  # in the words of msgspec
 
 
 class _UnfinishedError(ValueError):
-    """The beginning of an object, which ends before its end."""
+    """A line holds only the beginning of an object."""
 
 
 def read_trace(
     source: Source, system: str | None = None, revision: str | None = None
 ) -> Iterator[Event]:
-    """What happened, in order; `system` and `revision` are meant instead of those recorded.
+    """Yield the events in order; `system` and `revision` replace the recorded ones.
 
     Raises:
-        FileError: a line that is not what the protocol has there.
+        FileError: a line does not follow the protocol.
     """
     reading = _Reading(source, system, revision)
     while (event := reading.next()) is not None:
@@ -147,10 +162,11 @@ class _Reading:
         self._revision = revision
         self._number = 0
         self._promised: frozenset[str] | None = None
+        self._tables: Tables = {}  # of the step before
         self._began = 0
 
     def next(self) -> Event | None:
-        """The next thing that happened; None at the end."""
+        """Return the next event; None at the end."""
         line = self._line()
         if not isinstance(line, bytes):
             return line
@@ -160,10 +176,10 @@ class _Reading:
             return request
         operation = request["op"]
         if self._promised is None and operation not in ("start", "stop"):
-            raise self._error(f'$.op: "{operation}" before a start that the target took')
+            raise self._error(f'$.op: "{operation}" before a start that the target accepted')
         line = self._line()
         if line is None:
-            return Cut(number, f'its "{operation}" has no reply: what came of it is not known')
+            return Cut(number, f'its "{operation}" has no reply, so its result is unknown')
         if isinstance(line, Cut):
             return line
         reply = self._object(line)
@@ -189,7 +205,7 @@ class _Reading:
                 return None
             self._number += 1
             if len(line) > MAX_LINE:
-                raise self._error(f"longer than {MAX_LINE} bytes, which no line of a trace is")
+                raise self._error(f"longer than {MAX_LINE} bytes, the limit for a line of a trace")
             if not line.isspace():
                 return line
 
@@ -222,7 +238,7 @@ class _Reading:
             raise self._error(f'the reply to "{operation}" is missing; valid: a line with ok')
         if ok is True:
             valid = REPLY_KEYS[operation]
-            self._check_keys("$", reply, valid, valid - {DEFAULTS})
+            self._check_keys("$", reply, valid, valid - MAY_MISS)
             return
         if ok is not False:
             raise self._error(f"$.ok: {quoted(ok)}; valid: true or false")
@@ -252,6 +268,14 @@ class _Reading:
             if reply["ok"]:
                 return Aborted(number, request["id"], request.get("inside", False))
             return Rejected(number, operation)
+        if operation == "control":
+            kind, done = request["kind"], reply["done"]
+            if kind not in CONTROLS:
+                self._number = number
+                raise self._error(f"$.kind: {quoted(kind)}; valid: {', '.join(CONTROLS)}")
+            if not isinstance(done, bool):
+                raise self._error(f"$.done: {quoted(done)}; valid: true or false")
+            return Controlled(number, kind, done)
         self._promised = None
         return Stopped(number)
 
@@ -275,6 +299,7 @@ class _Reading:
         self._check_keys("$.config", config, full, full)
         self._number = number + 1
         self._promised = started.observes
+        self._tables = {}
         self._began = number
         return Begun(number, system, revision, full, started)
 
@@ -305,28 +330,56 @@ class _Reading:
         return Added(number, request, request.output_len is None)
 
     def _step(self, reply: dict[str, Any]) -> Step:
-        seen = reply.get("step")
+        seen, changes = reply.get("step"), reply.get(CHANGES)
         assert self._promised is not None
-        if type(seen) is dict and len(reply) == 2 and seen.keys() <= FIELDS:
+        known, may_miss = (2, NULLABLE) if changes is None else (3, WITH_CHANGES)
+        if type(seen) is dict and len(reply) == known and seen.keys() <= FIELDS:
             missing = [name for name in self._promised if seen.get(name) is None]
-            if not missing or NULLABLE.issuperset(missing):
+            if not missing or may_miss.issuperset(missing):
                 try:
                     step = msgspec.convert(seen, Step)
                 except msgspec.ValidationError as error:
                     raise self._error(located("$.step", error, seen)) from None
-                if (step.kind == "idle") == (not step.scheduled):
-                    return step
-                many = len(step.scheduled)
-                raise self._error(f'$.step.kind: "{step.kind}" with {many} requests scheduled')
+                if (step.kind == "idle") != (not step.scheduled):
+                    many = len(step.scheduled)
+                    raise self._error(f'$.step.kind: "{step.kind}" with {many} requests scheduled')
+                if changes is not None:
+                    step = replace(step, blocks=self._changed(changes, step))
+                self._tables = step.blocks or {}
+                return step
         self._check_reply("step", reply)
         if not isinstance(seen, dict):
             raise self._error(f"$.step: {quoted(seen)}; valid: the step observation")
         self._check_keys("$.step", seen, sorted(FIELDS), ())
-        absent = min(name for name in self._promised - NULLABLE if seen.get(name) is None)
+        absent = min(name for name in self._promised - may_miss if seen.get(name) is None)
         raise self._error(
             f"$.step.{absent}: {'null' if absent in seen else 'missing'}, but promised in observes "
             f"of the start on line {self._began}"
         )
+
+    def _changed(self, changes: Any, step: Step) -> Tables:
+        """Return the blocks after a step.
+
+        A request whose blocks did not change keeps the same table object, which makes comparisons
+        free.
+        """
+        if step.blocks is not None:
+            raise self._error(f"$.{CHANGES}: beside $.step.blocks; valid: one of the two")
+        try:
+            read = msgspec.convert(changes, BlockChanges)
+        except msgspec.ValidationError as error:
+            raise self._error(located(f"$.{CHANGES}", error, changes)) from None
+        tables = {**self._tables}
+        for name, change in read.items():
+            before = tables.pop(name, ())
+            if change is None:
+                continue
+            kept, new = change
+            if kept > len(before):
+                place = f"$.{CHANGES}.{ascii(name)[1:-1]:.60}[0]"
+                raise self._error(f"{place}: {kept}; valid: 0 to {len(before)}, as it had before")
+            tables[name] = before[:kept] + new
+        return tables
 
     def _check_keys(self, path: str, value: Mapping[str, Any], valid: Any, needed: Any) -> None:
         for key in value:
@@ -342,10 +395,11 @@ class _Reading:
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
-    """Return the object that a line is: each key once, finite numbers, Unicode.
+    """Return the JSON object in a line; it must have unique keys, finite numbers and valid Unicode.
 
     Raises:
-        _UnfinishedError, ValueError: it is none; `str()` says why, without the line's number.
+        _UnfinishedError, ValueError: the line is not such an object; `str()` says why, without the
+            line's number.
     """
     try:
         value = DECODE(line)
@@ -356,9 +410,9 @@ def _read_line(line: bytes) -> dict[str, Any]:
         kind = (
             _UnfinishedError if reason == UNFINISHED and line.lstrip()[:1] == b"{" else ValueError
         )
-        raise kind(f"not JSON ({reason}): {_begins(line)}; valid: one object a line") from None
+        raise kind(f"not JSON ({reason}): {_begins(line)}; valid: one object per line") from None
     if type(value) is not dict:
-        raise ValueError(f"{quoted(value)}; valid: one object a line")
+        raise ValueError(f"{quoted(value)}; valid: one object per line")
     try:
         check_unique(line, value)
     except ValueError as error:

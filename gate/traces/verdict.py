@@ -18,10 +18,10 @@ FORMAT = "schedproof/trace@1"
 
 
 class First(NamedTuple):
-    """Where a rule broke first: run and line of the file from 1, step of the run from 0.
+    """The first break of a rule: run and line of the file from 1, step of the run from 0.
 
     `consequence_of` is the rule that broke before it in the same step. `by_adapter`: only the
-    adapter that recorded the trace can have done this, or what broke before it.
+    adapter that recorded the trace can have caused this, or the break before it.
     """
 
     run: int
@@ -34,14 +34,15 @@ class First(NamedTuple):
 
 @dataclass
 class JudgedRevision:
-    """What came out of all runs of one system and revision.
+    """The results of all runs of one system and revision.
 
     Attributes:
-        started: what the target of the first run says of itself; `others`: later ones differ.
+        started: the target's description of itself in the first run; `others`: whether later ones
+            differ.
         observed: rules that were checked in some run.
-        unjudged: steps after the first broken rule of their run.
-        rejected: requests refused at the door.
-        matched: revisions by the number of runs that they take whole.
+        unjudged: number of steps after the first broken rule of their run.
+        rejected: number of refused requests.
+        matched: for each revision, the number of runs that its model matches completely.
     """
 
     system: str
@@ -66,14 +67,15 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """A rule broke; what the scheduler did says more than what the adapter did, and a break of
-        its own more than one beside another."""
+        """Record a broken rule; keep the most telling place. A break by the scheduler tells more
+        than one by the adapter, and a first break more than a consequence."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place
 
     def verdicts(self, explained: bool) -> tuple[RuleVerdict, ...]:
-        """One a rule, in catalogue order; lockstep only where the models were run beside."""
+        """Return one verdict per rule, in catalogue order; lockstep is included only if models ran
+        alongside."""
         return tuple(
             self._verdict(rule)
             for rule in self.rules
@@ -125,8 +127,11 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class TraceVerdict(msgspec.Struct, frozen=True):
-    """Everything that a trace showed; `cut` is where and how the record breaks off,
-    `inapplicable` are rules that were asked for and belong to no run."""
+    """Everything that a trace showed.
+
+    `cut` says where and how the record breaks off; `inapplicable` are requested rules that belong
+    to no run.
+    """
 
     file: str
     parts: tuple[Part, ...]
@@ -146,7 +151,7 @@ def conclude(
     cut: str | None,
     interrupted: bool,
 ) -> TraceVerdict:
-    """The verdict on all runs. A trace without a run is inconclusive."""
+    """Return the verdict on all runs. A trace without a run is inconclusive."""
     parts = tuple(_part(file, run, explained) for run in judged)
     codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts if part.rules]
     rules = {entry.id for part in parts for entry in part.rules}

@@ -1,4 +1,4 @@
-"""Show on a page what a gate entered of the target's code: by module, function and line."""
+"""Show on a page which parts of the target's code ran: by module, function and line."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from .base.page import render_template
 
 
 class Line(NamedTuple):
-    """A line of source, and whether it has code that no run entered."""
+    """A line of source, and whether it has code that never ran."""
 
     number: int
     text: str
@@ -24,8 +24,11 @@ class Line(NamedTuple):
 
 
 def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
-    """Return the page as HTML. The source of a function that was not entered as a whole is read
-    from its file; there is none where that has gone."""
+    """Return the page as HTML.
+
+    The source of a function that did not run completely is read from its file, and left out if that
+    file is gone.
+    """
     sources = {file.path: _source(file) for file in coverage.files}
     values = {
         "target": f"{target.name} {target.version}",
@@ -46,7 +49,7 @@ def _source(file: FileCoverage) -> list[str]:
 
 
 def _excerpt(source: list[str], function: FunctionCoverage) -> list[Line]:
-    """The lines from the function's head to the last one that was missed."""
+    """Return the lines from the function's head to the last one that was missed."""
     missed = missed_lines(function)
     numbers = range(function.line, max(missed, default=0) + 1)
     return [

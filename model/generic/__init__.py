@@ -1,1 +1,2 @@
-"""Any scheduler that batches continuously: what all of them have, and what one declares itself."""
+"""Any scheduler with continuous batching: common rules, and configuration keys that it declares
+itself."""

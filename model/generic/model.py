@@ -1,10 +1,10 @@
-"""The reference model: vLLM's scheduler, of which this system asks less than its own rules do.
+"""The reference model: vLLM's scheduler, whose own rules are stricter than those of this system.
 
-The rules of every system (ALL-Rnn) are named there. Where it keeps its own: GEN-R01 in
-`vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in `admit_waiting`; GEN-R08 in `complete`;
-GEN-R09 in `carry_out` and `preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in
-`allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in `advance_running`;
-GEN-R03 in `VllmModel.refusal`.
+Its code names the rules of every system (ALL-Rnn). It keeps this system's rules in these places:
+GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in `admit_waiting`; GEN-R08 in
+`complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06 and
+GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in
+`advance_running`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,11 @@ SLOTS = 32
 
 
 class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths in tokens, `num_blocks` in blocks. null: whatever the scheduler has; no rule asks.
+    """Lengths are in tokens, `num_blocks` in blocks. null means the scheduler's own value, which no
+    rule checks.
 
-    `order` is the order in which requests start: fcfs, first come, first served, or any.
-    `own` has the keys that the scheduler declares in `config_keys` of its reply to `start`.
+    `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
+    holds the keys that the scheduler declares in `config_keys` of its reply to `start`.
     """
 
     block_size: Positive = 16
@@ -49,7 +50,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
-    """Translate the configuration into vLLM's terms, whose scheduler keeps what this system
+    """Return the configuration of vLLM's scheduler, which keeps everything that this system
     requires."""
     slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {

@@ -14,7 +14,8 @@ from .state import Batch, Decision, Plan, Revision, Sequence, State
 def built(state: State, plan: Plan, counted: bool = False) -> Decision:
     """Return the state with the plan's batch in the pipeline; unchanged if nothing was scheduled.
 
-    `counted`: its tokens count as computed from now on, not once it is done (LSS-R16).
+    `counted`: its tokens count as computed from now on, and not only once the batch is done
+    (LSS-R16).
     """
     running = plan.running
     if counted:
@@ -33,8 +34,8 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
 
 
 class Done(NamedTuple):
-    """The result of `add_done`: the tokens of both throughputs, the finished requests, and in
-    `emitted` the requests that got a token."""
+    """The result of `add_done`: the tokens of both throughputs, and the requests that finished or
+    got a token."""
 
     prompt_throughput: int = 0
     decode_throughput: int = 0
@@ -81,8 +82,7 @@ def add_done(
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
-    """Return the state without a request. Its blocks keep their content until they are
-    used again."""
+    """Return the state without a request. Its blocks can be hit until they are handed out again."""
     sequence = find(state.running + state.waiting, name)
     if sequence is None:
         return state

@@ -10,9 +10,11 @@ from ..errors import InputError
 
 
 class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline stages.
+    """Lengths are in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline
+    stages.
 
-    `max_num_seqs` 0 is any number of requests, `long_prefill_token_threshold` 0 is none.
+    `max_num_seqs` 0 allows any number of requests, `long_prefill_token_threshold` 0 means no
+    threshold.
     """
 
     block_size: Positive = 16

@@ -1,9 +1,9 @@
 """The page, in its order: one queue, first come, first served, under one budget.
 
-Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas"; what both
-revisions do when a batch is done is in `completion`. The page only says that memory has limits; for
-them, the target protocol: a request starts once its last token has room, and no request starts
-before it.
+Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas".
+`completion` has what both revisions do when a batch is done. The page only says that memory is
+limited; the target protocol defines how: a request starts once all its tokens have room, and no
+later request starts before it.
 """
 
 from collections.abc import Sequence as Listed
@@ -17,8 +17,8 @@ from .state import Decision, Plan, Sequence, State
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
     """Build the next batch within the budget (LSS-R06), or none if the pipeline is full or no
-    request can run (LSS-R01, LSS-R19). Every request gets tokens while any are left for it
-    (LSS-P03, LSS-R17)."""
+    request can run (LSS-R01, LSS-R19). Every request gets tokens as long as some are left (LSS-P03,
+    LSS-R17)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
@@ -34,8 +34,8 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
     """Return the requests that may run, by arrival; prefills first if they are prioritised
     (LSS-R08, LSS-R18).
 
-    A request in a batch in flight is left out until the batch completes, since what it computes
-    next depends on it.
+    A request in a batch in flight is left out until that batch completes, since its next tokens
+    depend on the result.
     """
     away = {name for batch in state.inflight for name, _ in batch.scheduled}
     present = [sequence for sequence in (*state.running, *state.waiting) if sequence.id not in away]
@@ -77,8 +77,8 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a request that has started its tokens. Its blocks were promised, so it always finishes
-    (ALL-R06, ALL-R10)."""
+    """Give a started request its tokens. Its blocks were promised, so it always finishes (ALL-R06,
+    ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -95,8 +95,8 @@ def need(sequence: Sequence) -> int:
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return the tokens that a request gets of the remaining budget (LSS-R10); 0 if it must not be
-    cut."""
+    """Return the tokens that a request gets of the remaining budget (LSS-R10); 0 if not all fit and
+    chunking is off."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
@@ -119,8 +119,8 @@ def next_time(
 
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:
-    """Return what a request of a batch adds to the prompt throughput: all tokens of its prompt,
-    each once (LSS-R23). What was cached counts with the batch that completes the prompt."""
+    """Return the tokens that a request of a batch adds to the prompt throughput: each token of its
+    prompt once (LSS-R23). Cached tokens count with the batch that completes the prompt."""
     if sequence.generated:
         return 0
     return tokens + sequence.prefix_hit * completes(sequence)

@@ -1,7 +1,8 @@
-"""The decision as the code at HEAD has it: vLLM V1's loop over running, then waiting requests.
+"""The decision of the code at HEAD: vLLM V1's loop over running requests, then waiting ones.
 
 Source: serving/core/scheduler.py at 5daddb2. There is no prefill and no decode: every request has
-computed tokens that catch up with its known ones; the tail of the running ones makes room.
+computed tokens that catch up with its known ones. If blocks are missing, the last of the running
+requests is preempted.
 """
 
 from ..members import without
@@ -26,8 +27,8 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Schedule running requests in order, at the cost of those admitted last, so that the first
-    always progresses (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
+    """Schedule running requests in order, preempting those admitted last, so that the first always
+    progresses (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
@@ -84,8 +85,8 @@ def victim(plan: Plan) -> Sequence:
 
 
 def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
-    """Return the plan without the last request, which gives back its blocks, starts from nothing
-    when admitted again, and is the first to be (LSS-R34)."""
+    """Return the plan without the last request. It gives back its blocks, is the first to be
+    admitted again and then starts from nothing (LSS-R34)."""
     return plan._replace(
         running=without(plan.running, last.id),
         waiting=(last.rewound(), *plan.waiting),
@@ -95,9 +96,9 @@ def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
 
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:
-    """Return what a request of a batch adds to the prompt throughput. A chunk of a single token
-    counts only if it is the last one, and what is computed again after a preemption counts again.
-    """
+    """Return the tokens that a request of a batch adds to the prompt throughput. A chunk of a
+    single token counts only if it is the last one, and tokens computed again after a preemption
+    count again."""
     if not sequence.generated and completes(sequence):
         return tokens + sequence.prefix_hit
     return tokens if tokens > 1 else 0

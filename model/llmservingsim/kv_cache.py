@@ -1,7 +1,7 @@
 """Blocks: which are free, which each request holds, and which can be hit by their content.
 
-Source: revision `head` for the order of free blocks and for the index, in which a content has one
-block, the one filled last; the page leaves both open. Counts are in blocks.
+Source: revision `head` for the order of free blocks and for the index, which keeps only the last
+filled block for a content; the page leaves both open. Counts are in blocks.
 """
 
 from .. import allocator
@@ -11,9 +11,9 @@ from .state import Sequence
 
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """Return the cached blocks at the start of what a request has to compute, by number (LSS-R02).
-    They hold its own tokens (ALL-R11), and never its last token, whose computation gives the next
-    one (LSS-R33). Without a cache there is no hit (LSS-R03)."""
+    """Return the cached blocks at the start of the tokens that a request must compute, by number
+    (LSS-R02). They hold its own tokens (ALL-R11), and never its last one, whose computation gives
+    the next token (LSS-R33). Without a cache there is no hit (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
@@ -60,7 +60,7 @@ def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
     """Return the request with blocks for `tokens` more. Blocks that this step fills can be hit at
-    once, since they are computed before anyone reads them (ALL-R08)."""
+    once, since they are computed before any other request reads them (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     if not config.enable_prefix_caching:
@@ -73,7 +73,8 @@ def free(
 ) -> Pool:
     """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
 
-    Blocks that `others` hold stay. What they hold is found until they are handed out (LSS-R35).
+    Blocks that `others` hold stay in use. The content of a free block can be found until the block
+    is handed out (LSS-R35).
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     return give_back(pool, allocator.freed(sequence, held, config.block_size), nameless_first=False)

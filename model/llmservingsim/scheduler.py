@@ -17,7 +17,7 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """Remove a request as if it had finished, since neither the page nor the code knows aborts.
+    """Remove a request as if it had finished, since neither the page nor the code mentions aborts.
     Unknown and finished ids change nothing."""
     if find(state.waiting + state.running, request_id) is None:
         return state
@@ -33,8 +33,8 @@ def step(
 ) -> tuple[State, dict[str, Any]]:
     """Take one scheduling decision and complete it.
 
-    `abort_inside` are aborted after the decision and before it completes: their tokens are not
-    emitted.
+    Requests in `abort_inside` are aborted after the decision and before it completes, so their
+    tokens are not emitted.
 
     Returns the next state and the step observation of the target protocol.
     """

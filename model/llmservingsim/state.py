@@ -10,8 +10,8 @@ from .config import LlmServingSimConfig
 
 
 class Sequence(sequence.Sequence, frozen=True):
-    """A request inside the scheduler; `computed` tokens count as computed, in `head` from the
-    decision on. `arrival` numbers the requests in the order in which they came."""
+    """A request inside the scheduler. `computed` counts its computed tokens, in `head` from the
+    decision on. `arrival` numbers the requests in order of arrival."""
 
     arrival: int = 0
 
@@ -29,10 +29,10 @@ class Batch(NamedTuple):
 
 
 class State(Record, frozen=True):
-    """Queues and batches in order.
+    """The scheduler between two steps; queues and batches are in order.
 
-    `arrived` counts the requests so far, `batches` those that were built; `aborted` waits to be
-    reported.
+    `arrived` counts the requests so far, `batches` the batches built; the next step reports
+    `aborted`.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -45,10 +45,10 @@ class State(Record, frozen=True):
 
 
 class Plan(Record, frozen=True):
-    """A batch half decided: what is left of the budget (tokens), and what runs so far.
+    """A partly decided batch: the tokens left of the budget, and the queues so far.
 
-    `scheduled` are the tokens of each request, in the order of their scheduling. `short` once a
-    request that could start has found too few blocks.
+    `scheduled` holds the tokens of each request, in scheduling order. `short` is set once a request
+    could not start because too few blocks were free.
     """
 
     running: tuple[Sequence, ...]
@@ -61,7 +61,7 @@ class Plan(Record, frozen=True):
 
 
 class Decision(NamedTuple):
-    """The result of a scheduling call: the state, and the batch, or None without one."""
+    """The result of a scheduling call: the new state, and the batch, or None if there is none."""
 
     state: State
     batch: Batch | None
@@ -69,13 +69,12 @@ class Decision(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """The decisions in which revisions differ: how a batch is decided, and how it is booked once it
-    completes.
+    """The decisions in which revisions differ: how a batch is decided, and how its results count.
 
-    `promises`: a request that starts is promised the blocks until its last token.
-    `counts_early`: tokens count as computed when their batch is built, not when it is done.
-    `prompt_tokens` are those that a completed request of a batch adds to the prompt throughput:
-    (the request with them computed, its tokens in the batch) -> tokens.
+    `promises`: a request that starts is promised the blocks until its last token. `counts_early`:
+    tokens count as computed when their batch is built, not when it is done. `prompt_tokens`:
+    (request after the batch, its tokens in the batch) -> tokens that it adds to the prompt
+    throughput.
     """
 
     schedule: Callable[[LlmServingSimConfig, State], Decision]

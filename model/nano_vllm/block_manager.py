@@ -1,9 +1,9 @@
-"""The memory accountant: which blocks are free, which request holds which, what can be found by
-content.
+"""The block manager: which blocks are free, which request holds which, and which content can be
+hit.
 
 Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". It answers the
-scheduler and never touches the device. Free blocks go from the front of a deque and come back at
-its end; counts are in blocks.
+scheduler and never touches the device. Free blocks are taken from the front of a deque and come
+back at its end; counts are in blocks.
 """
 
 from .. import allocator
@@ -13,16 +13,17 @@ from .state import Sequence
 
 
 def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """Return the cached blocks that begin a sequence and hold its own tokens (ALL-R11): all of them
-    (NAN-R34), whole blocks only (NAN-R32). Its last block is always computed (NAN-R35)."""
+    """Return the cached blocks that begin a sequence and hold its own tokens (ALL-R11): as many as
+    there are (NAN-R34), whole blocks only (NAN-R32). Its last block is always computed (NAN-R35).
+    """
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
 
 
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return the free blocks that a sequence takes; blocks of its `hit` that are in use cost
-    nothing."""
+    """Return the number of free blocks that a sequence takes. Blocks of its `hit` that are in use
+    cost nothing."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 
@@ -38,7 +39,7 @@ def allocate(
 
 def can_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> bool:
     """Return whether the next token of a running sequence has room, in its last block or in a free
-    one. If not, that is no error (ALL-R01)."""
+    one. If not, the scheduler preempts, and raises no error (ALL-R01)."""
     return not crosses(config, sequence) or fits(pool, 1)
 
 
@@ -50,7 +51,8 @@ def may_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequ
 
 
 def crosses(config: NanoConfig, sequence: Sequence) -> bool:
-    """Return whether the last token, which is to be computed, is the first of a block (NAN-R17)."""
+    """Return whether the last token, which is still to be computed, is the first of a block
+    (NAN-R17)."""
     return sequence.num_tokens % config.block_size == 1
 
 
@@ -69,7 +71,8 @@ def deallocate(
 ) -> Pool:
     """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
 
-    Blocks that `others` hold stay. What they hold is found until they are handed out (NAN-R48).
+    Blocks that `others` hold stay in use. The content of a free block can be found until the block
+    is handed out (NAN-R48).
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     return give_back(pool, allocator.freed(sequence, held, block_size), nameless_first=False)

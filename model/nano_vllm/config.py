@@ -15,7 +15,7 @@ class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """One scheduler: `block_size` and `max_num_batched_tokens` in tokens, `num_blocks` in blocks.
 
     The budget bounds prefill steps only. `max_num_seqs` bounds the running sequences in
-    `documented`, those of one step in 0.2.0.
+    `documented`, and the sequences of one step in 0.2.0.
     """
 
     block_size: BlockSize = 256

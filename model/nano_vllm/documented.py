@@ -1,7 +1,8 @@
-"""The decision as in the deck: prefill what can be admitted, else decode everything that runs.
+"""The decision in the deck: prefill the sequences that can be admitted, or else decode all running
+ones.
 
-Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything here is pure: a state
-goes in, a decision comes out.
+Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Every function is pure: it takes a
+state and returns a decision.
 """
 
 from ..pool import Pool, blocks_for, fits
@@ -18,8 +19,8 @@ def schedule(config: NanoConfig, state: State) -> Plan:
 
 def prefill(config: NanoConfig, state: State) -> Plan:
     """Admit waiting sequences in order (NAN-R07), each with its whole prompt (NAN-R12). The first
-    that fails a gate stops the loop, so that no other overtakes it (ALL-R05). `max_num_seqs` bounds
-    running sequences (NAN-R40)."""
+    that cannot be admitted ends the loop, so that no other overtakes it (ALL-R05). `max_num_seqs`
+    bounds the running sequences (NAN-R40)."""
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.running) < config.max_num_seqs:
@@ -38,8 +39,8 @@ def prefill(config: NanoConfig, state: State) -> Plan:
 
 
 def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
-    """Return the plan in which the head of the queue runs, behind all others (NAN-R15), no longer
-    waits (ALL-R03), and computes `tokens`."""
+    """Return the plan in which the first waiting sequence runs, behind all others (NAN-R15), no
+    longer waits (ALL-R03), and computes `tokens`."""
     return plan._replace(
         running=(*plan.running, sequence),
         waiting=plan.waiting[1:],
@@ -49,9 +50,12 @@ def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
 
 
 def decode(config: NanoConfig, state: State) -> Plan:
-    """Running sequences get a token each (NAN-R04, NAN-R14), from the front; where no block is left
-    for one, the last of the queue is preempted, itself if it is the last (NAN-R19). The first
-    always goes on (ALL-R06, ALL-R10), and each turn takes one sequence off the queue (ALL-R02)."""
+    """Give running sequences a token each (NAN-R04, NAN-R14), from the front.
+
+    If no block is left for one, preempt the last of the queue, which may be that sequence itself
+    (NAN-R19). The first always continues (ALL-R06, ALL-R10), and each turn takes one sequence off
+    the queue (ALL-R02).
+    """
     ready: tuple[Sequence, ...] = ()
     plan = Plan(state.running, state.waiting, state.pool, {}, False)
     while plan.running and len(ready) < config.max_num_seqs:
@@ -69,7 +73,7 @@ def decode(config: NanoConfig, state: State) -> Plan:
 
 def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
     """Return the plan without the victim, which goes to the front of the waiting queue (NAN-R22).
-    It has no blocks (NAN-R21, NAN-R03) and must compute everything again (NAN-R23)."""
+    It keeps no blocks (NAN-R21, NAN-R03) and must compute everything again (NAN-R23)."""
     others = ready + plan.running + plan.waiting
     return plan._replace(
         running=plan.running[:-1],
@@ -80,6 +84,6 @@ def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Seque
 
 
 def longest_prefill(config: NanoConfig) -> int | None:
-    """Return the tokens that one sequence may have at most: when it was preempted, it is prefilled
-    whole, with what it has generated (NAN-R12)."""
+    """Return the most tokens that one sequence may have. After a preemption it is prefilled whole,
+    including the tokens that it has generated (NAN-R12)."""
     return config.max_num_batched_tokens

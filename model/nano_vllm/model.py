@@ -35,7 +35,7 @@ class Revision(Protocol):
         """Decide the next step."""
 
     def longest_prefill(self, config: NanoConfig) -> int | None:
-        """Return the tokens that one sequence may have at most, None for any number."""
+        """Return the most tokens that one sequence may have; None for any number."""
 
 
 REVISIONS: Mapping[str, Revision] = {"documented": documented, "0.2.0": release_0_2_0}

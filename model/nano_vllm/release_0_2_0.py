@@ -16,8 +16,11 @@ def schedule(config: NanoConfig, state: State) -> Plan:
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
-    """As in the deck, but the first sequence of a step may be computed in part: it stays at the
-    head of the queue, with all its blocks. `max_num_seqs` bounds those of this step only."""
+    """Prefill as in the deck, except that the first sequence of a step may be computed in part.
+
+    It then stays at the head of the queue with all its blocks. `max_num_seqs` bounds the sequences
+    of this step only.
+    """
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.scheduled) < config.max_num_seqs and budget > 0:
@@ -42,5 +45,5 @@ def prefill(config: NanoConfig, state: State) -> Plan:
 
 
 def longest_prefill(config: NanoConfig) -> int | None:
-    """Return None: a prompt of any length is prefilled in chunks."""
+    """Return None, since a prompt of any length is prefilled in chunks."""
     return None

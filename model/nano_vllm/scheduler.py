@@ -1,7 +1,7 @@
 """One step of the protocol: the revision decides, and the decision completes at once.
 
-Source: deck, chapters 4 "Prefill vs Decode" and 9 "Scheduler -> GPU". Everything here is pure: a
-state goes in, a state and what can be observed of the step come out.
+Source: deck, chapters 4 "Prefill vs Decode" and 9 "Scheduler -> GPU". Every function is pure: it
+takes a state, and returns a state and the observation of the step.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def arrive(state: State, newcomer: Sequence) -> State:
 def abort(config: NanoConfig, state: State, request_id: str) -> State:
     """Remove a request, wherever it is; unknown and finished ids change nothing.
 
-    Neither the deck nor the release knows aborts: it leaves as one that has finished does.
+    Neither the deck nor the release has aborts, so the request leaves like a finished one.
     """
     sequence = find(state.waiting + state.running, request_id)
     if sequence is None:
@@ -43,7 +43,7 @@ def step(
 ) -> tuple[State, dict[str, Any]]:
     """Take one decision and complete it; return the next state and the step observation.
 
-    `abort_inside` are aborted after the decision and before it completes.
+    Requests in `abort_inside` are aborted after the decision and before it completes.
     """
     plan = schedule(config, state)
     state = state._replace(waiting=plan.waiting, running=plan.running, pool=plan.pool)
@@ -57,8 +57,8 @@ def step(
 def postprocess(
     config: NanoConfig, state: State, plan: Plan
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Count and publish what was computed, append a token to each request that has caught up, and
-    let the finished leave with their last token (ALL-R04)."""
+    """Count and publish the computed tokens, append a token to each request that has caught up, and
+    let finished requests leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     sequences = {sequence.id: sequence for sequence in state.running + state.waiting}
@@ -90,7 +90,7 @@ def caught_up(sequence: Sequence) -> bool:
 
 
 def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
-    """Return the blocks that a step writes to, for each scheduled sequence (NAN-R27)."""
+    """Return the blocks to which a step writes, for each scheduled sequence (NAN-R27)."""
     written = {}
     for sequence in (*state.running, *state.waiting):
         if sequence.id in plan.scheduled:

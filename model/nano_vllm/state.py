@@ -6,9 +6,9 @@ from ..sequence import Sequence as Sequence
 
 
 class State(Record, frozen=True):
-    """Queues in order. `aborted` waits to be reported.
+    """The scheduler between two steps; queues are in order. The next step reports `aborted`.
 
-    In 0.2.0 a sequence whose prompt is computed in part stays at the head of `waiting`.
+    In 0.2.0, a sequence whose prompt is partly computed stays at the head of `waiting`.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -18,7 +18,7 @@ class State(Record, frozen=True):
 
 
 class Plan(Record, frozen=True):
-    """A decision. `scheduled` are the tokens of each sequence, in scheduling order."""
+    """A decision. `scheduled` holds the tokens of each sequence, in scheduling order."""
 
     running: tuple[Sequence, ...]
     waiting: tuple[Sequence, ...]

@@ -1,7 +1,8 @@
-"""The block pool: the blocks that requests hold, those promised to them, and those they give back.
+"""The block pool: blocks that requests hold, blocks promised to them, and blocks that they give
+back.
 
-The page leaves all of it open but the hits ("Prefix caching"); sources are the target protocol,
-"Pools on Spyre", and release 2.2.0 for promises. Counts are in blocks.
+Except for prefix hits ("Prefix caching"), the page leaves all of this open. The sources are the
+target protocol, "Pools on Spyre", and release 2.2.0 for promises. Counts are in blocks.
 """
 
 from .. import allocator
@@ -16,8 +17,8 @@ from .state import Sequence, State
 def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[int, ...]:
     """Return the cached blocks at the start of a prompt, by number.
 
-    Blocks that others generated are found as well (SPY-R60). The block of the last token is never
-    found: its chunk is always computed (SPY-R55) and the block stored again (SPY-R57).
+    They include blocks that other requests generated (SPY-R60), but never the block of the last
+    token: its chunk is always computed (SPY-R55), and the block stored again (SPY-R57).
     """
     if not config.prefix_caching:
         return ()
@@ -30,13 +31,13 @@ def in_use(state: State) -> set[int]:
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Return the blocks of a request that has generated all it may. Its last token is never
+    """Return the blocks of a request that has generated all its tokens; the last one is never
     computed."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
-    """Return how many blocks are promised and not held yet (SPY-P02)."""
+    """Return the number of blocks that are promised but not held yet (SPY-P02)."""
     at_end, promised = revision.blocks_at_end, state.lost_blocks
     for request in state.admitted:
         promised += at_end(config, request) - len(request.blocks)
@@ -44,10 +45,11 @@ def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Blocks for the newcomer's whole life are free and not promised to any request (SPY-R50), so
-    that it can finish once it has started (ALL-R06).
+    """Return whether the blocks for the newcomer's whole life are free and not promised (SPY-R50),
+    so that it can finish once it has started (ALL-R06).
 
-    Cached blocks that others hold are not needed again; free ones are, they leave the pool.
+    Cached blocks that others hold need no free block; free cached ones do, since they leave the
+    pool.
     """
     free = free_blocks(state.pool)
     if free is None:
@@ -64,8 +66,8 @@ def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, insi
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
-    """Return the newcomer with the cached blocks of its prompt, which are in use from now on. Their
-    chunks take no step (SPY-R54), and none of them is stored again (SPY-R57)."""
+    """Return the newcomer with the cached blocks of its prompt, which are now in use. Their chunks
+    take no step (SPY-R54), and none of them is stored again (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool
@@ -73,12 +75,12 @@ def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequen
 
 
 def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
-    """The request with blocks for its first `covered` tokens (SPY-R02). Blocks that fill up are
-    published: they hold what the caller says is computed (ALL-R08, ALL-R11).
+    """Return the request with blocks for its first `covered` tokens (SPY-R02). Blocks that fill up
+    are published, since the caller guarantees that they are computed (ALL-R08, ALL-R11).
 
     Raises:
-        ReleaseEnded: no block is free, which cannot be where blocks are reserved. vLLM's scheduler
-            then preempts a request, and an assertion ends the release (ALL-R01).
+        ReleaseEnded: no block is free. This cannot happen if blocks are reserved. Otherwise vLLM's
+            scheduler preempts a request, and an assertion ends the release (ALL-R01).
     """
     if not fits(pool, allocator.missing_blocks(request, covered, config.block_size)):
         raise ReleaseEnded(f"no block is free for token {covered} of {request.id}")
@@ -89,12 +91,12 @@ def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tu
 
 
 def release(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> Pool:
-    """Return the pool after `request` has left; its last block is freed first, and shared ones stay
-    (ALL-R09). What they hold is found until they are handed out (SPY-R63)."""
+    """Return the pool after `request` has left. Its last block is freed first, and shared ones stay
+    (ALL-R09). The content of free blocks can be found until they are handed out (SPY-R63)."""
     others = in_use(state) if config.prefix_caching else set()
     return revision.give_back(state.pool, allocator.freed(request, others, config.block_size))
 
 
 def give_back(pool: Pool, freed: Freed) -> Pool:
-    """Free blocks; those that nobody can hit are handed out before all others."""
+    """Free blocks; those that no request can hit are handed out before all others."""
     return pools.give_back(pool, freed, nameless_first=True)

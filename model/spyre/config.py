@@ -12,7 +12,7 @@ REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")
 
 
 class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths in tokens, `num_blocks` in blocks (padding block 0 not counted, null: unbounded)."""
+    """Lengths are in tokens, `num_blocks` in blocks (without padding block 0; null: unbounded)."""
 
     block_size: Positive = 64
     chunk_size: Positive = 512
@@ -51,8 +51,8 @@ def check_pool(config: SpyreConfig, revision: str) -> None:
     """Refuse a pool with which the release would not start.
 
     Raises:
-        InputError: for 2.5.2, a pool that cannot hold a request of max_model_len, as vLLM's own
-            start-up does.
+        InputError: for 2.5.2, the pool cannot hold a request of max_model_len, which vLLM's own
+            start-up checks.
     """
     if config.num_blocks is None or revision != "2.5.2":
         return

@@ -1,12 +1,12 @@
 """Spyre's scheduling page as functions, in the order of the page.
 
-Source: sendnn-inference, "Scheduling and Padding Logic". Read it with the page beside it: the
+Source: sendnn-inference, "Scheduling and Padding Logic". Read it side by side with the page: the
 page's headings are comments (`# ----`), and each function names the rules (`spec/spyre.toml`) that
-its sentences have become. Functions are pure. Lengths are in tokens unless a name says blocks.
+its sentences became. Functions are pure. Lengths are in tokens unless a name says blocks.
 
-A release replaces some of these functions by its own (`revision.Revision`), so a function calls
-the replaceable ones through the `revision` that it is given. What the page leaves open is not
-here: `blocks` has the pool, `scheduler` and `forward` carry out what is decided.
+A release replaces some of these functions by its own (`revision.Revision`), so functions call the
+replaceable ones through their `revision` argument. The parts that the page leaves open are
+elsewhere: `blocks` has the pool, and `scheduler` and `forward` carry out the decisions.
 """
 
 from collections.abc import Sequence as Members
@@ -26,24 +26,24 @@ from .state import Decision, Sequence, State
 
 
 def chunk_count(prompt: int, chunk_size: int) -> int:
-    """Prefill steps of a prompt: one for each chunk (SPY-R04)."""
+    """Return the number of prefill steps of a prompt: one for each chunk (SPY-R04)."""
     return -(-prompt // chunk_size)
 
 
 def current_tkv(config: SpyreConfig, state: State) -> int:
-    """The max-tkv of the requests that decode (SPY-R06)."""
+    """Return the max-tkv of the decoding requests (SPY-R06)."""
     return batch_tkv(config, state.running)
 
 
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """The max-tkv once a chunk has run: a prefill does not change what it is (SPY-R06)."""
+    """Return the max-tkv after a chunk; a prefill does not change its definition (SPY-R06)."""
     return batch_tkv(config, running)
 
 
 def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
-    """The largest tkv among those that decode."""
+    """Return the largest tkv of the decoding requests."""
     lengths = [request.computed for request in running if request.computed >= request.prompt]
     return max_tkv(lengths, config.block_size)
 
@@ -60,8 +60,8 @@ DUMMY_BLOCK = 0  # always used for padding (SPY-R11), so its memory is constant 
 
 
 def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
-    """Dummy blocks before the prompt, so that its last block is the last one of its last chunk
-    (SPY-R14, SPY-R16)."""
+    """Return the number of dummy blocks before the prompt, which make its last block the last one
+    of its last chunk (SPY-R14, SPY-R16)."""
     padded = chunk_count(prompt, chunk_size) * chunk_size
     return padded // block_size - blocks_for(prompt, block_size)
 
@@ -70,9 +70,11 @@ def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
 
 
 def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> tuple[int, int]:
-    """First and end position, in tokens of the prompt, of the active chunk: the one that holds
-    position left padding + `computed` of the padded prompt (SPY-R18). The first chunk loses the
-    left padding, the last one ends with the prompt (SPY-R19)."""
+    """Return the start and end of the active chunk, in tokens of the prompt.
+
+    It is the chunk that holds position left padding + `computed` of the padded prompt (SPY-R18).
+    The first chunk loses the left padding, and the last one ends with the prompt (SPY-R19).
+    """
     left_padding = left_padding_blocks(prompt, chunk_size, block_size) * block_size
     chunk = (left_padding + computed) // chunk_size
     start = max(chunk * chunk_size - left_padding, 0)
@@ -80,13 +82,13 @@ def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Tokens computed after the chunk that ends at `end`, and tokens that have a block: the same
-    ones (SPY-R02)."""
+    """Return the tokens computed after the chunk that ends at `end`, and the tokens that have a
+    block; both are the same (SPY-R02)."""
     return end, end
 
 
 def emits_token(request: Sequence) -> bool:
-    """After its last chunk a request emits a token, and after no chunk before (SPY-R20); so it does
+    """Return whether a request emits a token: after its last chunk but none before (SPY-R20), and
     after every decode step (SPY-R22)."""
     return request.computed >= request.prompt
 
@@ -98,11 +100,12 @@ def emits_token(request: Sequence) -> bool:
 
 
 def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
-    """Dummy blocks left of each request of the batch, by its tokens with the one of this step.
+    """Return the dummy blocks left of each request of the batch; `lengths` include the token of
+    this step.
 
-    The longest has none (SPY-R24) and sets the common width (SPY-R09, SPY-R10, SPY-R23). Nothing is
-    remembered of the step before, so a request that leaves takes the padding with it that it
-    caused (SPY-R29).
+    The longest request has none (SPY-R24) and sets the common width (SPY-R09, SPY-R10, SPY-R23).
+    Nothing is remembered from the step before, so when a request leaves, the padding that it caused
+    goes too (SPY-R29).
     """
     if not lengths:
         return []
@@ -117,7 +120,7 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
 
 
 def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
-    """Each request's tkv: its left padding, and its tokens (SPY-R05, SPY-R26).
+    """Return each request's tkv: its left padding plus its tokens (SPY-R05, SPY-R26).
 
     In a decode step, `lengths` include the token that the step generates: the page's "plus one".
     """
@@ -126,8 +129,8 @@ def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
 
 
 def max_tkv(lengths: Members[int], block_size: int) -> int:
-    """The largest tkv of the batch, 0 for an empty one: that of the request which has filled most
-    of its last block (SPY-R27)."""
+    """Return the largest tkv of the batch, 0 for an empty one: that of the request that has filled
+    most of its last block (SPY-R27)."""
     if not lengths:
         return 0
     filled = max([(length - 1) % block_size for length in lengths]) + 1
@@ -135,7 +138,7 @@ def max_tkv(lengths: Members[int], block_size: int) -> int:
 
 
 def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
-    """The max-tkv, by the longest request and the most tokens in any last block."""
+    """Return the max-tkv, given the longest request and the most tokens in any last block."""
     before_last: int = (blocks_for(longest, block_size) - 1) * block_size
     return before_last + filled
 
@@ -147,11 +150,11 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """The request whose prefill chunk runs in this step, or None.
+    """Return the request whose prefill chunk runs in this step, or None.
 
-    While a prefill is under way it is the only one (SPY-R30) and goes before new requests
-    (SPY-R31). Else the first in line may go, and no other in its place (SPY-R53, ALL-R05): the page
-    adds its rules to vLLM's order, first come, first served.
+    While a prefill is under way, it is the only one (SPY-R30) and goes before new requests
+    (SPY-R31). Otherwise only the first in line may start (SPY-R53, ALL-R05): the page adds its
+    rules to vLLM's order, which is first come, first served.
     """
     ongoing = state.prefilling
     if ongoing is not None:
@@ -165,13 +168,13 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
 
 
 def must_interleave(config: SpyreConfig, state: State) -> bool:
-    """Two prefill steps in a row are forbidden while a request decodes (SPY-R32), unless
-    interleaving is switched off (SPY-R33)."""
+    """Return whether this step must not prefill: two prefill steps in a row are forbidden while a
+    request decodes (SPY-R32), unless interleaving is switched off (SPY-R33)."""
     return config.interleave and state.last_step_was_prefill and bool(state.decoding)
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Prefill one request if it may, else decode: no step is idle while a request can run
+    """Prefill one request if possible, or else decode: no step is idle while a request can run
     (SPY-R13, SPY-R35, ALL-R10)."""
     chosen = revision.candidate(config, revision, state)
     if chosen is not None:
@@ -180,7 +183,7 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def decode_or_idle(state: State) -> Decision:
-    """Every request that is prefilled decodes, together with the others (SPY-R22)."""
+    """Decode every prefilled request together (SPY-R22), or idle if there is none."""
     decoding = state.decoding
     return Decision("decode", decoding) if decoding else Decision("idle")
 
@@ -203,7 +206,7 @@ def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: 
 
 
 def is_empty(state: State) -> bool:
-    """Nothing is admitted, so that no constraint can bind (SPY-R38)."""
+    """Return whether no request is admitted, so that no constraint can bind (SPY-R38)."""
     return not state.running and not state.paused
 
 
@@ -211,7 +214,7 @@ def is_empty(state: State) -> bool:
 
 
 def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
-    """A free slot among the running (SPY-R36), and the only prefill slot (SPY-R37)."""
+    """Return whether a running slot is free (SPY-R36), and the only prefill slot (SPY-R37)."""
     return len(state.running) < config.max_num_seqs and state.prefilling is None
 
 
@@ -226,14 +229,15 @@ def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) 
 
 
 def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
-    """The remaining prompt fits in one chunk (SPY-R39)."""
+    """Return whether the rest of the prompt fits in one chunk (SPY-R39)."""
     return prompt - computed <= chunk_size
 
 
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Room in the decode batch (SPY-R40), in the model's length and in the volume."""
+    """Return whether the decode batch has room (SPY-R40), within the model's length and the
+    volume."""
     decoding = state.decoding
     if len(decoding) >= config.max_num_seqs:
         return False
@@ -246,8 +250,11 @@ def satisfies_last_chunk(
 def fits_model_length(
     config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
 ) -> bool:
-    """Realigned with the newcomer, each request's remaining tokens end within max_model_len
-    (SPY-R41); `current`: tkv of the batch."""
+    """Return whether each request, realigned with the newcomer, ends within max_model_len
+    (SPY-R41).
+
+    `current` is the tkv of the batch.
+    """
     width = max(current, newcomer.prompt) // config.block_size
     start = volumetric.realigned(newcomer.prompt, width, config.block_size)
     if start + newcomer.max_tokens - 1 > config.max_model_len:
@@ -266,8 +273,10 @@ def fits_volume(
     decoding: Members[Sequence],
     newcomer: Sequence,
 ) -> bool:
-    """No batch x tkv that can still come exceeds the limit (SPY-R42, SPY-R47); `current`: tkv of
-    the batch."""
+    """Return whether no possible future batch x tkv exceeds the limit (SPY-R42, SPY-R47).
+
+    `current` is the tkv of the batch.
+    """
     tkvs = request_tkvs([request.computed for request in decoding], config.block_size)
     members = [
         volumetric.Decoding(request.computed, request.remaining, tkv, request.prompt)
@@ -291,8 +300,8 @@ VOLUME_CHECK = volumetric.ByFormula(volumetric.document_realigned)
 
 
 def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: int) -> int:
-    """Return how many blocks of a hit need not be computed: those in fully cached chunks (SPY-R54,
-    SPY-R58), except in the last chunk (SPY-R55). All numbers are in blocks.
+    """Return the number of hit blocks that need no computing: those in fully cached chunks
+    (SPY-R54, SPY-R58), except in the last chunk (SPY-R55). All numbers are in blocks.
 
     No step calls this: `blocks.admit` counts the whole hit as computed, and `next_chunk` then
     rounds it down to the start of its chunk. The contracts in `solver.spyre.contracts` show that
@@ -308,9 +317,11 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
 
 
 def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:
-    """The block written at each block position of the chunk that ends at `end`, `pad` blocks of
-    padding in front: the dummy block for padding, and for cached blocks that are computed again
-    (SPY-R56)."""
+    """Return the block written at each block position of the chunk that ends at `end`.
+
+    `pad` is the number of padding blocks in front. Padding, and cached blocks that are computed
+    again, go to the dummy block (SPY-R56).
+    """
     last = pad + blocks_for(end, config.block_size)
     first = last - config.chunk_size // config.block_size
     hit = request.prefix_hit // config.block_size
@@ -324,10 +335,10 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 
 
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
-    """Tokens that need no computing: before the first chunk, the hit (SPY-R59).
+    """Return the tokens that need no computing: before the first chunk, the hit (SPY-R59).
 
-    Only the last-chunk condition reads it (`is_held_to_last_chunk`): those of the first chunk count
-    slots, to which a hit makes no difference.
+    Only the last-chunk condition uses it (`is_held_to_last_chunk`); those of the first chunk count
+    slots, which do not depend on a hit.
     """
     return request.computed or len(blocks.prefix_hit(config, state, request)) * config.block_size
 

@@ -11,8 +11,8 @@ from .state import Sequence, State
 
 
 class Forward(Record, frozen=True):
-    """The result of the model runner, by request: real tokens, dummy blocks, and blocks written (0:
-    nothing real is written there); and the tkv that it reports."""
+    """The result of the model runner: its tkv, and for each request the real tokens, dummy blocks
+    and written blocks (0 stands for the dummy block)."""
 
     scheduled: dict[str, int]
     left_pad_blocks: dict[str, int]
@@ -78,8 +78,10 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
 
 
 def compute_nothing(state: State, *, after_choice: bool) -> tuple[State, Forward]:
-    """An idle step: the scheduler forgets its tkv. `after_choice`: it had chosen a prefill, and
-    takes the step for one."""
+    """Take an idle step, in which the scheduler forgets its tkv.
+
+    `after_choice`: it had chosen a prefill, and counts the step as one.
+    """
     return state._replace(tkv=0, last_step_was_prefill=after_choice), Forward({}, {}, {}, 0)
 
 

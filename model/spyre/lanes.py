@@ -1,9 +1,10 @@
-"""Lanes: many independent runs of one configuration at once, as NumPy arrays (`schedproof[fast]`).
+"""Lanes: many independent runs of one configuration in parallel, as NumPy arrays
+(`schedproof[fast]`).
 
-A lane without a prefix cache, a bounded pool and aborts does exactly what the reference model does.
-With R requests a lane and L lanes, `requested` is (4, R, L), `computed` (R, L) and `lane`
-(FIELDS, L), all int64. A step costs about as much for one lane as for a hundred, so lanes pay off
-from a few dozen on.
+Lanes support no prefix cache, no bounded pool and no aborts, and otherwise do exactly what the
+reference model does. With R requests per lane and L lanes, `requested` has shape (4, R, L),
+`computed` (R, L) and `lane` (FIELDS, L), all int64. A step costs about as much for one lane as for
+a hundred, so lanes pay off from a few dozen on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,9 +40,13 @@ OVER, PREFILL, DECODE, NOTHING = range(4)
 
 
 class Choices(NamedTuple):
-    """The decisions of a revision: the formula of its volumetric check; whether it uses the tkv
-    that the last forward reported; whether it checks every constraint at the first chunk only,
-    without interleaving."""
+    """The choices of a revision.
+
+    Attributes:
+        formula: the formula of its volumetric check.
+        stale_tkv: admission uses the tkv that the last forward reported.
+        checks_once: without interleaving, every constraint is checked at the first chunk only.
+    """
 
     formula: Formula
     stale_tkv: bool = False
@@ -77,7 +82,7 @@ class LaneResult(NamedTuple):
 
 
 def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = None) -> Rules:
-    """Return the rules of lanes; `formula` admits by that projection instead of the revision's own.
+    """Return the rules for lanes; `formula` replaces the revision's own.
 
     Raises:
         InputError: an impossible configuration, or one that lanes do not support.
@@ -103,10 +108,10 @@ def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = N
 
 
 def requests_table(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
-    """Return what the requests of each lane ask for, in order of arrival: (4, R, L).
+    """Return the requests of each lane in order of arrival, as an array of shape (4, R, L).
 
     Raises:
-        InputError: an abort, or a request that the model would refuse.
+        InputError: a request is aborted, or the model would refuse it.
     """
     table = np.zeros((REQUEST_ROWS, max(map(len, loads), default=0) or 1, len(loads)), np.int64)
     longest = min(rules.max_model_len, rules.max_batch_tkv)
@@ -118,29 +123,29 @@ def requests_table(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
             if request.abort_at is not None:
                 raise InputError(f"{path}.abort_at", f"{request.abort_at}: lanes cannot abort")
             if prompt + max_tokens - 1 > longest:
-                raise InputError(path, "refused at the door; valid: what the model takes")
+                raise InputError(path, "refused; valid: requests that the model accepts")
             end = prompt + request.tokens_to_emit - 1
             table[:, number, place] = prompt, max_tokens, end, request.arrival
     return table
 
 
 class Lanes:
-    """Lanes that are taken step by step, to be looked at in between.
+    """Lanes that run step by step, so that a caller can inspect them in between.
 
     Attributes:
-        computed: tokens computed of each request, (R, L).
-        lane: what each lane remembers and shows, (FIELDS, L).
+        computed: the computed tokens of each request, shape (R, L).
+        lane: the state and the observation of each lane, shape (FIELDS, L).
     """
 
     def __init__(self, rules: Rules, requested: Array) -> None:
-        """Begin where nothing has arrived; requests are in order of arrival (`requests_table`)."""
+        """Begin before any request arrives; requests are in order of arrival (`requests_table`)."""
         self.rules = rules
         self.requested = requested
         self.computed = np.zeros(requested.shape[1:], np.int64)
         self.lane = np.zeros((FIELDS, requested.shape[2]), np.int64)
 
     def step(self) -> None:
-        """Run one step of every lane that is not over: `scheduler.step`."""
+        """Run one step of every lane that is not over, as `scheduler.step` does."""
         block, lane, computed = self.rules.block_size, self.lane, self.computed
         prompts, _, ends, arrivals = self.requested
         places = np.arange(lane.shape[1])
@@ -194,7 +199,8 @@ class Lanes:
     def _may_prefill(
         self, members: Row, first: Row, prompt: Row, begun: Row, arrived: Row, current: Row
     ) -> Row:
-        """`documented.may_prefill`; `first` is the candidate, `current` the max-tkv."""
+        """Return where `documented.may_prefill` holds; `first` is the candidate, `current` the
+        max-tkv."""
         rules = self.rules
         alone = (members == 0) & (begun == 0)
         may = arrived & ((begun > 0) | (members < rules.max_num_seqs))
@@ -215,7 +221,8 @@ class Lanes:
         return prefills
 
     def over(self) -> NDArray[np.bool_]:
-        """Return which lanes have ended: all requests have their last token, or it is stuck."""
+        """Return which lanes have ended: all requests have their last token, or the lane is
+        stuck."""
         over: NDArray[np.bool_] = (self.lane[KIND] == OVER) | (self.lane[IDLE] > MAX_IDLE)
         return over
 
@@ -228,9 +235,9 @@ class Lanes:
 def satisfies_last_chunk(
     rules: Rules, requested: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
-    """Return where slots, the model's length and the volume allow a prompt to join: (L,).
+    """Return in which lanes slots, model length and volume allow a prompt to join, shape (L,).
 
-    `documented.satisfies_last_chunk`. `tkv` is the max-tkv that admission uses.
+    This is `documented.satisfies_last_chunk`; `tkv` is the max-tkv that admission uses.
     """
     block, formula = rules.block_size, rules.choices.formula
     decoding = (computed >= requested[PROMPT]) & (computed < requested[END])
@@ -251,7 +258,8 @@ def satisfies_last_chunk(
 
 
 def accepts(ends: Array, own: Array, limit: int, *, to_the_end: bool) -> Row:
-    """`volumetric.accepts` on projections of the members, (R, L), and of the newcomer, (L,)."""
+    """Return where `volumetric.accepts` holds for projections of the members, (R, L), and the
+    newcomer, (L,)."""
     if to_the_end:
         ends = -np.sort(-np.vstack((ends, own[None])), axis=0)
         return (np.arange(1, len(ends) + 1)[:, None] * ends <= limit).all(axis=0)

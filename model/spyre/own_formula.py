@@ -5,16 +5,16 @@
         return -(-(base + request.remaining) // block_size) * block_size
 
 When a newcomer asks to join, the function is called once for it and once for each decoding request,
-and returns the largest tkv, in tokens, that this request can still reach. It takes any of these, by
-name:
+and returns the largest tkv, in tokens, that this request can still reach. It may take any of these
+arguments, by name:
 
-- `request`: whose term it is (`OwnRequest`);
+- `request`: the request to project (`OwnRequest`);
 - `tkv`: of the batch, as admission knows it;
 - `prompt`: tokens of the newcomer's prompt;
 - `block_size`: tokens of a block.
 
-The file is code, and is run. The function must be a function of its arguments: a proof and a search
-call it with symbols in the place of numbers, and follow every branch that it takes.
+The file is Python code and is executed. The result must depend on the arguments alone: a proof and
+a search call the function with symbols instead of numbers, and follow every branch.
 """
 
 import inspect
@@ -33,13 +33,13 @@ NAME = re.compile(r"(?P<file>.+\.py):(?P<function>[^:+]*)(?P<slack>\+.*)?")
 
 
 class OwnRequest(NamedTuple):
-    """A request as the function gets it.
+    """A request as a user's formula receives it.
 
     Attributes:
         prompt: tokens of its prompt.
-        computed: tokens that are computed when the newcomer joins; of the newcomer, its prompt.
-        remaining: decode steps left at most.
-        tkv: its own tkv in the batch before the newcomer joins; of the newcomer, its prompt.
+        computed: tokens that are computed when the newcomer joins; for the newcomer, its prompt.
+        remaining: the most decode steps left.
+        tkv: its own tkv in the batch before the newcomer joins; for the newcomer, its prompt.
         joins: whether it is the newcomer.
     """
 
@@ -71,10 +71,11 @@ def is_own(name: str) -> bool:
 
 @cache
 def read_term(name: str) -> Term:
-    """Return the function that `FILE.py:FUNCTION` names, which is tried first.
+    """Return the function that `FILE.py:FUNCTION` names, after a trial call.
 
     Raises:
-        InputError: the file cannot be run, has no such function, or the function cannot be a term.
+        InputError: the file cannot be run or has no such function, or the function is not a valid
+            formula.
     """
     match = NAME.fullmatch(name)
     assert match is not None, name
@@ -101,7 +102,7 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether the user has named this formula. No file is run only because a target reports
+    """Return whether the user named this formula. A file must not run only because a target reports
     its name."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ

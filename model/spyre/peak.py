@@ -1,9 +1,8 @@
-"""The exact volumetric check: the largest batch x tkv that can still come, not an estimate.
+"""The exact volumetric check: the largest batch x tkv that can still occur, instead of an estimate.
 
-No release has this rule; every published formula estimates it. With no other request joining and
-no request ending early, the batch between two finishing times is the same, and its tkv is largest
-at one
-of two steps: the last one, or the last at which some member fills a block.
+No release has this rule; every published formula estimates it. If no other request joins and no
+request ends early, the batch is constant between two finishing times, and its tkv is largest at one
+of two steps: the last one, or the last one at which some member fills a block.
 """
 
 from bisect import bisect_left, insort
@@ -16,26 +15,25 @@ LargestTkv = Callable[[int, list[int], int, int], int]
 
 
 def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return the largest batch x tkv, in tokens, of any decode step that the newcomer takes part
-    in."""
+    """Return the largest batch x tkv, in tokens, of any decode step of the newcomer."""
     return largest_volume(decoding, newcomer, block_size, largest_tkv)
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return an upper bound of `largest_volume`: the batch's blocks at each finishing time, all
-    filled."""
+    """Return an upper bound of `peak_volume`: at each finishing time, all blocks of the batch count
+    as full."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
 def largest_volume(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, largest: LargestTkv
 ) -> int:
-    """Largest batch x tkv until any finishing time of the newcomer's life, by the `largest` tkv of
-    a batch until then; 0 if the newcomer takes part in no decode step.
+    """Return the largest batch x tkv in the newcomer's life; 0 if it takes part in no decode step.
 
-    Members are taken up from the one that runs longest, with the longest length and the sorted
-    offsets of requests that are active: about n log n for n members. A request that is asked about
-    too early, with members missing, only counts less than is there.
+    `largest` gives the largest tkv of a batch until a finishing time. Members are added in
+    descending order of their ends, keeping the longest length and the sorted offsets of the active
+    ones, which takes about n log n for n members. If several end at the same time, the volumes
+    before the last of them is added are only too small.
     """
     all_requests = [(member.remaining, member.computed) for member in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
@@ -50,9 +48,9 @@ def largest_volume(
 
 
 def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Largest tkv of the steps up to step `ends`, if all of them have the same members.
+    """Return the largest tkv of the steps up to step `ends`, which all have the same members.
 
-    `offsets`: tokens beyond whole blocks before the first step, ascending.
+    `offsets`: each member's tokens beyond whole blocks before the first step, ascending.
     """
     below = next_below(offsets, (1 - ends) % block_size)
     above = next_above(offsets, -ends % block_size)
@@ -70,8 +68,11 @@ def next_above(offsets: list[int], turn: int) -> int:
 
 
 def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: int) -> int:
-    """Largest tkv of the steps up to step `ends`, by the offset that fills most of its last block
-    in that step, and by the one that filled a block last."""
+    """Return the largest tkv of the steps up to step `ends`.
+
+    It belongs to the offset that fills most of its last block in that step (`below`), or to the one
+    that last filled a block (`above`).
+    """
     filled = (below + ends - 1) % block_size + 1
     last = (longest + ends - 1) // block_size * block_size + filled
     back = (above + ends) % block_size
@@ -81,7 +82,7 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return an upper bound of the largest tkv up to step `ends`: the blocks of the longest, all
+    """Return an upper bound of the largest tkv up to step `ends`: the blocks of the longest member,
     filled."""
     whole: int = round_up(longest + ends, block_size)
     return whole
@@ -90,7 +91,7 @@ def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) 
 def accepts_exactly(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """Return whether no decode step of the newcomer can exceed the limit: necessary and
+    """Return whether no decode step of the newcomer can exceed the limit; this is necessary and
     sufficient."""
     return peak_volume(decoding, newcomer, block_size) <= limit
 
@@ -98,8 +99,8 @@ def accepts_exactly(
 def accepts_rounded(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """Return whether no decode step of the newcomer can exceed the limit, even with every last
-    block full."""
+    """Return whether no decode step of the newcomer can exceed the limit, even if every last block
+    is full."""
     return rounded_volume(decoding, newcomer, block_size) <= limit
 
 

@@ -13,8 +13,8 @@ from .volumetric import ByFormula, release_2_1_2
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Choose a prompt before asking for its blocks: a step for which there are none is idle, in
-    spite of SPY-R35. Until 2.2.0, which promises blocks."""
+    """Choose a prompt before looking for its blocks: if there are none, the step is idle, in spite
+    of SPY-R35. Until 2.2.0, which promises blocks."""
     after, decision = documented.decide(config, revision, state)
     if decision.kind != "prefill":
         return after, decision
@@ -25,25 +25,25 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def fits_prompt(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
-    """Blocks for the whole prompt are free, by vLLM's own allocation."""
+    """Return whether blocks for the whole prompt are free, by vLLM's own allocation."""
     hit = blocks.prefix_hit(config, state, newcomer)
     needed = blocks_for(newcomer.prompt, config.block_size) - len(hit)
     return fits(state.pool, needed + unheld(state.pool, hit))
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Promise no blocks, so refuse no request for them. Until 2.2.0 (SPY-R50)."""
+    """Accept every request, since no blocks are promised. Until 2.2.0 (SPY-R50)."""
     return True
 
 
 def give_back(given_to: Pool, freed: Freed) -> Pool:
-    """Hand out freed blocks in the order in which they were freed, whether or not they can be
-    found by content. Until vLLM hands out the others first."""
+    """Hand out freed blocks in the order in which they were freed, whether or not their content can
+    be found. Until a release of vLLM that hands out the others first."""
     return pool.give_back(given_to, freed, nameless_first=False)
 
 
 def current_tkv(config: SpyreConfig, state: State) -> int:
-    """Go by the tkv that the last forward reported, in which requests that have left since still
+    """Use the tkv that the last forward reported, in which requests that have left since still
     count. All releases (SPY-R35, SPY-R42)."""
     return state.tkv
 
@@ -51,7 +51,7 @@ def current_tkv(config: SpyreConfig, state: State) -> int:
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Report the old tkv until the last chunk; only a first chunk that meets an empty decode batch
+    """Report the old tkv until the last chunk; only a first chunk beside an empty decode batch
     starts a new count. Until 2.4.0."""
     tkv = state.runner_tkv
     if request.computed == 0 and not state.decoding:
@@ -62,7 +62,7 @@ def tkv_after_chunk(
 
 
 def tkv_after_last_chunk(prompt: int, tkv: int, block_size: int) -> int:
-    """The tkv reported when a prompt joins a batch at `tkv`."""
+    """Return the tkv that is reported when a prompt joins a batch at `tkv`."""
     base = (max(blocks_for(prompt, block_size), blocks_for(tkv, block_size)) - 1) * block_size
     return base + max((prompt - 1) % block_size, (tkv - 1) % block_size) + 1
 
@@ -76,11 +76,11 @@ def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Count a whole chunk from the hit on, wherever the chunk ends: blocks are published before
-    they are computed, in spite of ALL-R08. All releases.
+    """Count a whole chunk from the end of the hit, wherever the chunk ends, so that blocks are
+    published before they are computed, in spite of ALL-R08. All releases.
 
-    The first chunk of a prompt without a hit is counted without its left padding, and has blocks
-    for a whole chunk all the same. Until 2.2.1.
+    The first chunk of a prompt without a hit is counted without its left padding, but still has
+    blocks for a whole chunk. Until 2.2.1.
     """
     given = min(request.computed + config.chunk_size, request.prompt)
     if request.computed == 0 and request.prefix_hit == 0:
@@ -89,7 +89,8 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
 
 
 def without_padding(config: SpyreConfig, request: Sequence) -> int:
-    """The end of a chunk that starts at what is computed, less the left padding."""
+    """Return the end of a chunk that starts after the computed tokens, shortened by the left
+    padding."""
     pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
     chunk = config.chunk_size - pad * config.block_size
     return min(request.computed + chunk, request.prompt)

@@ -18,7 +18,7 @@ from .state import Decision, Sequence, State
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Settle which requests sit out before a step that is no prefill. Since 2.4.0 (SPY-R51)."""
+    """Decide which requests pause before a step that is no prefill. Since 2.4.0 (SPY-R51)."""
     chosen = revision.candidate(config, revision, state)
     if chosen is not None:
         return state, Decision("prefill", (chosen,))
@@ -27,10 +27,10 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def pause_and_resume(config: SpyreConfig, state: State) -> State:
-    """The state in which exactly those requests decode that the next step has room for.
+    """Return the state in which exactly those requests decode for which the next step has room.
 
-    In the order of fairness, each request stays if the batch of those that stay is within the limit
-    with it. A request that stays keeps its place; a request that returns goes to the end.
+    In the order of fairness, each request stays if it and those that stay before it are within the
+    limit. A request that stays keeps its place; one that resumes goes to the end.
     """
     # A part of a batch is never beyond the limit where the whole is within it.
     if not state.paused and fits_limit(config, state.decoding):
@@ -50,7 +50,8 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
 def settled(
     ordered: Members[Sequence], fits: Callable[[list[Sequence]], bool]
 ) -> tuple[list[Sequence], list[Sequence]]:
-    """Which of the requests stay, and which are paused: each stays if all that stay fit with it."""
+    """Divide the requests into those that stay and those that pause: each stays if all that stay
+    fit with it."""
     kept: list[Sequence] = []
     paused: list[Sequence] = []
     for request in ordered:
@@ -62,7 +63,7 @@ def settled(
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Paused longest first (SPY-P01), then fewest generated tokens (most, with
+    """Sort the requests: paused longest first (SPY-P01), then fewest generated tokens (most, with
     long_output_priority)."""
     requests = [*state.paused, *state.decoding]
     requests.sort(key=lambda request: request.generated, reverse=config.long_output_priority)
@@ -70,19 +71,19 @@ def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
 
 
 def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:
-    """The next decode step of this batch is within the limit (SPY-R07)."""
+    """Return whether the next decode step of this batch is within the limit (SPY-R07)."""
     tkv = documented.max_tkv([request.computed + 1 for request in batch], config.block_size)
     return len(batch) * tkv <= config.max_batch_tkv
 
 
 def is_empty(state: State) -> bool:
-    """Forget the paused: with no request running, a prefill starts although some are paused, in
-    spite of SPY-R52. Since 2.4.0."""
+    """Ignore paused requests: with no request running, a prefill starts although some are paused,
+    in spite of SPY-R52. Since 2.4.0."""
     return not state.running
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """Try the next in line behind one that is refused for a reason of its own; only a shortage of
+    """Try the next in line if the first is refused for a reason of its own; only a shortage of
     blocks ends the scan. Since 2.4.0 (SPY-R53)."""
     ongoing = state.prefilling
     if ongoing is not None:
@@ -98,8 +99,8 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Ask for room in the decode batch only, where a batch too large is paused. Since 2.4.0
-    (SPY-R42, SPY-R47)."""
+    """Require only room in the decode batch, because a batch that is too large is paused. Since
+    2.4.0 (SPY-R42, SPY-R47)."""
     if config.pausing:
         return len(state.decoding) < config.max_num_seqs
     return documented.satisfies_last_chunk(config, revision, state, newcomer)
@@ -108,7 +109,7 @@ def satisfies_last_chunk(
 def fits_model_length(
     config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
 ) -> bool:
-    """No max-model-length constraint. Since 2.1.3 (SPY-R41)."""
+    """Apply no constraint on the model length. Since 2.1.3 (SPY-R41)."""
     return True
 
 
@@ -120,8 +121,9 @@ def tkv_after_chunk(
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Count a whole chunk from the hit on, as 2.1.2 does; but a first chunk that is not cached as a
-    whole without its left padding, and blocks for no more. Since 2.2.1."""
+    """Count a whole chunk from the end of the hit, as 2.1.2 does. But a first chunk that is not
+    wholly cached is counted without its left padding, and gets no more blocks than that. Since
+    2.2.1."""
     pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
     starts = request.computed == request.prefix_hit
     if starts and request.prefix_hit < config.chunk_size - pad * config.block_size:
@@ -132,13 +134,13 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Promise a place for the last token, too, which is never computed. Since 2.2.0."""
+    """Promise a block for the last token as well, although it is never computed. Since 2.2.0."""
     return -(-(request.prompt + request.max_tokens) // config.block_size)
 
 
 def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
-    """Never take back what is promised to a request that is aborted between two steps. Since 2.2.4
-    (SPY-P02)."""
+    """Never take back the blocks promised to a request that is aborted between two steps. Since
+    2.2.4 (SPY-P02)."""
     if inside:
         return 0
     return revision.blocks_at_end(config, request) - len(request.blocks)

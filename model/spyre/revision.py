@@ -20,15 +20,15 @@ class Revision:
     (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, put a function back:
     `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
 
-    A function that calls others of the set takes the revision as its second argument.
+    A function that calls others of these takes the revision as its second argument.
 
     Attributes:
         name: as in the scenario format.
         decide: the decision of a step, and the state in which it is made.
         candidate: the request whose prefill chunk runs in this step, or None.
-        is_empty: nothing is admitted, so that the first in line starts without a check.
+        is_empty: whether no request is admitted, so that the first in line starts without a check.
         is_held_to_last_chunk: whether the last-chunk constraints apply to a request now.
-        satisfies_last_chunk: whether they hold of it.
+        satisfies_last_chunk: whether a request meets them.
         fits_model_length: the max-model-length constraint, by (configuration, tkv of the batch,
             decoding requests, newcomer).
         volume_check: the volumetric constraint.
@@ -36,7 +36,7 @@ class Revision:
         tkv_after_chunk: the tkv that a prefill step reports, by (configuration, state before,
             request before, running requests after).
         progress: by (configuration, request, end of its chunk), the tokens that count as computed
-            after the chunk, and the tokens that have a block then.
+            after the chunk, and those that then have a block.
         fits_pool: whether the blocks for a newcomer's whole life are free and not promised.
         blocks_at_end: blocks promised to a request when it starts.
         lost_blocks: blocks that stay promised to a request that is aborted, by (configuration,

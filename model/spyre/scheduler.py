@@ -1,7 +1,7 @@
 """One step of Spyre's scheduler: decide, compute, complete.
 
-What is decided is the revision's; here it is carried out. Everything is pure: a state goes in, a
-state and what can be observed of the step come out.
+The revision decides, and this module carries the decision out. Every function is pure: it takes a
+state, and returns a state and the observation of the step.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def abort(
 def compute(
     config: SpyreConfig, revision: Revision, state: State, decision: Decision
 ) -> tuple[State, Forward]:
-    """Run the model on what was decided: tokens, blocks and tkv move on, nothing is emitted."""
+    """Run the model on the decision: tokens, blocks and tkv advance, but no token is emitted."""
     if decision.kind == "prefill":
         return forward.compute_chunk(config, revision, state, decision.members[0])
     if decision.kind == "decode":
@@ -86,11 +86,11 @@ def complete(
 def step(
     config: SpyreConfig, revision: Revision, state: State, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and its completion. Every loop in it goes once over the requests or
-    over their blocks, so that a step ends (ALL-R02).
+    """Take one scheduling decision and complete it. Every loop visits each request or block once,
+    so a step always ends (ALL-R02).
 
-    `abort_inside` are aborted after the decision was computed and before it completes: their
-    tokens are not emitted.
+    Requests in `abort_inside` are aborted after the decision is computed and before it completes,
+    so their tokens are not emitted.
 
     Returns the next state and the step observation of the target protocol.
     """

@@ -1,7 +1,8 @@
-"""The page with a projection that keeps the page's limit: every rule holds.
+"""The page with a projection that keeps the page's limit, so that every rule holds.
 
-Since the page's own projection is too low (SPY-R43, SPY-R44), every request is projected from the
-wider of batch and prompt, in whole blocks, with no block added. All else is as documented.
+The page's own projection is too low (SPY-R43, SPY-R44). So every request is projected from the
+larger of the batch's tkv and the prompt, in whole blocks, with no block added. Everything else is
+as documented.
 """
 
 from dataclasses import replace

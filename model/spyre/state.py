@@ -10,7 +10,7 @@ from ..pool import Pool
 class Sequence(sequence.Sequence, frozen=True):
     """A request inside the scheduler; its first token is emitted by the last prefill chunk.
 
-    `paused_steps` counts the steps that the request was paused without a break.
+    `paused_steps` counts the steps in a row that the request has been paused.
     """
 
     paused_steps: int = 0
@@ -22,16 +22,16 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def remaining(self) -> int:
-        """Return how many decode steps it may still run, by its max_tokens."""
+        """Return the number of decode steps that it may still run, given its max_tokens."""
         return self.max_tokens - self.generated
 
 
 class State(Record, frozen=True):
-    """Queues in order, and what the last step left behind.
+    """The scheduler between two steps; queues are in order.
 
-    `running` includes the one request that prefills, not those that are `paused`. `tkv` is what the
-    last forward reported, by which releases admit; `runner_tkv` is the model runner's own copy,
-    which an idle step does not reset. `aborted` waits to be reported by the next step.
+    `running` includes the request in its prefill, but not the `paused` ones. `tkv` is the value
+    that the last forward reported, which releases use for admission; `runner_tkv` is the model
+    runner's own copy, which an idle step does not reset. The next step reports `aborted`.
     `lost_blocks` stay promised to requests that are gone.
     """
 
@@ -66,7 +66,7 @@ class State(Record, frozen=True):
 class Decision(Record, frozen=True):
     """The work of this step: the chunk of one request, the decode batch, or nothing.
 
-    An idle step has a member where a prompt was chosen for which there was no room.
+    An idle step has a member if a prompt was chosen but had no room.
     """
 
     kind: Literal["prefill", "decode", "idle"]

@@ -1,13 +1,13 @@
-"""The forward-looking volumetric check, one definition of each published formula.
+"""The forward-looking volumetric check, with a definition of each published formula.
 
-Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects
-the largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks
-the projections. Which of them keep the limit is not decided here: most do not.
+Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects the
+largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks the
+projections. Most of them do not keep the limit.
 
 A formula is two terms, one for the newcomer (SPY-R43) and one for a decoding request (SPY-R44). A
-term here only adds, subtracts, multiplies and divides, so that it serves whole numbers, symbols
-(`solver.smt.execution`) and NumPy arrays (a number for each lane, `model.spyre.lanes`); `larger` is
-the greater of two.
+term only adds, subtracts, multiplies and divides, so that it works for integers, symbols
+(`solver.smt.execution`) and NumPy arrays with a number for each lane (`model.spyre.lanes`). The
+argument `larger` is the maximum of two such values.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ Tokens = Any  # an int, an array of them, or a symbol; so are the fields of a `D
 
 
 class Decoding(NamedTuple):
-    """A member of the decode batch: tokens computed, decode steps left at most, its own tkv, and
-    those of its prompt, which the oldest formula alone asks for."""
+    """A member of the decode batch: computed tokens, the most decode steps left, its own tkv, and
+    its prompt in tokens, which only the oldest formula uses."""
 
     computed: int
     remaining: int
@@ -32,21 +32,23 @@ class Decoding(NamedTuple):
 
 
 class Newcomer(NamedTuple):
-    """The request that asks to join: tokens of its prompt, tokens it may generate."""
+    """The request that asks to join: its prompt in tokens, and the tokens that it may generate."""
 
     prompt: int
     max_tokens: int
 
     @property
     def remaining(self) -> int:
-        """Return how many decode steps it can run: its first token comes from the last prefill
-        chunk."""
+        """Return the number of decode steps that it can run; its first token comes from the last
+        prefill chunk."""
         return self.max_tokens - 1
 
 
 class Projection(NamedTuple):
-    """Largest tkv that each request can still reach, in tokens; `to_the_end`: the walk goes on to
-    the requests that outlive the newcomer."""
+    """The largest tkv that each request can still reach, in tokens.
+
+    `to_the_end`: the walk also visits the requests that outlive the newcomer.
+    """
 
     newcomer: int
     decoding: list[int]
@@ -58,13 +60,13 @@ class Formula:
     """One published formula.
 
     Attributes:
-        title: where it comes from, and what is particular about it.
-        newcomer: (tkv of the batch, its larger with the newcomer's prompt, that prompt, decode
-            steps left, block size) -> largest tkv of the newcomer.
-        member: (larger, tkv of the batch, its larger with the newcomer's prompt, that prompt, the
-            member, block size) -> largest tkv of a decoding request.
+        title: its source, and what distinguishes it.
+        newcomer: (tkv of the batch, the larger of that and the newcomer's prompt, that prompt,
+            decode steps left, block size) -> largest tkv of the newcomer.
+        member: (a maximum function, tkv of the batch, the larger of that and the newcomer's prompt,
+            that prompt, the member, block size) -> largest tkv of a decoding request.
         to_the_end: see `Projection`.
-        slack: tokens more for every request.
+        slack: additional tokens for every request.
     """
 
     title: str
@@ -76,8 +78,8 @@ class Formula:
     def __call__(
         self, tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
     ) -> Projection:
-        """Project what the newcomer and each decoding request can still reach; `tkv` is the
-        batch's."""
+        """Project the largest tkv that the newcomer and each decoding request can still reach;
+        `tkv` is the batch's."""
         prompt, max_tokens = newcomer
         base = tkv if tkv >= prompt else prompt
         own = self.newcomer(tkv, base, prompt, max_tokens - 1, block_size)
@@ -94,7 +96,7 @@ Check = Callable[[Sequence[Decoding], Newcomer, int, int, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class ByFormula:
-    """The check of a formula: no projected batch x tkv exceeds the limit (SPY-R47)."""
+    """The check of a formula: no projected batch x tkv may exceed the limit (SPY-R47)."""
 
     formula: Callable[[int, Sequence[Decoding], Newcomer, int], Projection]
 
@@ -105,10 +107,10 @@ class ByFormula:
 
 
 def accepts(projection: Projection, limit: int) -> bool:
-    """Walk the members as they are projected to finish, the batch shrinking by one each time
+    """Walk the members in the order of their projected ends; the batch shrinks by one each time
     (SPY-R45).
 
-    Members that outlive the newcomer are not looked at: they were when they joined.
+    Members that outlive the newcomer are not checked again, since they were when they joined.
     """
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, projection.newcomer], reverse=True)
@@ -123,19 +125,21 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """Return what the walk decides at a member projected to `tkv`, with `left` requests still to
-    come, including this one and the newcomer; None if it continues."""
+    """Return the decision of the walk at a member projected to `tkv`; None if the walk continues.
+
+    `to_come` counts the requests still to come, including this one and the newcomer.
+    """
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False
 
 
 def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
-    """Position of a request with `tokens` tokens whose last block is pushed to block `width`,
-    counted from 0.
+    """Return the position of a request with `tokens` tokens whose last block moves to block `width`
+    (from 0).
 
-    One that ends exactly on a border is placed in the next block, as releases up to 2.6 do
-    (SPY-R46); the page does not say.
+    A request that ends exactly on a border is placed in the next block, as releases up to 2.6 do
+    (SPY-R46); the page leaves this open.
     """
     return width * block_size + tokens % block_size
 
@@ -157,42 +161,42 @@ def newcomer_unpadded(
 def newcomer_in_blocks(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Its own length in whole blocks, its last token counted."""
+    """Project its own length in whole blocks, including its last token."""
     return round_up(prompt + remaining + 1, block)
 
 
 def newcomer_realigned(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """From its place in the batch that it joins."""
+    """Project from its place in the batch that it joins."""
     return realigned(prompt, base // block, block) + remaining
 
 
 def newcomer_0_8_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """From the batch's tkv, pushed on by whole blocks until the prompt fits."""
+    """Project from the batch's tkv, moved by whole blocks until the prompt fits."""
     return tkv + round_up(base - tkv, block) + remaining
 
 
 def newcomer_2_1_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """From its place in the batch, rounded up."""
+    """Project from its place in the batch, rounded up."""
     return round_up(newcomer_realigned(tkv, base, prompt, remaining, block), block)
 
 
 def newcomer_2_1_2(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """From its place in the batch, rounded up, and one block more."""
+    """Project from its place in the batch, rounded up, and add a block."""
     return newcomer_2_1_0(tkv, base, prompt, remaining, block) + block
 
 
 def newcomer_common_base(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """From the wider of batch and prompt, rounded up."""
+    """Project from the larger of the batch's tkv and the prompt, rounded up."""
     return round_up(base + remaining, block)
 
 
@@ -208,7 +212,7 @@ def member_own_tkv(
 def member_realigned(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From its place once the newcomer has joined, and one block more."""
+    """Project from its place once the newcomer has joined, and add a block."""
     return member_1_10_0(larger, tkv, base, prompt, member, block) + block
 
 
@@ -221,8 +225,10 @@ def member_max_tkv(
 def member_figure(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Its length at the end, its last token counted, and one block more; or, if that is more, by
-    the blocks that the newcomer's prompt pads it with."""
+    """Project its length at the end, including its last token, and add a block.
+
+    If it is more, take that length with the padding that the newcomer's prompt causes.
+    """
     end = member.computed + member.remaining + 1
     padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
     return larger(round_up(end, block) + block, padding * block + end)
@@ -231,14 +237,15 @@ def member_figure(
 def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From the batch's tkv, pushed on by whole blocks, and a prompt too short."""
+    """Project from the batch's tkv, moved by whole blocks, which is too low by the member's
+    prompt."""
     return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 
 
 def member_1_10_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From its place once the newcomer has joined."""
+    """Project from its place once the newcomer has joined."""
     return realigned(member.computed, base // block, block) + member.remaining
 
 
@@ -251,14 +258,14 @@ def member_2_0_1(
 def member_common_base(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From the wider of batch and prompt, rounded up."""
+    """Project from the larger of the batch's tkv and the prompt, rounded up."""
     return round_up(base + member.remaining, block)
 
 
 def member_2_1_2(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """From the wider of batch and prompt, rounded up, and one block more."""
+    """Project from the larger of the batch's tkv and the prompt, rounded up, and add a block."""
     return member_common_base(larger, tkv, base, prompt, member, block) + block
 
 
@@ -279,13 +286,13 @@ document_max_tkv = Formula(
     member_max_tkv,
 )
 document_figure = Formula(
-    "What the page's own admission figure was drawn by: neither the page's words nor a release.",
+    "Drawn in the page's own admission figure, unlike the page's text or any release.",
     newcomer_in_blocks,
     member_figure,
     to_the_end=True,
 )
 release_0_8_0 = Formula(
-    "vllm-spyre 0.7.0 to 0.8.0: what decoding requests may still generate is short by a prompt.",
+    "vllm-spyre 0.7.0 to 0.8.0: the remaining tokens of decoding requests are too few by a prompt.",
     newcomer_0_8_0,
     member_0_8_0,
 )
@@ -300,7 +307,7 @@ release_2_0_1 = Formula(
     member_2_0_1,
 )
 release_2_1_0 = Formula(
-    "sendnn-inference 2.1.0: rounded up to whole blocks, the extra block gone.",
+    "sendnn-inference 2.1.0: rounded up to whole blocks, without the extra block.",
     newcomer_2_1_0,
     member_common_base,
 )
@@ -331,11 +338,12 @@ FORMULAS: dict[str, Formula] = {
 
 
 def formula_named(name: str) -> Formula | None:
-    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names, or None; FORMULA may be the
-    user's own, `FILE.py:FUNCTION`.
+    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names, or None.
+
+    FORMULA may be the user's own, `FILE.py:FUNCTION`.
 
     Raises:
-        InputError: the user's own cannot be read.
+        InputError: the user's own formula cannot be read.
     """
     word, plus, tokens = name.partition("+")
     own = own_formula.NAME.fullmatch(name)
@@ -356,7 +364,7 @@ def by_own_term(name: str) -> Formula:
     """Return the formula of a user's function.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the function cannot be read.
     """
     term = own_formula.read_term(name)
 

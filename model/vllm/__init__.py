@@ -1,5 +1,5 @@
 """vLLM V1: one loop in which the computed tokens of every request catch up with its known ones.
 
-Read in this order: `state`, `scheduler` (policy), `queue`, `kv_cache` (the truth about blocks),
-`observation`. Features beside it: `in_flight`, `speculation`, `connector`, `encoder`.
+Read in this order: `state`, `scheduler` (policy), `queue`, `kv_cache` (who holds which blocks),
+`observation`. Optional features: `in_flight`, `speculation`, `connector`, `encoder`.
 """

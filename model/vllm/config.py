@@ -23,28 +23,44 @@ SAYING_NOTHING = {
     "kv_load_failure_policy": "recompute",
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
+    "kv_groups": [{"kind": "full"}],
+    "cache_partitions": False,
 }
 
 
+class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Layers that keep the same tokens: all of them, or the last `window` tokens."""
+
+    kind: Literal["full", "sliding_window"]
+    window: Positive | UnsetType = UNSET
+
+
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lengths in tokens, `num_blocks` in blocks (null block not counted, null: unbounded).
+    """Lengths are in tokens, `num_blocks` in blocks (without the null block; null: unbounded).
 
-    `watermark` is a share of the pool, null block included; `long_prefill_token_threshold` 0 for
-    none.
+    `watermark` is a share of the pool including the null block; `long_prefill_token_threshold` 0
+    means none.
 
-    Drafts: after each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is
-    as many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram).
+    Drafts: after each token, `num_speculative_tokens` more are proposed. `num_lookahead_tokens` is
+    the same number if the drafter has its own keys and values (EAGLE), and 0 if not (n-gram).
 
-    Several decisions at once: with `async_scheduling` a step is decided while the one before it is
-    computed; each stage of a pipeline computes a decision. In `early_completions` steps in a row
-    the oldest decision completes early, before one more stays in flight: the worker is fast.
+    Several decisions at once: with `async_scheduling`, a step is decided while the one before it is
+    computed; each stage of a pipeline computes a decision. `early_completions` models a fast
+    worker: in that many steps in a row the oldest decision completes early, and then one more stays
+    in flight.
 
-    Loads: with a `kv_connector` requests may be parked while what it has of their keys and values
-    is loaded; where that fails, `kv_load_failure_policy` says whether they compute it themselves or
-    end (V1-R28).
+    Loads: with a `kv_connector`, requests may be parked while it loads the keys and values that it
+    has of them; if that fails, `kv_load_failure_policy` says whether they compute them or end
+    (V1-R28).
 
-    Encoder: it computes `max_num_encoder_input_tokens` in a step, and of its outputs at most
-    `encoder_cache_size` tokens are kept.
+    Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
+    of at most `encoder_cache_size` tokens.
+
+    Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
+    is full attention.
+
+    Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
+    blocks of their own.
     """
 
     block_size: Positive = 16
@@ -71,6 +87,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Inputs that an encoder computes (`encoder`).
     max_num_encoder_input_tokens: Count | UnsetType = UNSET
     encoder_cache_size: Count | UnsetType = UNSET
+    # Layers that do not all keep the same tokens (`kv_groups`).
+    kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
+    # Salts and adapters of requests (`partition`).
+    cache_partitions: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -86,7 +106,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def lookahead(self) -> int:
-        """Return the tokens beyond the computed ones for which a request holds blocks."""
+        """Return the number of further tokens for which each request gets blocks, for the drafter's
+        own keys and values."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -105,15 +126,15 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def early(self) -> int:
-        """Return the steps in a row in which a decision completes early, before one more stays in
-        flight."""
+        """Return the number of steps in a row in which a decision completes early, before one more
+        stays in flight."""
         return self.early_completions or 0
 
     # Loads.
 
     @property
     def loads(self) -> bool:
-        """Return whether requests may be parked while a connector loads what it has of them."""
+        """Return whether requests may be parked while a connector loads their keys and values."""
         return self.kv_connector is True
 
     @property
@@ -141,6 +162,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def longest_input(self) -> int:
         """Return the tokens of the longest input that an encoder can compute."""
         return min(self.encoder_budget, self.encoder_room)
+
+    # Layers that do not all keep the same tokens.
+
+    @property
+    def more_groups(self) -> tuple[KvGroup, ...]:
+        """Return the groups of the KV cache behind the first, which is full attention."""
+        return self.kv_groups[1:] if self.kv_groups else ()
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
@@ -170,6 +198,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_speculation(config)
     _check_in_flight(config)
     _check_encoder(config)
+    _check_groups(config)
     return config
 
 
@@ -202,7 +231,7 @@ def _check_in_flight(config: VllmConfig) -> None:
     if config.early and config.depth == 1:
         raise InputError(
             "$.config.early_completions",
-            f"{config.early} where every step completes at once; valid: 0, or async_scheduling, or "
+            f"{config.early} if every step completes at once; valid: 0, or async_scheduling, or "
             "a pipeline_parallel_size of at least 2",
         )
     if config.drafts and stages > 1:
@@ -235,6 +264,37 @@ def _check_encoder(config: VllmConfig) -> None:
             f"{config.lookahead} with an encoder is not modelled: such a drafter reads a token "
             "ahead; valid: 0, or no encoder_cache_size",
         )
+
+
+def _check_groups(config: VllmConfig) -> None:
+    if config.kv_groups is UNSET:
+        return
+    path = "$.config.kv_groups"
+    if not config.kv_groups or config.kv_groups[0].kind != "full":
+        first = f"begins with {config.kv_groups[0].kind}" if config.kv_groups else "is empty"
+        raise InputError(path, f"{first}; valid: a list that begins with a full group")
+    if config.more_groups and all(group.kind == "full" for group in config.kv_groups):
+        problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
+        raise InputError(path, f"{problem}; valid: another kind behind the first")
+    for number, group in enumerate(config.kv_groups):
+        slides = group.kind == "sliding_window"
+        if slides and (group.window is UNSET or group.window < 2):
+            given = "no" if group.window is UNSET else f"{group.window} as"
+            problem = f"sliding_window with {given} window; valid: at least 2 tokens"
+            raise InputError(f"{path}[{number}].window", problem)
+        if not slides and group.window is not UNSET:
+            problem = f"{group.window} with kind {group.kind}; valid: absent"
+            raise InputError(f"{path}[{number}].window", problem)
+    others = {
+        "async_scheduling": config.decides_ahead,
+        "pipeline_parallel_size": config.depth > 1,
+        "kv_connector": config.loads,
+        "num_lookahead_tokens": config.lookahead > 0,
+    }
+    for key, given in others.items():
+        if config.more_groups and given:
+            problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
+            raise InputError(path, f"{problem}; valid: one group, or no {key}")
 
 
 # What each key must be to make no difference to a system that has no such key.

@@ -1,7 +1,7 @@
-"""Parked requests: a connector loads what it has of their keys and values, while others run.
+"""Parked requests: a connector loads keys and values for them while others run.
 
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A parked request holds
-blocks and does not run; nothing is preempted for it, and it is not preempted.
+blocks but does not run. No request is preempted for it, and it is never preempted.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,11 +19,10 @@ HasRoom = Callable[[VllmConfig, Plan, Sequence, tuple[int, ...], int], bool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the request if it can be admitted, because its load has landed or it has none, and the
+    """Return the request if its load has landed or it has none, so that it can be admitted; and the
     plan.
 
-    Return None for the request while it is loaded (V1-R20), or while the connector has no answer
-    yet.
+    The request is None while it is loading (V1-R20), or while the connector has no answer yet.
     """
     if sequence.loading is not None:
         return None, plan
@@ -44,8 +43,8 @@ def parked(
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """Return the plan in which a waiting request is parked while `tokens` are loaded; None without
-    room."""
+    """Return the plan in which a waiting request is parked while `loaded` tokens arrive; None
+    without room."""
     if not has_room(config, plan, sequence, hit, loaded):
         return None
     sequence, pool = park(config, plan.pool, sequence, hit, loaded)
@@ -57,8 +56,8 @@ def parked(
 
 
 def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return the tokens behind those of the `hit` that the connector has of a request (V1-R27):
-    whole blocks, or all. What was loaded once is not offered again."""
+    """Return the tokens after the `hit` that the connector has for a request (V1-R27): whole
+    blocks, or all tokens. A request that was loaded once gets no second offer."""
     if sequence.was_loaded:
         return 0
     whole = sequence.external // config.block_size * config.block_size
@@ -69,11 +68,12 @@ def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
-    """There are blocks for the `hit` of a request and the `tokens` that are loaded.
+    """Return whether there are blocks for the `hit` of a request and the `tokens` to load.
 
-    What other parked requests and prefills still need stays free, and so does the lookahead of its
-    own first step: no load may take it, since it makes no progress and cannot be preempted
-    (V1-R21). For the same reason all of it must fit, also without `reserve_full_isl`.
+    The blocks that other parked requests and prefills still need must stay free, and so must the
+    lookahead of its own first step: a load must not take them, since it makes no progress and
+    cannot be preempted (V1-R21). For the same reason the whole request must fit, even without
+    `reserve_full_isl`.
     """
     reserve = config.watermark_blocks if plan.running else 0
     covered = len(hit) * config.block_size + tokens
@@ -88,7 +88,7 @@ def has_room(
 def park(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for its `hit` and the `tokens` that are loaded."""
+    """Return the request with blocks for its `hit` and the `tokens` to load."""
     covered = len(hit) * config.block_size + tokens
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
@@ -99,14 +99,14 @@ def park(
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """Return whether the pool has room for all known tokens of a request, and `beside`
-    more blocks."""
+    """Return whether the pool has room for all known tokens of a request and `beside` more
+    blocks."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return the tokens of a parked request that are computed when its load has landed: up to the
+    """Return the tokens of a parked request that are computed once its load has landed: up to the
     block in which it fails (V1-R26)."""
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
@@ -115,15 +115,16 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
 
 
 def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue in which the connector does not know yet what it has of a request, so that
-    others may pass it."""
+    """Return the queue in which a request is set aside, because the connector does not know yet
+    what it has of it; others may pass."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
     return tuple([later if other is sequence else other for other in waiting])
 
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
-    """Blocks that requests which hold some still need for all their known tokens, and the lookahead
-    behind them: else parked requests could wait for each other for ever (ALL-R10)."""
+    """Return the blocks that these requests still need for all their known tokens and the lookahead
+    after them. Without this reserve, parked requests could wait for each other forever (ALL-R10).
+    """
     needs = (
         allocator.missing_blocks(
             sequence, kv_cache.slots(config, sequence.num_tokens), config.block_size
@@ -134,8 +135,9 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
 
 
 def landed(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """The request whose load has landed: its blocks can be found, and its last token is computed
-    to give the next one. Of a load that has failed from the start no block is left."""
+    """Return the request after its load has landed, and the pool. Its blocks can be found, and its
+    last token is computed to give the next one. If the load failed from the start, no block is
+    left."""
     if not sequence.arrives:
         return sequence._replace(blocks=()), kv_cache.free(config, pool, sequence, ())
     if config.enable_prefix_caching:
@@ -153,7 +155,8 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """A request whose load has landed, with room for `tokens` more, or None; it has no `hit`."""
+    """Return a request whose load has landed, with room for `tokens` more, or None; it has no
+    `hit`."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
     covered = kv_cache.slots(config, sequence.computed + tokens)
@@ -173,21 +176,21 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
 
 
 def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """A decision in flight writes the blocks of a request. No load may fill them before that: no
-    order is kept between the two (V1-R23)."""
+    """Return whether a decision in flight still writes the blocks of a request. Until it is done,
+    no load may fill them, since their order would be undefined (V1-R23)."""
     return in_flight.computed_still(flights, sequence)
 
 
 def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after a request's last token: its blocks are free, or they are sent from the
-    next step on, and free then (V1-R25)."""
+    next step on and free afterwards (V1-R25)."""
     if sequence.send_steps is None:
         return free(config, state, sequence)
     return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state in which the blocks of an ended request are free, or will be when nothing
+    """Return the state in which the blocks of an ended request are free, or will be once nothing
     writes or reads them any more."""
     if sequence.loading is not None or written_still(state.in_flight, sequence):
         later = sequence._replace(
@@ -198,7 +201,7 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def written(config: VllmConfig, state: State) -> State:
-    """Return the state after a decision has completed, which then writes no blocks any more."""
+    """Return the state after a decision has completed, which then no longer writes blocks."""
     if not state.leaving:
         return state
     done = [sequence for sequence in state.leaving if sequence.written_by == 1]
@@ -211,8 +214,8 @@ def written(config: VllmConfig, state: State) -> State:
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """Return the state without the requests whose load fails in this step and whose policy ends
-    them, and by request the reason of its end (V1-R28)."""
+    """Return the state without the requests that end because their load fails in this step, and the
+    reason of each end (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
     failed = [

@@ -1,9 +1,8 @@
-"""Parts of a prompt that an encoder computes first, such as pictures, and the outputs that are
-kept.
+"""Parts of a prompt that an encoder computes first, such as images, and its cache of outputs.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs and EncoderCacheManager; the
-chunked-prefill chapter has what a preemption does to them. An output is named by the segment of
-the prompt that it is for: equal segments, one output. Sizes are in tokens.
+chunked-prefill chapter describes how a preemption affects them. An output is named by its segment
+of the prompt, so equal segments share one output. Sizes are in tokens.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,9 +16,15 @@ from .state import Input, Sequence, State
 
 
 class EncoderPlan(NamedTuple):
-    """A step half decided: what is left of the encoder's budget (tokens); the outputs that are
-    kept, in the order of their last use, and those that are dropped; by request the inputs that the
-    encoder computes, as places in `Sequence.inputs`."""
+    """The encoder's part of a partly decided step.
+
+    Attributes:
+        budget: the tokens left of the encoder's budget.
+        outputs: the kept outputs, in the order of their last use.
+        dropped: outputs that are no longer kept.
+        computes: for each request, the inputs that the encoder computes, as places in
+            `Sequence.inputs`.
+    """
 
     budget: int = 0
     outputs: Content = ()
@@ -28,9 +33,11 @@ class EncoderPlan(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What a request may compute in a step: so many `tokens`. The encoder computes its `inputs` for
-    them, as places in `Sequence.inputs`; those in `twice` are equal to one of these. `plan` has
-    room for them."""
+    """The number of `tokens` that a request may compute in a step.
+
+    The encoder computes its `inputs` for them, as places in `Sequence.inputs`; those in `twice` are
+    equal to one of these. `plan` has room for them.
+    """
 
     tokens: int
     sequence: Sequence
@@ -53,8 +60,8 @@ def fit(
     tokens: int,
     holders: Iterable[Sequence],
 ) -> Fit:
-    """Return how many of the `tokens` behind the first `start` a request may compute. No token of
-    an input is computed without the encoder's output (V1-R29), which is either kept, or computed as
+    """Return how many of the `tokens` after the first `start` a request may compute. No token of an
+    input is computed without the encoder's output (V1-R29), which is either cached, or computed as
     a whole within budget and room (V1-R30, V1-R31, V1-R32)."""
     result = Fit(tokens, sequence, plan)
     kept = needed(holders)
@@ -79,8 +86,9 @@ def fit(
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
-    """Return the plan with room for what is `kept` and what the request needs. Outputs that no
-    request needs are dropped, the least recently used first (V1-R34)."""
+    """Return the plan with room for the `kept` outputs and those that the request needs; None if
+    there is not enough room. Outputs that no request needs are dropped, the least recently used
+    first (V1-R34)."""
     sequence, outputs = so_far.sequence, so_far.plan.outputs
     kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
     too_much = size({*outputs, *kept}) - config.encoder_room
@@ -100,7 +108,7 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
 
 
 def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
-    """Return the scheduled request, and the plan in which its inputs are computed."""
+    """Return the scheduled request, and the encoder's plan in which its inputs are computed."""
     if not encoded.inputs:
         return sequence, plan
     new = [sequence.inputs[place].segment for place in encoded.inputs]
@@ -114,14 +122,14 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def let_go(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """The outputs when a request needs none of them any more: those that no other request needs
-    have been used just now."""
+    """Return the outputs after a request no longer needs any of them; those that no other request
+    needs count as used just now."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan if there are no blocks for a request that would have had outputs."""
+    """Return the plan if there are no blocks for a request, so that its outputs are not needed."""
     return plan._replace(outputs=let_go(plan.outputs, sequence, running))
 
 
@@ -145,9 +153,11 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 
 
 def passed(config: VllmConfig, state: State, name: str) -> State:
-    """The state when a decision was computed that has this request in it: what an encoder gave for
-    an input is not needed behind it, unless the same input comes again. Tokens that are decided
-    ahead do not count: drafts may be wrong."""
+    """Return the state after a decision with this request has been computed.
+
+    Outputs of inputs that it has passed are no longer needed, unless the same input comes again.
+    Tokens that are decided ahead do not count, since drafts may be wrong.
+    """
     sequence = find(state.running, name)
     if sequence is None or not sequence.needs:
         return state
@@ -162,8 +172,8 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
-    """Return the encoder's fields of the observation: segments that it computes, and those whose
-    outputs are dropped."""
+    """Return the encoder's fields of the observation: the segments that it computes, and those
+    whose outputs are dropped."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {

@@ -1,13 +1,13 @@
-"""Decisions in flight: the next one is taken before the last one is computed.
+"""Decisions in flight: the next decision is taken before the last one is computed.
 
 Source: chunked-prefill chapter, code of the running clamp (num_output_placeholders); release
-0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is
-*promised*; drafts in flight are *hoped* for.
+0.28.0: AsyncScheduler, and the engine core's queue of batches. A token in flight is *promised*;
+drafts in flight are *hoped* for.
 """
 
 from .. import allocator
 from ..pool import Pool
-from . import speculation
+from . import kv_groups, speculation
 from .config import VllmConfig
 from .state import Coming, Flight, Sequence, State
 
@@ -37,16 +37,16 @@ def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the worker reports: it is waited for, or fast and early. A recording that says
-    so takes precedence."""
+    """Return whether the worker reports a decision, because it is waited for or is early. A
+    recording that says so takes precedence."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
 def counted(config: VllmConfig, state: State, decided: bool) -> State:
-    """Return the state with the steps in a row in which a decision completes early, this one
-    included."""
+    """Return the state with the number of steps in a row, including this one, in which a decision
+    completes early."""
     if not config.early:
         return state
     early = state.early < config.early and not is_waited_for(config, state, decided)
@@ -54,7 +54,7 @@ def counted(config: VllmConfig, state: State, decided: bool) -> State:
 
 
 def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
-    """Return the oldest decision, if one completes."""
+    """Return the state and the oldest decision, if one completes in this step."""
     reports = completes(config, state, decided)
     state = counted(config, state, decided)
     if state.completes_next is not None:
@@ -65,8 +65,8 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
 
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
-    """By request, the place of the first token that comes of a decision. How many of the drafts on
-    their way before it were right is only known when it completes."""
+    """Return the place of each request's first token from a decision. With drafts, it is only known
+    when the decision completes, since drafts in flight before it may be wrong."""
     generated = {sequence.id: sequence.generated for sequence in (*state.running, *state.waiting)}
     return {
         name: generated.get(name, coming.place) if config.drafts else coming.place
@@ -76,32 +76,36 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request whose blocks can be hit if their last token is now known. With a prefix
-    cache no drafts are in flight."""
+    """Return the request and the pool, with blocks published whose last token is now known. With a
+    prefix cache, no drafts are in flight."""
     if not config.enable_prefix_caching:
         return sequence, pool
+    if config.more_groups:
+        pool = kv_groups.publish_full(config, pool, sequence, sequence.computed - sequence.promised)
     return allocator.publish_full(
         pool, sequence, sequence.computed - sequence.promised, config.block_size
     )
 
 
 def delivered(sequence: Sequence, coming: Coming) -> Sequence:
-    """Return the request after a promised token has come; after a preemption none is promised."""
+    """Return the request after a promised token has come. After a preemption none is promised."""
     return sequence._replace(
         promised=max(sequence.promised - 1, 0), hoped=max(sequence.hoped - coming.drafts, 0)
     )
 
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
-    """A running request has nothing to compute until a token comes that it was promised: its last
-    one, or any where the next is not decided ahead (V1-R06); or what is in flight takes all
-    positions, if every draft is right."""
+    """Return whether a running request has nothing to compute until a promised token comes.
+
+    This is so if that token is its last one, if the next token is not decided ahead (V1-R06), or if
+    the tokens in flight fill all positions when every draft is right.
+    """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True
     return bool(sequence.drafted) and speculation.wanted(config, sequence) <= 0
 
 
 def computed_still(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """A preempted request is computed still, and what comes of it is its own: until then it is not
-    admitted again (V1-R10)."""
+    """Return whether a preempted request is still being computed. The results are its own, so it is
+    not admitted again before they come (V1-R10)."""
     return any(sequence.id in flight for flight in in_flight)

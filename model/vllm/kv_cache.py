@@ -1,32 +1,38 @@
 """Blocks: which are free, which each request holds, and which can be hit by their content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
-scheduler asks for room and is given it or not; counts are in blocks.
+scheduler asks for room here; counts are in blocks.
 """
 
 from .. import allocator
 from ..pool import Pool, blocks_for, cached_blocks, fits, forget, give_back, prefix, unheld
+from . import kv_groups
 from .config import VllmConfig
 from .state import Sequence
 
 
 def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of what a request has to compute, by number, which hold its
-    own tokens (ALL-R11); never its last token, whose computation gives the next one (V1CP-R28).
-    Blocks of a running request are found, too (V1-R08), and only by all tokens up to their end
-    (V1-R12)."""
+    """Return the cached blocks at the start of the tokens that a request must compute, by number.
+
+    They hold its own tokens (ALL-R11), but never its last one, whose computation gives the next
+    token (V1CP-R28). Blocks of a running request can be hit as well (V1-R08), and only by all
+    tokens up to their end (V1-R12).
+    """
     if not config.enable_prefix_caching:
         return ()
+    if config.more_groups:
+        return kv_groups.whole_hit(config, pool, sequence)
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
 
 
 def grow(
     config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more, or None, which is no error (V1-R15,
+    """Return a running request with room for `tokens` more, or None, which is not an error (V1-R15,
     ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
+    missing *= 1 + len(config.more_groups)
     if missing > 0 and not fits(pool, missing):
         return None
     return hold(config, pool, sequence, tokens)
@@ -40,11 +46,11 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """A waiting request with the blocks of its `hit` and room for `tokens` more, or None.
+    """Return a waiting request with the blocks of its `hit` and room for `tokens` more, or None.
 
-    The reserve of the watermark is refused to it as soon as a request runs (V1CP-R19), but not to
-    the first, for which no request would make room (ALL-R10); and with `reserve_full_isl` all that
-    it knows must fit, not only this chunk (V1CP-R22).
+    While a request runs, it must leave the watermark free (V1CP-R19), but not if it is the first,
+    for which no other would make room (ALL-R10). With `reserve_full_isl`, all its known tokens must
+    fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
@@ -53,24 +59,32 @@ def admit(
         covered = max(sequence.num_tokens, covered)
     # Cached blocks that no request holds are free now, and will not be: they count as needed.
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
+    if config.more_groups:
+        missing += kv_groups.missing(config, pool, sequence, len(hit), tokens)
     if not fits(pool, missing + reserve):
         return None
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
+    if config.more_groups:
+        sequence, pool = kv_groups.start(config, pool, sequence)
     return hold(config, pool, sequence, tokens)
 
 
 def slots(config: VllmConfig, covered: int) -> int:
     """Return the tokens for which a request holds blocks once its first `covered` are computed:
-    with the drafter's lookahead, but none beyond max_model_len (V1CP-R30)."""
+    with the drafter's lookahead, but never beyond max_model_len (V1CP-R30)."""
     return min(covered + config.lookahead, config.max_model_len)
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tuple[Sequence, Pool]:
-    """The request with blocks for `tokens` more (V1-R14), never block 0 (V1CP-R34); those that this
-    step fills with known tokens are published, since they are computed before any hit on them is
-    read (ALL-R08): a draft may be wrong."""
+    """Return the request with blocks for `tokens` more (V1-R14), never block 0 (V1CP-R34).
+
+    Blocks that this step fills with known tokens are published, since they are computed before any
+    hit on them is read (ALL-R08). Drafts do not count, since they may be wrong.
+    """
     covered = sequence.computed + tokens
     held, pool = allocator.hold(pool, sequence, slots(config, covered), config.block_size)
+    if config.more_groups:
+        held, pool = kv_groups.hold(config, pool, held, covered)
     if not config.enable_prefix_caching:
         return held, pool
     known = min(covered, sequence.num_tokens)
@@ -80,10 +94,10 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
     """Return the pool without the blocks of `sequence`, the last one first (V1CP-R33, ALL-R09).
 
-    What they hold is found until they are handed out (V1CP-R36).
+    Their content can be found until they are handed out (V1CP-R36).
 
-    Blocks that `others` hold stay. If a request is aborted in the step that was to fill a block,
-    the block stays unfilled and is no longer a prefix hit.
+    Blocks that `others` hold stay in use. If a request is aborted in the step that was to fill a
+    block, the block stays unfilled and can no longer be hit.
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
@@ -91,4 +105,5 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
         content = prefix(sequence.known, (number + 1) * config.block_size)
         pool = forget(pool, content, sequence.blocks[number])
     cut = sequence._replace(published=min(filled, sequence.published))
-    return give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)
+    pool = give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)
+    return kv_groups.free(config, pool, sequence, others) if sequence.tables else pool

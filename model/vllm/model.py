@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..pool import blocks_for
-from ..scenario import Request
+from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import encoder, scheduler, speculation
+from . import control, encoder, kv_groups, partition, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -30,7 +29,7 @@ OBSERVES = (
 
 @dataclass(frozen=True)
 class VllmModel(ReferenceModel[State]):
-    """One configuration of one revision. Every method is pure: states go in and come out."""
+    """One configuration of one revision. Every method is pure: it takes and returns states."""
 
     config: VllmConfig
     revision: Revision = DOCUMENTED
@@ -45,11 +44,14 @@ class VllmModel(ReferenceModel[State]):
             "parked": self.config.loads,
             "encoder_inputs": self.config.encodes,
             "encoder_dropped": self.config.encodes,
+            "group_blocks": bool(self.config.more_groups),
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None (V1-R17, ALL-R12). Source: target protocol,
-        "Refusals at add"."""
+        """Return why `request` can never run, or None (V1-R17, ALL-R12).
+
+        Source: target protocol, "Refusals at add".
+        """
         config = self.config
         longest = request.prompt_len + request.max_tokens
         if longest > config.max_model_len:
@@ -62,7 +64,7 @@ class VllmModel(ReferenceModel[State]):
         if config.drafts:
             slots = speculation.most_slots(config, longest - 1)
             sentence += f", {slots} with drafts,"
-        needed = blocks_for(slots, config.block_size)
+        needed = kv_groups.most_blocks_of_all(config, slots)
         if config.num_blocks is not None and needed > config.num_blocks:
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
         if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:
@@ -83,6 +85,8 @@ class VllmModel(ReferenceModel[State]):
         accepted = request.accepted if self.config.drafts else ()
         inputs = encoder.inputs_of(request) if request.encoder_inputs else ()
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
+        if self.config.cache_partitions is True:
+            newcomer = newcomer._replace(content=partition.content(request))
         if self.config.loads:
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),
@@ -97,11 +101,24 @@ class VllmModel(ReferenceModel[State]):
         """Abort the request before the next decision."""
         return scheduler.abort(self.config, state, request_id)
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Return all control events, or none with a connector, because no reset takes its
+        blocks back."""
+        return () if self.config.loads else CONTROLS
+
+    def control(self, state: State, kind: str) -> tuple[State, bool]:
+        """Reset, pause or resume before the next decision; return whether it was done (V1-R35)."""
+        return control.control(self.config, state, kind, self.revision)
+
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation
         (ALL-R07)."""
+        if state.pause:
+            plan = control.decide(self.config, state, self.revision)
+            return scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
         return scheduler.step(self.config, state, abort_inside, self.revision)
 
 

@@ -1,4 +1,4 @@
-"""A half-decided step, the order of the waiting queue, and the choice of the request to preempt.
+"""A partly decided step, the order of the waiting queue, and the choice of the request to preempt.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "Knobs".
 """
@@ -7,16 +7,16 @@ from ..members import Record
 from ..pool import Pool
 from .config import VllmConfig
 from .encoder import EncoderPlan
-from .state import Flight, Sequence
+from .state import Flight, Sequence, State
 
 NO_ENCODER = EncoderPlan()
 
 
 class Plan(Record, frozen=True):
-    """A step half decided: what is left of the budget (tokens), and what runs so far.
+    """A partly decided step: the tokens left of the budget, and the queues so far.
 
-    `scheduled` are the tokens of each request, in the order of their scheduling; `in_flight` what
-    was decided before and is computed still; `parked` requests hold blocks and do not run.
+    `scheduled` holds the tokens of each request, in scheduling order; `in_flight` the earlier
+    decisions that are still being computed; `parked` requests hold blocks but do not run.
     """
 
     running: tuple[Sequence, ...]
@@ -29,6 +29,15 @@ class Plan(Record, frozen=True):
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     encoder: EncoderPlan = NO_ENCODER
+
+    @classmethod
+    def of(cls, config: VllmConfig, state: State) -> "Plan":
+        """Return the plan of a step before anything is decided."""
+        return cls(
+            *(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {}, ()),
+            *(state.in_flight, state.parked, state.leaving),
+            EncoderPlan(config.encoder_budget, state.outputs) if config.encodes else NO_ENCODER,
+        )
 
     @property
     def holders(self) -> tuple[Sequence, ...]:
@@ -52,8 +61,11 @@ def enqueued(
 def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
-    """Return the queue with a preempted request: in front (V1CP-R17), but behind those that were
-    set aside. A queue by priority has no front: it stands by priority and arrival."""
+    """Return the queue with a preempted request in front (V1CP-R17), but behind those that were set
+    aside.
+
+    A queue by priority has no front: the request goes to the place of its priority and arrival.
+    """
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
     front = sum(sequence.aside for sequence in waiting)

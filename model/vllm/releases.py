@@ -1,7 +1,7 @@
-"""The differences of vLLM's releases from the documents, each beside the release whose wheel first
-has it, and the pull request that brought it.
+"""The differences of vLLM's releases from the documents.
 
-A release that is not here is compared with the newest one before it.
+Each names the first release whose wheel has it, and the pull request that brought it. A release
+that is not listed is compared with the newest one before it.
 """
 
 from dataclasses import replace
@@ -22,15 +22,15 @@ def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, star
 
 
 def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """As before, and also while no other request runs, if some of the request is cached or
+    """Pad as before, and also while no other request runs, if some of the request is cached or
     loaded. Since 0.30.0 (pull request 55126)."""
     return made_up(config, plan, sequence, start) if plan.scheduled or start else 0
 
 
 def made_up(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """As many drafts as a drafter proposes, where a position is left for each of them.
+    """Return as many drafts as a drafter proposes, if each has a position left; otherwise 0.
 
-    Running requests without drafts are in their prefill.
+    A running request without drafts is in its prefill.
     """
     if sequence.num_tokens - start != 1 or start + 1 + config.drafts >= config.max_model_len:
         return 0
@@ -39,9 +39,12 @@ def made_up(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> i
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """No threshold for a request that is alone: there is none that it could starve (pull request
-    57951). A preempted request goes to the very front: requests that were set aside have no queue
-    of their own any more. Since 0.31.0."""
+    """Apply no threshold to a request that is alone, since it cannot starve others (pull request
+    57951).
+
+    A preempted request goes to the very front, because requests that were set aside no longer have
+    a queue of their own. Since 0.31.0.
+    """
     if config.long_prefill_token_threshold and is_alone(state):
         config = msgspec.structs.replace(config, long_prefill_token_threshold=0)
     if any(sequence.aside for sequence in state.waiting):
@@ -58,9 +61,9 @@ def is_alone(state: State) -> bool:
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
-    """A load leaves free what a step with drafts takes, for itself and for each other load and
-    prefill; all of its request must fit with `reserve_full_isl` only. Since 0.31.0 (pull request
-    57104)."""
+    """Return whether a load leaves free the blocks of a step with drafts, for itself and for each
+    other load and prefill. The whole request must fit with `reserve_full_isl` only. Since 0.31.0
+    (pull request 57104)."""
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     if config.reserve_full_isl:

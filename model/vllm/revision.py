@@ -1,6 +1,6 @@
-"""The decisions in which releases of vLLM's scheduler differ, as the documents have them.
+"""The decisions in which releases of vLLM's scheduler differ, as documented.
 
-`releases` has those of the releases. Everything else is in `scheduler`, for all of them.
+`releases` has those of the releases. Everything else is in `scheduler`, and the same for all.
 """
 
 from collections.abc import Callable
@@ -14,23 +14,24 @@ from .state import Sequence, State
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """As they are: the threshold holds in every step (V1-R11), and a preempted request stands
-    behind those that were set aside (V1-R10)."""
+    """Return both unchanged: the threshold applies in every step (V1-R11), and a preempted request
+    goes behind those that were set aside (V1-R10)."""
     return config, state
 
 
 def padding(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """None: a request that joins computes nothing beyond what is known of it (V1-R02)."""
+    """Return 0: a request that joins computes nothing beyond its known tokens (V1-R02)."""
     return 0
 
 
 def ends_round(config: VllmConfig) -> bool:
-    """Always (V1CP-R15)."""
+    """Return True: a request that preempts itself ends the loop (V1CP-R15)."""
     return True
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Where the next decision is taken before the token is known; else it publishes the block."""
+    """Return whether the next decision is taken before the token is known; otherwise that decision
+    publishes the block."""
     return config.decides_ahead
 
 
@@ -38,17 +39,18 @@ def publishes(config: VllmConfig) -> bool:
 class Revision:
     """The functions that decide in one published behaviour.
 
-    `DOCUMENTED` has those of the documents; a release replaces some of them. To undo a single
+    `DOCUMENTED` has the documented functions; a release replaces some of them. To undo a single
     difference, put a function back: `replace(RELEASE_0_33, begin=revision.begin)`.
 
     Attributes:
-        name: as in the scenario format: the first release that decides so.
-        begin: the configuration and the state by which a step is decided.
-        padding: drafts that are made up for a request that joins, by (configuration, plan when the
-            running requests are scheduled, request, tokens that are cached or loaded of it).
-        ends_round: whether running requests go without that stand behind one that preempts itself.
+        name: as in the scenario format: the first release that decides like this.
+        begin: the configuration and the state from which a step is decided.
+        padding: number of drafts that pad a joining request, by (configuration, plan after the
+            running requests, request, its cached or loaded tokens).
+        ends_round: whether a request that preempts itself ends the loop, so that running requests
+            behind it get nothing.
         has_room: whether a load may begin.
-        publishes: whether a block that emitted tokens have filled can be found at once.
+        publishes: whether a block can be found as soon as emitted tokens have filled it.
     """
 
     name: str

@@ -1,17 +1,19 @@
 """One step of vLLM's scheduler: running requests first, then waiting ones, under one budget.
 
-Source: cheat-sheet, "schedule() shape"; chunked-prefill chapter; in their order. There is no
-prefill and no decode: every request has computed tokens that catch up with its known ones.
-Everything here is pure: a state goes in, a state and what can be observed of the step come out.
+Source: cheat-sheet, "schedule() shape", and chunked-prefill chapter, in their order. There is no
+prefill and no decode: every request has computed tokens that catch up with its known ones. Every
+function is pure: it takes a state, and returns a state and the observation of the step.
 
-`kv_cache` decides whether a request gets blocks, `queue` the order of those that wait and which
-running request is preempted. Features that the documents only mention have a file each. Every call
-of a feature is guarded by what switches it on, so that a run without it never enters its file:
+`kv_cache` decides whether a request gets blocks; `queue` decides the order of waiting requests and
+which running one is preempted. Each feature that the documents only mention has a file of its own.
+Every call of a feature is guarded by its switch, so a run without the feature never enters its
+file:
 
 - `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
 - `connector`: keys and values are loaded and sent (`config.loads`);
-- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request).
+- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
+- `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,9 +21,9 @@ from typing import Any
 
 from ..members import changed, find, without
 from ..pool import Pool
-from . import connector, encoder, in_flight, kv_cache, queue, speculation
+from . import connector, encoder, in_flight, kv_cache, kv_groups, queue, speculation
 from .config import VllmConfig
-from .encoder import EncoderPlan, Fit
+from .encoder import Fit
 from .observation import kind_of, observe
 from .queue import Plan
 from .revision import DOCUMENTED, Revision
@@ -45,14 +47,7 @@ def schedule(
     The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
     """
     config, state = revision.begin(config, state)
-    budget = config.max_num_batched_tokens
-    plan = Plan(
-        *(state.running, state.waiting, state.pool, budget, {}, ()),
-        *(state.in_flight, state.parked, state.leaving),
-    )
-    if config.encodes:
-        plan = plan._replace(encoder=EncoderPlan(config.encoder_budget, state.outputs))
-    plan = advance_running(config, plan, pick, revision)
+    plan = advance_running(config, Plan.of(config, state), pick, revision)
     # A request that has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
         plan = admit_waiting(config, plan, revision)
@@ -62,7 +57,7 @@ def schedule(
 def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Schedule running requests in order (V1-P01, V1CP-R03), at the cost of those admitted last, so
+    """Schedule running requests in order (V1-P01, V1CP-R03), preempting those admitted last, so
     that the first always progresses (ALL-R06). A request is preempted only if blocks are missing
     (V1-R05). Each retry has one victim less, so the loop ends (ALL-R02).
 
@@ -82,6 +77,8 @@ def advance_running(
         if not tokens:  # V1-R06, V1-R33
             place += 1
             continue
+        if config.more_groups:
+            plan, sequence = kv_groups.slide(config, plan, place)
         grown = kv_cache.grow(config, plan.pool, sequence, tokens)
         while grown is None:
             victim = pick(config, plan)
@@ -103,8 +100,8 @@ def advance_running(
 
 def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTED) -> Plan:
     """Admit waiting requests in order while slots are left (V1-I3), those that hold blocks first
-    (V1-R22). The first that cannot join ends the loop (V1-R07, V1-R09), even if it only must not be
-    cut (V1CP-R07), so that no other overtakes it (ALL-R05).
+    (V1-R22). The first that cannot join ends the loop (V1-R07, V1-R09), even if it fits only in
+    part and chunking is off (V1CP-R07), so that no other overtakes it (ALL-R05).
 
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
@@ -199,8 +196,8 @@ def _put(running: tuple[Sequence, ...], place: int, sequence: Sequence) -> tuple
 
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     """Return the plan without the victim. It gives back its blocks and its share of the budget, is
-    counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when admitted again (V1-I5,
-    V1CP-R16)."""
+    counted as preempted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when admitted
+    again (V1-I5, V1CP-R16)."""
     lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
     others = dict(plan.scheduled)
     returned = others.pop(victim.id, 0)
@@ -218,9 +215,8 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
 
 def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
     newcomer = newcomer._replace(arrival=state.arrived)
-    return state._replace(
-        waiting=queue.enqueued(config, state.waiting, newcomer), arrived=state.arrived + 1
-    )
+    waiting = queue.enqueued(config, state.waiting, newcomer)
+    return state._replace(waiting=waiting, arrived=state.arrived + 1)
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
@@ -236,9 +232,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
     )
     if sequence.needs:
         state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
-    return (
-        connector.free(config, state, sequence) if config.loads else free(config, state, sequence)
-    )
+    return (connector.free if config.loads else free)(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
@@ -252,8 +246,8 @@ def step(
     abort_inside: tuple[str, ...] = (),
     revision: Revision = DOCUMENTED,
 ) -> tuple[State, dict[str, Any]]:
-    """Take one decision and complete one, its own or the oldest in flight; return the next state
-    and the step observation."""
+    """Take one decision, and complete that one or the oldest in flight; return the next state and
+    the step observation."""
     plan = schedule(config, state, by_policy, revision)
     return carry_out(config, state, plan, abort_inside, revision)
 
@@ -267,8 +261,8 @@ def carry_out(
 ) -> tuple[State, dict[str, Any]]:
     """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision.
 
-    `abort_inside` are aborted after the decision was taken and before the oldest completes: their
-    tokens are not emitted.
+    Requests in `abort_inside` are aborted after the decision is taken and before the oldest one
+    completes, so their tokens are not emitted.
 
     Returns the next state and the step observation of the target protocol.
     """
@@ -312,8 +306,8 @@ def carry_out(
 
 
 def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """Return, for each request whose known tokens are all computed, the token that the step will
-    emit (V1-R19). Everything computed beyond that is a draft."""
+    """Return, for each request, the token that the step will emit; None unless all its known tokens
+    are computed (V1-R19). Tokens computed beyond the known ones are drafts."""
     return {
         sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)
         if (missing := sequence.num_uncomputed_tokens) <= 0
@@ -326,8 +320,8 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
 def complete(
     config: VllmConfig, state: State, flight: Flight, revision: Revision = DOCUMENTED
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each request that had caught up (V1-I4), and the drafts before it that are
-    right; let the finished leave, with their last token (ALL-R04)."""
+    """Emit a token for each request that had caught up (V1-I4), preceded by its correct drafts;
+    finished requests leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     state = state._replace(aborted=())

@@ -1,7 +1,7 @@
 """Drafts: tokens that a drafter proposes, and that the model verifies in the next step.
 
 Source: chunked-prefill chapter, code of the running clamp, of allocate_slots and of preemption;
-release 0.28.0: update_from_output. How many drafts are right is the scenario's to say.
+release 0.28.0: update_from_output. The scenario says how many drafts are right.
 """
 
 from . import kv_cache
@@ -19,20 +19,20 @@ def wanted(config: VllmConfig, sequence: Sequence) -> int:
 
 
 def most_slots(config: VllmConfig, longest: int) -> int:
-    """Return the tokens for which a request may need blocks at once when `longest` of its own are
-    computed, including its drafts and those of a decision taken ahead."""
+    """Return the most tokens for which a request may need blocks at once when `longest` of its own
+    are computed, including its drafts and those of a decision taken ahead."""
     drafts = config.depth * config.drafts
     return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 
 
 def proposed(coming: Coming) -> int:
-    """Return how many of the computed drafts the drafter proposed; a joining request may be padded
-    with others."""
+    """Return the number of computed drafts that the drafter proposed; a joining request may be
+    padded with others."""
     return min(coming.drafts, coming.proposed)
 
 
 def right(sequence: Sequence, drafts: int) -> int:
-    """Return how many of the drafts computed with its last token are right (V1CP-R35)."""
+    """Return the number of correct drafts among those computed with its last token (V1CP-R35)."""
     if not drafts or not sequence.accepted:
         return 0
     return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])
@@ -40,7 +40,7 @@ def right(sequence: Sequence, drafts: int) -> int:
 
 def verified(config: VllmConfig, sequence: Sequence, drafts: int, emitted: int) -> Sequence:
     """Return the request after it emitted `emitted` tokens. Wrong drafts do not count as computed
-    (V1CP-R05), and the drafter proposes new ones, unless it has before."""
+    (V1CP-R05), and the drafter proposes new ones, unless it already has."""
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
     return sequence._replace(
         generated=sequence.generated + emitted,

@@ -1,7 +1,7 @@
 """The state of vLLM's scheduler between two steps."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from .. import sequence
 from ..members import Record
@@ -34,18 +34,24 @@ Flight = Mapping[str, Coming | None]
 class Sequence(sequence.Sequence, frozen=True):
     """A request inside the scheduler.
 
-    `arrival` numbers the requests in the order in which they came; a lower `priority` is more
-    important. `drafted` tokens are proposed and not computed; the n-th time that drafts are
-    computed, `accepted[n]` of them are right, over and over, and `verified` counts these times.
-    `promised` tokens are in flight: known to come, and not emitted; `hoped` drafts are on their
-    way with them. A preempted request that is set `aside` waits for those, and is in front from
-    then on. A connector has `external` tokens of
-    its prompt, and needs `load_steps` more steps to load them; while it is `loading` so many are
-    left; `was_loaded` once, it is not loaded again. Its load fails from token `fails_at` on:
-    it `arrives` with so many computed. The connector has no answer yet for so many `deferrals`.
-    It has left, and `written_by` so many decisions in flight it keeps its blocks; where
-    they are sent, for `send_steps` beyond the next step. An encoder computes its `inputs`; what it
-    gave for those in `needs` is kept for this request.
+    Attributes:
+        priority, arrival: a lower priority is more important; arrivals are numbered in order.
+        drafted: tokens that are proposed but not computed.
+        accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are right,
+            starting over at the end; `verified` counts these times.
+        promised, hoped: tokens in flight that are certain to come, and drafts in flight with them.
+        aside: a preempted request waits for tokens in flight; afterwards it is first in line.
+        external, load_steps: tokens of its prompt that a connector has, and the steps to load them.
+        loading, was_loaded: steps left of the load, and whether there was one: there is no second.
+        fails_at, arrives: the token from which the load fails, and the tokens computed once it
+            lands.
+        deferrals: how often the connector still has no answer.
+        written_by, send_steps: after its end, the number of decisions in flight that still write
+            its
+            blocks; and the steps, after the next one, in which they are sent.
+        inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for it.
+        tables: its blocks in each further group of the KV cache, as many as `blocks`, with the null
+            block where one was given back.
     """
 
     priority: int = 0
@@ -67,10 +73,15 @@ class Sequence(sequence.Sequence, frozen=True):
     written_by: int = 0
     inputs: tuple[Input, ...] = ()
     needs: tuple[int, ...] = ()
+    tables: tuple[tuple[int, ...], ...] = ()
+
+    def rewound(self) -> Self:
+        return super().rewound()._replace(tables=())
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Return the tokens to compute, including those in flight, which will be known in time."""
+        """Return the number of tokens to compute, including those in flight, which will be known in
+        time."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property
@@ -82,14 +93,16 @@ class State(Record, frozen=True):
     """The scheduler between two steps; every queue is in order.
 
     Attributes:
-        arrived: requests so far.
+        arrived: number of requests so far.
         aborted: requests whose end the next step reports.
         in_flight: decisions that the worker still computes, the oldest first.
         early: steps in a row in which the oldest decision completed before the pipeline was full.
         completes_next: whether a decision completes in the next step, if a recording says so.
-        parked: requests that wait and hold blocks which a connector fills.
-        leaving: requests that have ended while a load, or a decision in flight, wrote their blocks.
+        parked: waiting requests that hold blocks which a connector fills.
+        leaving: requests that ended while a load or a decision in flight was still writing their
+            blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
+        pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -103,6 +116,7 @@ class State(Record, frozen=True):
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()
+    pause: str | None = None
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

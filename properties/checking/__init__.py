@@ -1,1 +1,2 @@
-"""Run a target under all predicates: sessions, replays, lockstep, comparison of two targets."""
+"""Run a target under all predicates: sessions, replays, lockstep, and comparisons of two
+targets."""

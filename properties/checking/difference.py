@@ -1,7 +1,7 @@
-"""Differences between two targets that got the same requests, sorted by what they mean.
+"""Differences between two targets that got the same requests, classified by their meaning.
 
-A step may differ in many fields. It is called after the gravest of them, and two steps that differ
-in the same fields of that class are one difference, whatever their numbers.
+A step may differ in many fields. The most serious field gives the difference its name, and two
+steps that differ in the same fields of that class count as one difference, whatever their numbers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ SHOWN_MEMBERS = 12
 CLASSES: Mapping[str, str] = {
     CRASH: "one raises or dies, the other does not",
     HANG: "one does not answer in time, the other does",
-    REFUSAL: "one takes a request, an abort or a configuration that the other refuses",
+    REFUSAL: "one accepts a request, an abort or a configuration that the other refuses",
     DECISION: "which requests run, which wait, and how much is computed",
     ORDER: "the same requests, in another order",
     PADDING: "the positions that are computed or written",
@@ -41,12 +41,12 @@ class Difference(NamedTuple):
 
     Attributes:
         kind: one of CLASSES.
-        shape: what two differences have in common that are the same one.
+        shape: a signature, which is equal for equal differences.
         step: its number, from 0.
         message: the fields or the answers, in one sentence.
-        fields: every field that differs, as each target shows it; none where one did not step.
-        words: what that means, a sentence each.
-        steps: the step on both, None where there is none.
+        fields: every field that differs, with both values; empty if one target did not step.
+        words: sentences that explain the difference.
+        steps: the step of each target, None if it has none.
         details: traceback or stderr of a crash.
     """
 
@@ -94,8 +94,10 @@ def _same(grave: Sequence[Differing]) -> str:
 def of_answers(
     kind: str, number: int, message: str, requests: Iterable[str], details: str = ""
 ) -> Difference:
-    """Return the difference if one target crashed or refused and the other did not; `message` says
-    which, and how."""
+    """Return the difference if one target crashed or refused and the other did not.
+
+    `message` says which one, and how.
+    """
     same = shape(Broken(kind, number, message), requests)
     return Difference(kind, same, number, message, words=(message,), details=details)
 
@@ -114,7 +116,7 @@ def _order_only(field: Differing) -> bool:
 
 
 def in_words(field: Differing) -> str:
-    """Describe a field that differs: what only one side has, or both values."""
+    """Describe a field that differs: the part that only one side has, or both values."""
     if _order_only(field):
         return f"in the order {plain(field.first)} on A, {plain(field.second)} on B"
     first, second = only(field.first, field.second), only(field.second, field.first)

@@ -1,7 +1,7 @@
 """Two targets used as one: both get the same operations and are compared step by step.
 
-A pair answers as its first target does, so that whatever drives a target (the machine, replay,
-shrinking) drives both. It notes where they differ, and the run goes on.
+A pair answers as its first target does, so that anything that drives a target (the machine, replay,
+shrinking) drives both. It notes differences, and the run continues.
 """
 
 from collections import Counter, deque
@@ -37,10 +37,10 @@ NO_REQUEST = "no such request"  # an id of no scenario: aborting it shows what a
 
 @dataclass
 class Side:
-    """One of the two targets, with the system and the revision whose terms it understands.
+    """One of the two targets, with the system and revision that it is started as.
 
     Attributes:
-        started: what it said of itself when it was last started.
+        started: its reply to the last start.
     """
 
     target: Target
@@ -70,12 +70,12 @@ class Coverage:
     """The comparisons of a pair in all of its runs, and what it could not compare.
 
     Attributes:
-        fields: by field that both show, the steps in which they did.
-        events: of the first target.
-        both_failed: runs in which both crashed or hung alike.
-        refused: configurations that one side only refuses, the first of each shape.
-        cannot_abort: why one of the targets cannot abort, before a step (False) or inside one
-            (True); empty where both can.
+        fields: for each field, the number of steps in which both showed it.
+        events: how often each event occurred in the first target.
+        both_failed: number of runs in which both crashed or hung in the same way.
+        refused: configurations that only one side refuses, the first of each shape.
+        cannot_abort: the reason why one of the targets cannot abort, before a step (False) or
+            inside one (True); empty if both can.
     """
 
     steps: int = 0
@@ -86,7 +86,7 @@ class Coverage:
     cannot_abort: dict[bool, str] = field(default_factory=dict)
 
     def add(self, other: "Coverage") -> None:
-        """Add what another pair of the same targets has compared."""
+        """Add the comparisons of another pair of the same targets."""
         self.steps += other.steps
         self.fields.update(other.fields)
         self.events.update(other.events)
@@ -99,11 +99,12 @@ class DifferentialTarget:
     """Two targets as one.
 
     Attributes:
-        coverage: over all runs since the pair was made.
-        differences: of the last run, each graver than the one before it. After one that changes
-            decisions the second target is no longer driven: it would answer for another run.
-        recent: the last few steps of the run, on both, without those in which they differ first.
-        runs: how often the pair was started.
+        coverage: the coverage of all runs since the pair was made.
+        differences: the differences of the last run, each more serious than the one before. After
+            one that changes decisions, the second target is no longer driven, since its run is now
+            another one.
+        recent: the last few steps of both targets, up to the first that differs.
+        runs: how many times the pair was started.
     """
 
     def __init__(self, first: Side, second: Side) -> None:
@@ -119,7 +120,7 @@ class DifferentialTarget:
 
     @property
     def difference(self) -> Difference | None:
-        """Return the gravest difference of the last run."""
+        """Return the most serious difference of the last run."""
         return self.differences[-1] if self.differences else None
 
     def part(self) -> None:
@@ -127,7 +128,7 @@ class DifferentialTarget:
         self._together = False
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Start both targets, each in its own terms; refuse what either refuses.
+        """Start both targets, each as its own system; refuse a configuration that either refuses.
 
         Raises:
             TargetFault: one of them does not start.
@@ -147,7 +148,10 @@ class DifferentialTarget:
             except (ConfigRefused, InputError) as refusal:
                 refusals[name] = str(refusal)
         if not refusals:
-            return replies[0]
+            both = [side.started.controls for side in self.sides if side.started is not None]
+            if both[0] <= both[1]:
+                return replies[0]
+            return {**replies[0], "controls": sorted(both[0] & both[1])}
         comparable = all(side.system == system for side in self.sides)
         if len(refusals) == 1 and comparable:
             [(name, words)] = refusals.items()
@@ -155,6 +159,8 @@ class DifferentialTarget:
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
         reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+        if len(refusals) == 2 and len({*refusals.values()}) == 1:
+            reasons = refusals[NAMES[0]]
         return {"ok": False, "error": "config", "message": reasons}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
@@ -177,6 +183,14 @@ class DifferentialTarget:
         if cannot.get(inside):
             return {"ok": False, "error": "unsupported", "message": cannot[inside]}
         first, _ = self._both("abort", lambda side: (side.target.abort, id, *args))
+        return first
+
+    def control(self, kind: str) -> Reply:
+        """Reset or pause both targets."""
+        first, second = self._both("control", lambda side: (side.target.control, kind))
+        if second is not None and first.get("done") != second.get("done"):
+            who = 0 if second.get("done") else 1
+            self._note_answer(REFUSAL, f"{NAMES[who]} does not do {kind}, the other does")
         return first
 
     def step(self) -> Reply:
@@ -205,8 +219,10 @@ class DifferentialTarget:
         return first
 
     def _note(self, difference: Difference) -> bool:
-        """Return whether this difference is the gravest of the run so far. A difference that
-        follows from an earlier one, and is no graver, does not count."""
+        """Return whether this difference is the most serious of the run so far.
+
+        A difference that follows from an earlier one, and is no more serious, does not count.
+        """
         if difference.kind not in HARMLESS:
             self._together = False
         worst = self.difference
@@ -236,7 +252,7 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Return both replies; the second only while both targets run. A crash of one is a
+        """Return both replies; the second one only while both targets run. A crash of one is a
         difference.
 
         Raises:
@@ -278,7 +294,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """Count events as they begin, not the steps that they last."""
+    """Counts events when they begin, instead of once for each step that they last."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()

@@ -13,10 +13,12 @@ COMPARED = re.compile(r"(?:^|; )(\w+): target ")
 
 
 def shape(broken: Broken, requests: Iterable[str]) -> str:
-    """The rule and the words in which it broke; `requests` are the ids of the scenario's requests.
+    """Return the rule and the words of its message; `requests` are the ids of the scenario's
+    requests.
 
-    Two scenarios that break a rule in the same shape are one failure: a corpus keeps the smaller,
-    and a deviation that is known covers both. Of lockstep the fields that differ are the shape.
+    Two scenarios that break a rule in the same shape are the same failure: a corpus keeps the
+    smaller one, and a known deviation covers both. For lockstep, the differing fields are the
+    shape.
     """
     if broken.rule == LOCKSTEP and (fields := COMPARED.findall(broken.message)):
         return f"{broken.rule}: {', '.join(fields)}"

@@ -1,4 +1,4 @@
-"""Lockstep: the target decides as the model of the same release, step by step."""
+"""Lockstep: the target must decide as the model of the same release does, step by step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -31,10 +31,11 @@ COMPARED = (
     "parked",
     "encoder_inputs",
     "encoder_dropped",
+    "group_blocks",
     "completes",
 )
 # Their values are names of blocks.
-NAMED = frozenset({"blocks", "slot_blocks"})
+NAMED = frozenset({"blocks", "slot_blocks", "group_blocks"})
 
 
 def shown(step: Step, observes: frozenset[str]) -> Step:
@@ -43,16 +44,18 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
     """Return whether two observations are literally equal in all fields that both show. If not,
-    they may still mean the same (`differing`)."""
-    if any(seen.get(field) != model.get(field) for field in NULLABLE):
-        return False
-    if any(field in seen and seen[field] != value for field, value in model.items()):
-        return False
+    they may still be equivalent (see `differing`)."""
+    for field in NULLABLE:
+        if seen.get(field) != model.get(field):
+            return False
+    for field, value in model.items():
+        if field in seen and seen[field] != value:
+            return False
     return list(seen["scheduled"]) == list(model["scheduled"])
 
 
 class Differing(NamedTuple):
-    """A field in which two steps differ, in a form in which equal values mean the same."""
+    """A field in which two steps differ, in a form in which equivalent values are equal."""
 
     field: str
     first: Any
@@ -70,9 +73,9 @@ class Differing(NamedTuple):
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
     """Return the fields, shown by both, in which two steps differ.
 
-    Block numbers are names: they are compared up to renaming. Block 0 is no name, but the padding,
-    where steps show their padding, or only where they write. A request that is not listed has
-    nothing computed, cached or held.
+    Block numbers are names, so they are compared up to renaming. The exception is block 0, the
+    padding, in steps that show their padding or only the blocks that they write. A request that is
+    not listed has nothing computed, cached or held.
     """
     pads = seen.left_pad_blocks is not None or other.left_pad_blocks is not None
     padding = {0: 0} if pads or seen.blocks is None or other.blocks is None else {}
@@ -97,8 +100,8 @@ def differences(seen: Step, model: Step) -> list[str]:
 def _unequal(seen: Step, other: Step) -> list[str]:
     """Return the fields that are not literally equal, which is rarely any.
 
-    They include all that may differ and still mean the same: the order of the scheduled requests, a
-    tkv of steps of different kinds, and block names.
+    They include fields that may differ and still be equivalent: the order of the scheduled
+    requests, the tkv of steps of different kinds, and block names.
     """
     unequal = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
     in_order = seen.kind == other.kind and list(seen.scheduled) == list(other.scheduled)
@@ -112,6 +115,15 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
     value = getattr(step, field)
     if field == "tkv":
         return (value or 0) if step.kind != "idle" else 0
+    if field == "group_blocks":  # 0 is the null block
+        return {
+            request: [
+                [names.setdefault(block, len(names)) if block else None for block in table]
+                for table in value[request]
+            ]
+            for request in sorted(value)
+            if value[request]
+        }
     if field in NAMED:
         return {
             request: [names.setdefault(block, len(names)) for block in value[request]]

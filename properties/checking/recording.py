@@ -15,14 +15,14 @@ Answer = tuple[str, dict[str, Any]]
 
 
 class RecordError(TargetFault):
-    """A recording does not fit the run, or holds no reply; `str()` is one line."""
+    """A recording does not fit the run, or is not a valid reply; `str()` is one line."""
 
 
 class Recorder:
     """A target that keeps its answers since the last start in `answers`.
 
-    A crash is an answer, also of a process that died or grew too large; a hang is kept with the
-    seconds that were waited.
+    A crash is an answer too, including that of a process that died or grew too large. A hang is
+    kept with the seconds until it was noticed.
     """
 
     def __init__(self, target: Target) -> None:
@@ -38,6 +38,9 @@ class Recorder:
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
         return self._note("abort", self._target.abort, id, *((True,) if inside else ()))
+
+    def control(self, kind: str) -> Reply:
+        return self._note("control", self._target.control, kind)
 
     def step(self) -> Reply:
         return self._note("step", self._target.step)
@@ -62,7 +65,7 @@ class Recorder:
 
 
 class Recorded:
-    """A target that returns recorded answers, as long as it gets the recorded calls."""
+    """A target that returns recorded answers, as long as it receives the recorded calls."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self._answers = list(answers)
@@ -73,7 +76,7 @@ class Recorded:
         """Start the recording from its beginning.
 
         Raises:
-            RecordError: the first answer is none to a start.
+            RecordError: the first answer is not one to `start`.
         """
         self._place = 0
         reply = self._next("start")
@@ -89,26 +92,35 @@ class Recorded:
         """Return the recorded answer.
 
         Raises:
-            RecordError: another call was recorded, or its answer is no reply.
+            RecordError: another call was recorded, or its answer is not a valid reply.
         """
         return self._checked("add")
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Accept the recorded abort; the next answer shows whether it was possible at all.
+        """Return the recorded answer to an abort; for NO_REQUEST, say only whether aborts were
+        possible.
 
         Raises:
-            RecordError: another call was recorded, or its answer is no reply.
+            RecordError: another call was recorded, or its answer is not a valid reply.
         """
         if id != NO_REQUEST:
             return self._checked("abort")
         op, reply = (*self._answers, ("", {"ok": True}))[self._place]
         return reply if op == "abort" and reply.get("error") == "unsupported" else {"ok": True}
 
+    def control(self, kind: str) -> Reply:
+        """Return the recorded answer.
+
+        Raises:
+            RecordError: another call was recorded, or its answer is no reply.
+        """
+        return self._checked("control")
+
     def step(self) -> Reply:
         """Return the recorded step.
 
         Raises:
-            RecordError: there was no further step, or it is no observation.
+            RecordError: there is no further step, or it is not an observation.
         """
         reply = self._checked("step")
         try:
@@ -132,14 +144,14 @@ class Recorded:
         return reply
 
     def _next(self, op: str) -> Reply:
-        """Return the next answer, past aborts that this run does not make.
+        """Return the next answer, skipping aborts that this run does not make.
 
         Raises:
             ConfigRefused: one of these aborts had an effect, so the run would differ.
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:
-                raise ConfigRefused("the recorded target could abort, this one cannot")
+                raise ConfigRefused("the recorded target could abort, but this one cannot")
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
             method = self._answers[self._place][0] if self._left() else "nothing"

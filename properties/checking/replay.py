@@ -20,16 +20,16 @@ from .session import Session
 
 @dataclass
 class Outcome:
-    """How a replay ended.
+    """The outcome of a replay.
 
     Attributes:
-        broken: the rules that the first faulty step breaks, the first broken one first.
-        steps: steps that ran.
-        finished: every accepted request finished.
-        cut_short: a broken rule ended the run.
-        exercised: per rule, the steps in which its witness occurred.
+        broken: the rules that the first faulty step breaks; the first one is reported.
+        steps: the number of steps that ran.
+        finished: whether every accepted request finished, or waits for a paused scheduler.
+        cut_short: whether a broken rule ended the run.
+        exercised: for each rule, the number of steps in which its witness occurred.
         session: the run itself.
-        unmet: what `expect` asks for and the run did not show.
+        unmet: the expectations in `expect` that the run did not meet.
     """
 
     session: Session
@@ -59,12 +59,12 @@ def replay(
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
-    `watch` is shown every step; after `last_step` the run is cut. `new` says which of the rules
-    that a step breaks were not known to: with the others the run goes on, where it can. `begun` is
-    given the run before its first step. Where `skipped` is given, steps in which a model waits for
-    an arrival are not run, and it is given the first and the last of them. `predicates` replace
-    those of the system. A run whose requests do not finish within the bound of rule ALL-R06 stops
-    there, whether or not that rule is among `rules`.
+    `watch` receives every step, and the run ends after `last_step`. `new` selects among the broken
+    rules of a step those that were not known to break; if none is left, the run continues where
+    possible. `begun` receives the run before its first step. With `skipped`, steps in which a model
+    only waits for an arrival are skipped, and it receives the first and the last of them.
+    `predicates` replace those of the system. A run whose requests do not finish within the bound of
+    rule ALL-R06 stops there, whether or not that rule is among `rules`.
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names no field.
@@ -79,7 +79,7 @@ def replay(
     if begun is not None:
         begun(session)
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
-    events = {
+    events = {event.step for event in scenario.events} | {
         at for request in scenario.requests for at in (request.arrival, request.abort_at or 0)
     }
     listed = {entry["step"]: entry for entry in _expected_steps(scenario) if "step" in entry}
@@ -99,7 +99,7 @@ def replay(
         outcome.cut_short = bool(outcome.broken) or ends_run(broken)
         if outcome.cut_short or number == last_step:
             break
-        if number >= last and not session.unfinished:
+        if number >= last and (not session.unfinished or session.stands_still):
             outcome.finished = True
             break
         history = session.monitor.history
@@ -118,9 +118,11 @@ def replay(
 def client_actions(
     session: Session, scenario: Scenario, arrivals: list[Any], number: int
 ) -> list[Broken]:
-    """The arrivals before a step, then its aborts, as the protocol orders them; what they break.
+    """Perform the arrivals before a step, then its aborts, then its control events, in the
+    protocol's order; return the broken rules.
 
-    `arrivals` are those that have not come yet, in order: those of this step are taken from it.
+    `arrivals` are the requests that have not arrived yet, in order; those of this step are removed
+    from it.
     """
     broken: list[Broken] = []
     while arrivals and arrivals[0].arrival == number:
@@ -130,6 +132,11 @@ def client_actions(
     for request in scenario.requests:
         if request.abort_at == number and request.id not in session.rejected:
             broken += session.abort(request.id, request.abort_inside)
+            if ends_run(broken):
+                return broken
+    for event in scenario.events:
+        if event.step == number:
+            broken += session.control(event.kind)
             if ends_run(broken):
                 return broken
     return broken

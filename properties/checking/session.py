@@ -1,4 +1,4 @@
-"""A target under a monitor: pass on every operation, judge every step."""
+"""A target under a monitor: every operation is passed on, and every step is judged."""
 
 import traceback
 from collections import Counter, deque
@@ -16,7 +16,7 @@ from ...model.faults import (
     TargetTooLarge,
 )
 from ...model.observation import Step
-from ...model.replies import Started, read_ok, read_started, read_step
+from ...model.replies import Started, read_control, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
@@ -30,10 +30,10 @@ CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
 class Excerpt(NamedTuple):
-    """The end of a run, for someone who reads about its failure.
+    """The end of a run, for the report of its failure.
 
     Attributes:
-        version: what the target reports to be.
+        version: the version that the target reports.
         recent: the last few steps with their numbers.
         details: traceback or stderr of a crash.
     """
@@ -47,12 +47,13 @@ class Session:
     """One run of a target in one configuration.
 
     Attributes:
-        started: what the target says of itself.
-        checked: the rules that can be checked on it, in catalogue order.
-        recent: the last few steps with their numbers, for a reader of a failure.
-        rejected: requests that the target refused at the door, with its words.
-        cannot_abort: the target has answered an abort with "unsupported".
-        expected: what the model did in the last step, where it runs beside the target.
+        started: the target's reply to `start`.
+        checked: the rules that can be checked on this target, in catalogue order.
+        recent: the last few steps with their numbers, for the report of a failure.
+        rejected: requests that the target refused, with its messages.
+        cannot_abort: whether the target has answered an abort with "unsupported".
+        left_out: control events that were not sent, because the target does not declare them.
+        expected: the model's last step, if a model runs beside the target.
         details: traceback or stderr of a crash.
     """
 
@@ -69,8 +70,8 @@ class Session:
         """Start the target; `predicates` replace those of the system.
 
         Raises:
-            ConfigRefused: it cannot honour the configuration.
-            TargetFault: it does not start, or its reply is no reply.
+            ConfigRefused: the target cannot run with the configuration.
+            TargetFault: the target does not start, or its reply is invalid.
         """
         self._target = target
         self.started: Started = read_started(ask("start", target.start, system, revision, config))
@@ -89,12 +90,13 @@ class Session:
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.cannot_abort = False
+        self.left_out: Counter[str] = Counter()
         self._model_reply: Reply | None = None
         self.details = ""
         self._lockstep = self._make_lockstep(system, revision, config)
 
     def add(self, request: Request) -> list[Broken]:
-        """Add a request; one that the target refuses does not become part of the run."""
+        """Add a request. If the target refuses it, it does not become part of the run."""
         history = self.monitor.history
         request = history.features.as_sent(history.config, request)
         try:
@@ -115,7 +117,7 @@ class Session:
         return []
 
     def abort(self, request_id: str, inside: bool) -> list[Broken]:
-        """Abort a request; a target that cannot abort continues without."""
+        """Abort a request. If the target cannot abort, the run continues without the abort."""
         try:
             args = (request_id, True) if inside else (request_id,)
             unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
@@ -127,6 +129,29 @@ class Session:
             if self._lockstep is not None:
                 self._lockstep.abort(request_id, inside)
         return []
+
+    def control(self, kind: str) -> list[Broken]:
+        """Perform a control event and return the broken rules; skip it if the target does not
+        declare it."""
+        if kind not in self.started.controls:
+            self.left_out[kind] += 1
+            return []
+        try:
+            done = read_control(ask("control", self._target.control, kind))
+        except CRASHES_AND_HANGS as fault:
+            return self._fault(fault)
+        self.monitor.control(kind, done)
+        if self._lockstep is None:
+            return []
+        expected = self._lockstep.control(kind)
+        if expected["ok"] and expected["done"] == done:
+            return []
+        words = (
+            f"done: target {done}, model {expected['done']}"
+            if expected["ok"]
+            else f"the model has none: {expected['message']}"
+        )
+        return [Broken(LOCKSTEP, self.monitor.history.step, f"{kind}: {words}")]
 
     def step(self) -> list[Broken]:
         """Take one step and judge it.
@@ -167,8 +192,11 @@ class Session:
         return lockstep.shown(whole, self.started.observes)
 
     def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
-        """Compare the target's step with the model's. Steps are nearly always equal, so compare
-        first and translate only if they are not."""
+        """Return the differences between the target's step and the model's.
+
+        They are nearly always equal, so the replies are compared first and parsed only if they
+        differ.
+        """
         assert self._model_reply is not None
         if lockstep.equal_at_sight(seen, self._model_reply["step"]):
             return []
@@ -181,6 +209,12 @@ class Session:
         return bool(self.monitor.history.live)
 
     @property
+    def stands_still(self) -> bool:
+        """Return whether a paused target has nothing left to do until it is resumed."""
+        history = self.monitor.history
+        return history.pause_steps > history.features.idle_steps(history)
+
+    @property
     def at_rest(self) -> bool:
         """Return whether the target is one of schedproof's models, has no requests, and does
         nothing until one arrives."""
@@ -190,7 +224,7 @@ class Session:
         return target.at_rest
 
     def skip_to(self, number: int) -> int:
-        """Continue with the step of this number, after steps in which nothing happens."""
+        """Continue with the step of this number; nothing happens in the steps before it."""
         self.monitor.history.step = number
         return number
 
@@ -218,10 +252,10 @@ class Session:
 
 
 def ask(op: str, method: Any, *args: Any) -> Reply:
-    """Call a target. An exception of a target in this process is a crash of its scheduler.
+    """Call a target; an exception of a target in this process counts as a crash of its scheduler.
 
     Raises:
-        TargetFault: the target's own, or a crash.
+        TargetFault: a fault of the target, or a crash.
         AdapterFault: the method takes other arguments.
     """
     try:

@@ -1,4 +1,4 @@
-"""Translate a configuration of one system into the terms of another, as far as they share keys."""
+"""Translate a configuration of one system into that of another, as far as they share keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,8 @@ def fixed_for(system: str, revision: str, other: str, other_revision: str) -> di
     """Return values for the keys that only `system` has, with which it behaves like `other`.
 
     Raises:
-        InputError: a key of either cannot be without effect: they have no configuration in common.
+        InputError: a key of either cannot be made ineffective, so they have no configuration in
+            common.
     """
     keys, others = _keys(system, revision), _keys(other, other_revision)
     for name, own, against in ((system, keys, others), (other, others, keys)):
@@ -50,8 +51,8 @@ def fixed_for(system: str, revision: str, other: str, other_revision: str) -> di
 def translated(
     config: Mapping[str, Any], system: str, revision: str, other: str, other_revision: str
 ) -> dict[str, Any]:
-    """Return the configuration of `system` in the terms of `other`: shared keys are passed on, and
-    the rest must have no effect. Lengths in tokens.
+    """Translate a configuration of `system` into one of `other`. Shared keys keep their values, and
+    the others must have no effect. Lengths are in tokens.
 
     Raises:
         InputError: a key that `other` lacks has an effect here, or the values do not fit together.

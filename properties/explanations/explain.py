@@ -1,4 +1,4 @@
-"""Explain why a rule broke, and what admission projected, for systems that provide explanations."""
+"""Explain why a rule broke, and what admission projected, for systems that have explanations."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -14,9 +14,9 @@ class Projected(NamedTuple):
     Attributes:
         step: number of the step, from 0.
         newcomer: the request that asked to join.
-        reaches: by request, the largest tkv that it can still reach, in tokens.
-        largest: the largest batch x tkv that was looked at, in tokens.
-        joined: the newcomer ran in this step; otherwise the limit refused it.
+        reaches: for each request, the largest tkv that it can still reach, in tokens.
+        largest: the largest batch x tkv that the check considered, in tokens.
+        joined: whether the newcomer ran in this step; otherwise the limit refused it.
     """
 
     step: int
@@ -29,7 +29,7 @@ class Projected(NamedTuple):
 def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
     """Return the projections of a run, in the order of the steps; none if they are unknown.
 
-    `version` is what the target says of itself: a revision of the model, or a release.
+    `version` is what the target reports: a revision of the model, or a release.
     """
     own: Callable[[Scenario, str, Sequence[Step]], Iterable[Projected]] | None
     own = part(scenario.system, "projections")
@@ -37,9 +37,9 @@ def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return how the rule came to break, in sentences; none if unknown.
+    """Return sentences that explain how the rule came to break; none if unknown.
 
-    `version` is what the target says of itself: a revision of the model, or a release.
+    `version` is what the target reports: a revision of the model, or a release.
     """
     explainer: Callable[[str, Scenario, int, str], list[str]] | None
     explainer = part(scenario.system, "explain")

@@ -1,8 +1,10 @@
-"""Find the published behaviour of a recorded run: run the models of a system's revisions beside it.
+"""Find out which published behaviour a recorded run follows, by running all models of its system
+beside it.
 
-A model is deterministic: what the record leaves open is whether an abort came before a step or
-inside it, and how much a request generates that does not say so. The first is a branch, followed as
-long as it matches; the second is read from the step in which the request ends.
+Models are deterministic. A record leaves only two things open: whether an abort came before a step
+or inside it, and how many tokens a request generates if it does not say so. For the first, both
+branches are followed as long as they match; the second is read from the step in which the request
+ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,8 +32,8 @@ class Branch(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """Where a run departs from a model: the step, the difference, and what the model would have
-    done in this step and the next."""
+    """The point where a run departs from a model: the step, the differences, and what the model
+    would have done in this step and the next."""
 
     step: int
     differences: tuple[str, ...]
@@ -43,8 +45,8 @@ class Match:
     """One revision's model beside the run.
 
     Attributes:
-        matched: steps at the start of the run that the model takes as well.
-        departed: where it ended, None as long as every step matches.
+        matched: number of steps, from the start of the run, that the model takes as well.
+        departed: where the match ended; None as long as every step matches.
     """
 
     revision: str
@@ -68,8 +70,8 @@ class Match:
         ]
 
     def abort(self, request_id: str, inside: bool, *, open_time: bool) -> None:
-        """Book that the target took an abort. With `open_time`, it may have been the other way
-        round."""
+        """Record an abort of the target. With `open_time`, it may have been inside the step or
+        before it."""
         if self.departed is not None:
             return
         ways = [inside]
@@ -78,8 +80,26 @@ class Match:
         tried = [self._aborted(branch, request_id, way) for way in ways for branch in self.branches]
         self.branches = distinct(tried)
 
+    def control(self, kind: str, done: bool) -> None:
+        """Record a control event; a model that answers differently no longer follows the target."""
+        if self.departed is not None:
+            return
+        if kind not in self.model.controls:
+            self._depart(self.branches[0], (f"{kind} is not modelled in this configuration",))
+            return
+        answers = [self.model.control(branch.state, kind) for branch in self.branches]
+        alike = [
+            branch._replace(state=state)
+            for branch, (state, answer) in zip(self.branches, answers, strict=True)
+            if answer == done
+        ]
+        if alike:
+            self.branches = distinct(alike)
+        else:
+            self._depart(self.branches[0], (f"{kind}: done {done}, the model {not done}",))
+
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
-        """Follow the next step of the run; `ends` are open-ended requests that stop by
+        """Follow the next step of the run; `ends` are the open-ended requests that stop in it by
         themselves."""
         if self.departed is not None:
             return
@@ -130,8 +150,8 @@ class Explainer:
     """The models of all revisions of a system that have the run's configuration.
 
     Attributes:
-        matches: one a revision, that which the run is held to in front.
-        unfit: revisions that do not have the configuration, with the reason.
+        matches: a match for each revision; that of the revision that judges the run comes first.
+        unfit: revisions without a model for the configuration, with the reason.
     """
 
     def __init__(
@@ -162,7 +182,8 @@ class Explainer:
         return next((match for match in self.matches if match.revision == revision), None)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Book that the target took a request; `open_ended`: its output length is not known yet."""
+        """Record a request that the target accepted; `open_ended`: its output length is not
+        known yet."""
         if self._live is not None:
             self._live.add(request.id)
             if open_ended:
@@ -171,10 +192,15 @@ class Explainer:
             match.accept(request)
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Book that the target took an abort. It changes nothing for a request that has ended."""
+        """Record an abort of the target. It has no effect on a request that has ended."""
         open_time = self._live is None or request_id in self._live
         for match in self.matches:
             match.abort(request_id, inside, open_time=open_time)
+
+    def control(self, kind: str, done: bool) -> None:
+        """Record a control event, and whether the target did it."""
+        for match in self.matches:
+            match.control(kind, done)
 
     def observe(self, step: Step) -> None:
         finished = step.finished or {}
@@ -204,8 +230,8 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
-    """Give the model's step the target's reason for an end where the output length is unknown: the
-    last allowed token may be an EOS, too."""
+    """Replace the model's reason for an end by the target's if the output length is unknown, since
+    the last allowed token may be an EOS as well."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected
     words = {

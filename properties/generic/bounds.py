@@ -1,4 +1,4 @@
-"""How long requests of any scheduler may take at most, in steps, and which of them can run.
+"""Bounds for any scheduler: the most steps that requests may take, and which requests can run.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -13,15 +13,17 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return one step a token, the worst case, since the scheduler may cut a prompt as it likes."""
+    """Return one step per token: the worst case, since the scheduler may split a prompt at will."""
     return request.prompt + request.max_tokens
 
 
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the steps until all earlier requests have ended. Each of them may start again once for
-    each of the others, and run in every other step only."""
+    """Return the most steps until all earlier requests have ended.
+
+    Each of them may start again once for each of the others, and may run only in every other step.
+    """
     if config["order"] != "fcfs":
         return None
     ahead = sum(alone(config, request) for request in started)
@@ -34,8 +36,11 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether all of it is within length, pool, and, if prompts are not cut, budget. None if
-    a bound is the scheduler's own."""
+    """Return whether the request certainly fits into length, pool and, if prompts are not split,
+    budget.
+
+    If one of these bounds is the scheduler's own, that is unknown, and the result False.
+    """
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = prompt + max_tokens
     if longest is None or config["num_blocks"] is None or whole > longest:

@@ -1,6 +1,6 @@
-"""Predicates of any scheduler: each reads the step and what was shown before it, and no more.
+"""Predicates for any scheduler, which read only the step and the observations before it.
 
-Source: target protocol, "The step observation"; the bounds that a configuration gives.
+Source: target protocol, "The step observation"; the bounds in the configuration.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,8 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
 
 
 def in_two_hands(history: RunHistory, step: Step) -> str | None:
-    """Without a prefix cache, no block is held by two requests, or twice by one (GEN-R06)."""
+    """Without a prefix cache, no two requests hold the same block, and none holds it twice
+    (GEN-R06)."""
     if caches(history.config):
         return None
     holder: dict[int, str] = {}
@@ -67,8 +68,8 @@ def _held(step: Step) -> int:
 
 
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
-    """A request emits a token in a step that leaves it with all its tokens computed, in no other
-    step, and computes none beyond these (GEN-R08)."""
+    """A request emits a token exactly in steps after which all its tokens are computed, and never
+    computes more than its known tokens (GEN-R08)."""
     for request, computed in _computing(history, step):
         known, emitted = request.prompt + request.emitted, (step.emitted or {}).get(request.id, 0)
         if computed > known:
@@ -85,8 +86,8 @@ def one_is_computed_in_part(history: RunHistory, step: Step) -> bool:
 
 
 def counted_wrongly(history: RunHistory, step: Step) -> str | None:
-    """What is computed of a request grows by what a step schedules of it; only a preemption takes
-    it away (GEN-R09)."""
+    """The computed tokens of a request grow by its scheduled tokens, and only a preemption resets
+    them (GEN-R09)."""
     before = (history.last.computed or {}) if history.last is not None else {}
     for name, computed in (step.computed or {}).items():
         if name not in before or name in (step.preempted or ()) or name not in history.live:
@@ -108,8 +109,8 @@ def one_goes_on(history: RunHistory, step: Step) -> bool:
 
 
 def cut_although_off(history: RunHistory, step: Step) -> str | None:
-    """With chunked prefill off a request that is scheduled has its whole prompt computed after the
-    step (GEN-R10)."""
+    """With chunked prefill off, the whole prompt of a scheduled request is computed after the step
+    (GEN-R10)."""
     if history.config["enable_chunked_prefill"]:
         return None
     for request, computed in _computing(history, step):
@@ -150,7 +151,7 @@ def budget_used_up(history: RunHistory, step: Step) -> bool:
 
 
 def too_many_at_once(history: RunHistory, step: Step) -> str | None:
-    """A step computes tokens of at most max_num_seqs requests (GEN-R02)."""
+    """A step computes tokens for at most max_num_seqs requests (GEN-R02)."""
     slots = history.config["max_num_seqs"]
     if slots is None or len(step.scheduled) <= slots:
         return None
@@ -158,13 +159,13 @@ def too_many_at_once(history: RunHistory, step: Step) -> str | None:
 
 
 def slots_are_taken(history: RunHistory, step: Step) -> bool:
-    """A step computes tokens of max_num_seqs requests, while another one is unfinished."""
+    """A step computes tokens for max_num_seqs requests while another one is unfinished."""
     slots = history.config["max_num_seqs"]
     return slots is not None and len(step.scheduled) == slots < len(history.live)
 
 
 def too_long(history: RunHistory, step: Step) -> str | None:
-    """Prompt and answer of a request are together at most max_model_len tokens (GEN-R03)."""
+    """The prompt and answer of a request have at most max_model_len tokens together (GEN-R03)."""
     longest = history.config["max_model_len"]
     for name, emitted in (step.emitted or {}).items():
         request = history.live.get(name)
@@ -187,8 +188,8 @@ def as_long_as_may_be(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """First come, first served: no request starts while one that came before it has never been
-    scheduled (GEN-R04). One that can never run waits for nothing."""
+    """First come, first served: no request starts while an earlier one has never been scheduled
+    (GEN-R04). A request that can never run does not count."""
     if history.config["order"] != "fcfs":
         return None
     waits: RequestHistory | None = None
@@ -214,7 +215,7 @@ def _begun(request: RequestHistory) -> bool:
 
 
 def more_than_its_life(history: RunHistory, step: Step) -> str | None:
-    """A request holds no more blocks than its prompt and all its tokens can need (GEN-R12)."""
+    """A request holds no more blocks than its prompt and max_tokens can need (GEN-R12)."""
     for name, held in (step.blocks or {}).items():
         request = history.live.get(name)
         most = 0 if request is None else blocks_for(history, request.prompt + request.max_tokens)
@@ -224,7 +225,7 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts lets another request go on, or leaves one that could (GEN-R13)."""
+    """A step that preempts lets another request continue, or leaves one that could (GEN-R13)."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None
@@ -243,16 +244,16 @@ def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 PREDICATES = {
     "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
-    "GEN-R06": Predicate(in_two_hands, two_hold_blocks),
-    "GEN-R07": Predicate(more_than_the_pool, pool_is_taken),
+    "GEN-R06": Predicate(in_two_hands, two_hold_blocks, reads=("blocks",)),
+    "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks",)),
     "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
     "GEN-R09": Predicate(counted_wrongly, one_goes_on),
     "GEN-R10": Predicate(cut_although_off, one_is_whole),
-    "GEN-R01": Predicate(budget_exceeded, budget_used_up),
-    "GEN-R02": Predicate(too_many_at_once, slots_are_taken),
+    "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
+    "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),
     "GEN-R03": Predicate(too_long, as_long_as_may_be),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
     "GEN-R11": found_again(_starting),
-    "GEN-R12": Predicate(more_than_its_life, one_takes_another_block),
-    "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted),
+    "GEN-R12": Predicate(more_than_its_life, one_takes_another_block, reads=("blocks",)),
+    "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted, reads=("preempted", "scheduled")),
 }

@@ -1,9 +1,9 @@
-"""Where any scheduler is likely to be wrong: requests as for vLLM, in fewer keys.
+"""Generators for any scheduler: requests as for vLLM, with fewer keys.
 
-Source: `properties.vllm.strategies`, which aims at what is left of pool, budget and slots.
+Source: `properties.vllm.strategies`, which aims at the remaining pool, budget and slots.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -67,23 +67,23 @@ def in_its_terms(config: Config) -> dict[str, Any]:
 
 def shapes(config: Config) -> st.SearchStrategy[Shape]:
     """Draw short prompts, often equal, prompts at borders, and prompts that fill the pool."""
-    return vllm.shapes(in_its_terms(config)).map(_of_no_priority)
+    return vllm.shapes(in_its_terms(config)).map(_prioritized(config))
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
     """Draw prompts that nearly fill the pool, or the budget if chunking is off."""
-    return vllm.long_prompts(in_its_terms(config)).map(_of_no_priority)
+    return vllm.long_prompts(in_its_terms(config)).map(_prioritized(config))
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a late request for what the running ones leave of pool and budget, or one token more or
-    less."""
-    return vllm.beside_the_batch(in_its_terms(config), history).map(_of_no_priority)
+    """Draw a late request that just fits into the remaining pool and budget, or is one token
+    off."""
+    return vllm.beside_the_batch(in_its_terms(config), history).map(_prioritized(config))
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a request that fills its blocks when the chunks of another have taken all others."""
-    return vllm.beside_a_prefill(in_its_terms(config), history).map(_of_no_priority)
+    """Draw a request that fills its blocks when the chunks of another one have taken all others."""
+    return vllm.beside_a_prefill(in_its_terms(config), history).map(_prioritized(config))
 
 
 def contents(
@@ -107,5 +107,8 @@ def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
     return vllm.steps_to_border(in_its_terms(config), history)
 
 
-def _of_no_priority(shape: Shape) -> Shape:
-    return shape._replace(priority=0)
+def _prioritized(config: Config) -> Callable[[Shape], Shape]:
+    """Return a function that clears priorities, unless requests may start in any order."""
+    if config["order"] == "any":
+        return lambda shape: shape
+    return lambda shape: shape._replace(priority=0)

@@ -1,1 +1,1 @@
-"""The history of a run, as far as a client of the scheduler has observed it."""
+"""The history of a run, as observed by a client of the scheduler."""

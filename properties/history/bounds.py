@@ -1,8 +1,8 @@
-"""The bounds of each system: how many steps a request may take, and whether it can run at all.
+"""The bounds of each system: how many steps a request may take, and which requests can run.
 
-A target that refuses a request that can run alone is wrong. One that accepts a request that can
-never run has to end it. A target may count in whole blocks, and count the last token, which is
-never computed: what lies between is left to it. Lengths in tokens.
+A target must not refuse a request that can run alone, and must end a request that it accepts but
+that can never run. Since a target may count in whole blocks, or count the last token, which is
+never computed, it is free to decide about requests in between. Lengths are in tokens.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -31,29 +31,32 @@ def fits_pool_and_budget(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def nothing_surely(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Judge no refusal: the system does not say which requests it must accept."""
+    """Return False: the system does not say which requests it must accept, so no refusal is
+    judged."""
     return False
 
 
 def pool_limit(config: Config) -> list[int]:
-    """Return the tokens that fit into the pool, where it has a bound."""
+    """Return the number of tokens that fit into the pool, if it is bounded."""
     size = config["num_blocks"]
     return [] if size is None else [size * config["block_size"]]
 
 
 def no_limits(config: Config) -> list[int]:
-    """Return no bound: the system does not say which requests it refuses."""
+    """Return no bounds: the system does not say which requests it refuses."""
     return []
 
 
 class Bounds(NamedTuple):
-    """A system's bounds, in steps.
+    """A system's bounds.
 
-    `alone`: one request that has the scheduler to itself, from where it is. `waits`: until the
-    first in line is scheduled, behind requests that have started; None where nothing bounds it.
-    `together`: all requests, each of which alone takes `work` in sum. `can_run`: a request of this
-    prompt and max_tokens must not be refused at the door. `limits`: the bounds
-    on prompt + max_tokens - 1.
+    Attributes:
+        alone: steps of one request that has the scheduler to itself, from its current state.
+        waits: steps until the first in line is scheduled behind started requests; None if
+            unbounded.
+        together: steps of all requests, whose steps alone add up to `work`.
+        can_run: whether a target must not refuse a request with this prompt and max_tokens.
+        limits: the bounds on prompt + max_tokens - 1, in tokens.
     """
 
     alone: Callable[[Config, Any], int]
@@ -69,14 +72,17 @@ class Bounds(NamedTuple):
 
 def in_chunks(config: Config, request: RequestHistory) -> int:
     """Return the steps of a request whose tokens are all computed in chunks of the budget, or of
-    the threshold for long prompts: one that is preempted starts again, so `computed` is no help."""
+    the threshold for long prompts.
+
+    `computed` does not shorten this, since a preempted request starts again.
+    """
     budget = config["max_num_batched_tokens"]
     chunk = min(budget, config["long_prefill_token_threshold"] or budget)
     return int(-(-(request.prompt + request.max_tokens) // chunk) + request.max_tokens)
 
 
 def one_after_the_other(config: Config, work: int, requests: int) -> int:
-    """Return the steps of all requests where the one that came first is served in every step."""
+    """Return the steps of all requests if the earliest one is served in every step."""
     return work + 2 * requests + 2
 
 

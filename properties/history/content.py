@@ -1,4 +1,4 @@
-"""The content of requests: how many tokens two of them have in common."""
+"""The content of requests, and the tokens that two of them share."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from .request_history import RequestHistory
 
 
 def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
-    """Return the leading tokens that two contents share."""
+    """Return the number of leading tokens that two contents share."""
     shared = 0
     for (stream, length), (other_stream, other_length) in zip(first, other, strict=False):
         if stream != other_stream:
@@ -19,7 +19,7 @@ def common_prefix_len(first: tuple[Segment, ...], other: tuple[Segment, ...]) ->
 
 
 def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """Return the prompt of a request, its output, and `more` tokens."""
+    """Return the prompt of a request, its output so far, and `more` further tokens."""
     generated = account.emitted + more
     if not generated:
         return account.content
@@ -40,8 +40,11 @@ def held_by_others(
     *,
     of_prompts: bool = False,
 ) -> int:
-    """Tokens in full blocks at the start of a request, its last one apart, that one of the others
-    has computed; `of_prompts`: not what it has generated, which a cache may leave out."""
+    """Return the leading tokens of a request in full blocks that another request has computed,
+    without its last token.
+
+    `of_prompts` ignores generated tokens, which a cache may leave out.
+    """
     return max(
         (
             min(
@@ -59,7 +62,7 @@ def held_by_others(
 
 
 def in_common(request: RequestHistory, other: RequestHistory) -> int:
-    """Return the leading tokens that two requests share."""
+    """Return the number of leading tokens that two requests share."""
     return common_prefix_len(known_tokens(request), known_tokens(other))
 
 
@@ -71,10 +74,14 @@ def surely_shared(
     *,
     of_prompts: bool = False,
 ) -> int:
-    """The same in a cache that finds only one of two blocks with the same content, whichever: those
-    that run must be the only ones that ever filled such a block, and none of them for a second
-    time."""
-    holders = [other for other in running if not other.preemptions]
+    """Return the shared tokens that a cache certainly finds even if it keeps only one of two equal
+    blocks.
+
+    The running requests must be the only ones that ever filled such a block, and each only once.
+    """
+    holders = [
+        other for other in running if not other.preemptions and other.partition == request.partition
+    ]
     if request.started or request.preemptions:
         return 0
     for other in requests:
@@ -85,7 +92,8 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """`other` may have filled a block that `request` could find, without finding it cached."""
+    """Return whether `other` may have filled a block that `request` could hit, instead of hitting
+    it itself."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

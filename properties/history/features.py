@@ -1,9 +1,10 @@
-"""Features of a system's runs beyond the kernel: loads, drafts, steps in flight, pauses.
+"""Features of a system's runs that the kernel does not have: loads, drafts, steps in flight,
+pauses.
 
-The kernel follows a scheduler whose decisions complete one by one, and whose tokens are computed
-by the step that emits them. A system that does more registers `Features` of its own (the part
-`features` of its descriptor); the methods here are the kernel's answers. Their state is one
-immutable value, `RunHistory.system_state`, so that a run can branch.
+The kernel follows a scheduler whose decisions complete one by one, and whose tokens are computed by
+the step that emits them. A system that does more registers its own `Features` (the part `features`
+of its descriptor); the methods here are the kernel's defaults. Their state is one immutable value,
+`RunHistory.system_state`, so that a run can branch.
 """
 
 from collections.abc import Container, Mapping
@@ -22,11 +23,11 @@ Run = Any  # the RunHistory that consults; it imports this file
 
 
 class Features:
-    """The additions of one system, by the name of the place where the kernel consults them.
+    """The additions of one system. The kernel calls each method at the point that its name says.
 
     Attributes:
         request_history: the class that follows one request.
-        never_preempts: no request ever loses what was computed of it.
+        never_preempts: whether no request ever loses computed tokens.
     """
 
     request_history: type[RequestHistory] = RequestHistory
@@ -42,62 +43,68 @@ class Features:
         return bool(request.encoder_inputs)
 
     def as_sent(self, config: Config, request: Request) -> Request:
-        """Return the request without the fields that this configuration does not know."""
-        return replace(request.without_connector(), accepted=())
+        """Return the request without the fields that this configuration does not support."""
+        return replace(request.without_connector(), accepted=(), cache_salt=None, lora=None)
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the fields without which a client cannot follow what is computed."""
+        """Return the fields without which a client cannot tell what is computed."""
         return ()
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether a run can be followed without the requests that have ended."""
+        """Return whether the history may drop requests that have ended."""
         return not prefix_hits.caches(config)
 
     # What a step does, as far as it was not shown
 
     def restarts(self, step: Step) -> bool:
-        """Return whether requests may have been preempted and started again, unseen, with a hit."""
+        """Return whether requests may have been preempted and restarted with a hit, without being
+        shown."""
         return step.preempted is None and not self.never_preempts
 
     def depth(self, config: Config) -> int:
-        """Return how many decisions can be in flight at once: 1 if each completes first."""
+        """Return the number of decisions that can be in flight at once: 1 if each completes before
+        the next."""
         return 1
 
     def completing(self, history: Run, step: Step) -> Container[str]:
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
-        """Return the tokens that a request finds when it starts in this step, None if unknown."""
+        """Return the tokens that a request finds in the cache when it starts in this step; None if
+        unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return how many tokens of a request that this step leaves out were ever computed."""
+        """Return how many tokens of a request that this step does not schedule were ever
+        computed."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
-        """Return the requests whose blocks are filled from outside in this step, with tokens."""
+        """Return the requests whose blocks are filled from outside in this step, with the number of
+        tokens."""
         return []
 
     def place_unknown(self, account: RequestHistory) -> bool:
-        """Return whether a request may have written blocks that it does not show any more."""
+        """Return whether a request may have written blocks that it no longer shows."""
         return False
 
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of the tokens are right drafts; None for a request without drafts."""
+        """Return how many of the tokens, including the prefix hit, are right drafts; None for a
+        request without drafts."""
         return None
 
     def blocks_are_filled(self, history: Run, step: Step) -> bool:
-        """Return whether blocks may be filled although nothing is computed."""
+        """Return whether blocks may be filled in a step that computes nothing."""
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:
         return False
 
     def idle_steps(self, history: Run) -> int:
-        """Return the steps in a row, beyond one, in which nothing need be computed."""
+        """Return the number of steps in a row, beyond one, that may compute nothing."""
         return 1
 
     # The pool
@@ -115,40 +122,48 @@ class Features:
         return False
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return the tokens for which a request holds blocks once `computed` are computed."""
+        """Return the tokens for which a request holds blocks once `covered` are computed."""
         return covered
+
+    # Control events
+
+    def reset(self, history: Run) -> None:
+        """Record that nothing can be found in the prefix cache any more."""
+
+    def dropped(self, history: Run) -> None:
+        """Record that the tokens in flight of the running requests will not come."""
 
     # Booking a step, in this order
 
     def begin(self, history: Run, step: Step) -> None:
-        """Book what happens before anything is computed."""
+        """Record what happens before anything is computed."""
 
     def computed(self, history: Run, step: Step, account: RequestHistory) -> None:
-        """Book that a request has computed; `account.computed` includes it."""
+        """Record that a request has computed tokens; `account.computed` includes them."""
 
     def decided(self, history: Run, step: Step) -> Any:
-        """Book the decision, and return what completes, for the two methods below."""
+        """Record the decision; return what completes, as an argument for the two methods below."""
 
     def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
-        """Return the tokens that this step emits, where the target does not show them."""
+        """Return the tokens that this step emits, if the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
         return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
 
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
-        """Book that tokens came out; `account.emitted` includes them."""
+        """Record that tokens were emitted; `account.emitted` includes them."""
 
     def end(self, history: Run, step: Step) -> None:
-        """Book what is known after the tokens have come out."""
+        """Record what is known after the tokens are emitted."""
 
     def ended(self, account: RequestHistory) -> None:
-        """Book that a request has ended."""
+        """Record that a request has ended."""
 
 
 KERNEL = Features()
 
 
 def features_of(system: str) -> Features:
-    """Return the features of a registered system: the kernel's where it registers none."""
+    """Return the features of a registered system, or the kernel's if it has none of its own."""
     registered: Features | None = part(system, "features")
     return registered or KERNEL

@@ -1,10 +1,11 @@
-"""The full blocks of prompts that a prefix cache must still find, whatever its index and its order
-of eviction.
+"""The full blocks of prompts that a prefix cache must still find, whatever its index and eviction
+order.
 
-A block is handed out anew where it appears in a block table and is no hit; until then it holds what
-was computed into it. What a step hands out unseen, to requests that leave in it, may be any block
-that was free. An index may keep one block for each content, the first or the last: of copies all
-must be there. Generated tokens, and blocks of a decision in flight, may be left out.
+A block keeps its content until it is handed out again, which shows as an appearance in a block
+table that is not a hit. Blocks handed out unseen, to requests that leave in the same step, may be
+any that were free. An index may keep only one block for each content, the first or the last, so a
+content is certain only while all its copies exist. Generated tokens, and blocks of a decision in
+flight, may be missing from the cache.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,10 +20,11 @@ from .request_history import RequestHistory
 
 # Of a copy of a block: every index has it, or it may be left out of one, or it may be gone.
 SURE, INTACT, MAYBE_GONE = 2, 1, 0
+NOT_SHOWN = -1
 
 
 class Observed(Protocol):
-    """The part of a `RunHistory` that is read, as it was before the step."""
+    """The part of a `RunHistory` that this module reads, from before the step."""
 
     config: Mapping[str, Any]
     features: Features
@@ -31,19 +33,21 @@ class Observed(Protocol):
     aborts_inside: set[str]
 
     def hit_now(self, step: Step, account: Any) -> int | None:
-        """Return the tokens that a request finds in the prefix cache; None: not known."""
+        """Return the tokens that a request finds in the prefix cache; None if unknown."""
 
 
 @dataclass
 class KeptPrefixes:
-    """By block number the content that it is found by, and the other way round, with the state of
-    each copy, as it was before the step that is judged. Blocks that were not shown have negative
-    numbers."""
+    """The blocks that must still be found, as they were before the judged step.
+
+    `holds` maps each block to its content; `places` maps each content to its blocks and their
+    states; all blocks that were not shown are NOT_SHOWN. `_firm` blocks cannot be gone yet.
+    """
 
     block_size: int
     holds: dict[int, Content] = field(default_factory=dict)
     places: dict[Content, dict[int, int]] = field(default_factory=dict)
-    _unseen: int = 0
+    _firm: set[int] = field(default_factory=set)
     _lost: set[Content] = field(default_factory=set)
 
     def must_find(self, history: Observed, step: Step, request: RequestHistory) -> int:
@@ -51,16 +55,19 @@ class KeptPrefixes:
         prompt, never its last token."""
         others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
-        if self._something_unseen(history, step, but=request.id):
-            taken |= self.holds.keys() - _held_before_and_after(history, step)
-        found = 0
+        unseen = self._something_unseen(history, step, but=request.id)
+        still = _held_before_and_after(history, step) if unseen else self.holds.keys()
+        longest = 0
         for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
-            copies = self.places.get(prefix(request.content, blocks * self.block_size), {})
+            content = of_partition(request, prefix(request.content, blocks * self.block_size))
+            copies = self.places.get(content, {})
             states = set(copies.values())
-            if SURE not in states or MAYBE_GONE in states or not taken.isdisjoint(copies):
+            if SURE not in states or MAYBE_GONE in states:
                 break
-            found = blocks * self.block_size
-        return found
+            if not taken.isdisjoint(copies) or not copies.keys() <= still:
+                break
+            longest = blocks * self.block_size
+        return longest
 
     def observe(self, history: Observed, step: Step) -> None:
         """Record a step, before the history does."""
@@ -68,13 +75,15 @@ class KeptPrefixes:
         for _, table in self._handed_out(history, step):
             self._drop(table)
         if self._something_unseen(history, step):
-            for number in self.holds.keys() - _held_before_and_after(history, step):
+            still = _held_before_and_after(history, step)
+            for number in self._firm - still:
                 self.places[self.holds[number]][number] = MAYBE_GONE
+            self._firm &= still
         for name, tokens in step.scheduled.items():
             request = history.live.get(name)
             if request is None:
                 continue
-            hit = history.hit_now(step, request)
+            hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
             # What a request fills is unknown if it is aborted or preempted in this very step.
@@ -86,17 +95,16 @@ class KeptPrefixes:
             full = min(before + tokens, request.num_tokens) // self.block_size
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
-                filled = prefix(content, end)
+                filled = of_partition(request, prefix(content, end))
                 # Where a copy was handed out in this step, the index may have lost both.
                 is_sure = end <= request.prompt and filled not in self._lost
                 if doubtful or place >= len(table):
-                    self._unseen += 1
-                    self.places.setdefault(filled, {})[-self._unseen] = MAYBE_GONE
+                    self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
                 else:
                     self._publish(table[place], filled, SURE if is_sure else INTACT)
 
     def _handed_out(self, history: Observed, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Yield, by request, the blocks that it got in this step and that are no hit."""
+        """Yield for each request the blocks that it received in this step and that are not hits."""
         before = _before(history)
         for name, table in (step.blocks or {}).items():
             known = before.get(name, ())
@@ -129,20 +137,30 @@ class KeptPrefixes:
         if self.holds.get(number) != content:
             self._drop((number,))
             self.holds[number] = content
+        self._firm.add(number)
         copies = self.places.setdefault(content, {})
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """Note that these blocks hold something else now, so no copy of what they held is sure."""
+        """Note that these blocks now have another content, so no copy of their old content is
+        certain."""
         for number in tuple(numbers):
             content = self.holds.pop(number, None)
             if content is None:
                 continue
             self._lost.add(content)
+            self._firm.discard(number)
             left = self.places.pop(content)
             del left[number]
             if left:
                 self.places[content] = {copy: min(state, INTACT) for copy, state in left.items()}
+
+
+def of_partition(request: RequestHistory, content: Content) -> Content:
+    """Return the content as a cache with partitions names it."""
+    if request.partition == (None, None):
+        return content
+    return ((f"partition {request.partition}", 1), *content)
 
 
 def _before(history: Observed) -> Mapping[str, Any]:
@@ -150,6 +168,7 @@ def _before(history: Observed) -> Mapping[str, Any]:
 
 
 def _held_before_and_after(history: Observed, step: Step) -> set[int]:
-    """Return the blocks that requests hold before and after the step; no other got them."""
+    """Return the blocks that requests hold before and after the step; no other request received
+    them."""
     after = {number for table in (step.blocks or {}).values() for number in table}
     return after & {number for table in _before(history).values() for number in table}

@@ -1,4 +1,4 @@
-"""Compute once per step what many predicates need."""
+"""Compute values that many predicates need only once per step."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,8 +8,10 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def once(work: Work) -> Work:
-    """A function of the history, or of it and a step, whose result the history keeps until its next
-    change. Callers share the result and must not change it.
+    """Cache the result of a function of the history, or of it and a step, until the history
+    changes.
+
+    Callers share the result and must not change it.
     """
 
     @wraps(work)

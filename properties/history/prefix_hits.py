@@ -23,11 +23,11 @@ def tokens_hit(
     *,
     pads: bool = False,
 ) -> int | None:
-    """Return the tokens that a request need not compute when it starts in this step, 0 later.
+    """Return the tokens that a request finds in the cache when it starts in this step; 0 later.
 
-    A request that leaves in its first step is not listed any more. If it has finished, what it did
-    not compute was found. Return None where that is not known: the request was aborted, or the
-    target `pads` what a request computes.
+    A request that leaves in its first step is no longer listed. If it finished, it found the tokens
+    that it did not compute. If it was aborted, or the target `pads` the tokens that a request
+    computes, the hit is unknown, and the result None.
     """
     if account.started or not caches(config):
         return 0

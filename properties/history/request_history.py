@@ -13,20 +13,22 @@ class RequestHistory:
     """One accepted request, with lengths in tokens.
 
     Attributes:
-        output_len: what it generates; None where only its end will tell.
+        output_len: the tokens that it generates; None if only its end will tell.
         content: the segments of its prompt.
-        computed: the sum over the steps seen, including `prefix_hit`, what the prefix cache had at
-            admission. Both start again at 0 when the request is preempted.
-        emitted: the sum over the steps seen.
+        computed: the tokens computed so far, including `prefix_hit`, the cached tokens at
+            admission. A preemption resets both to 0.
+        emitted: the tokens emitted so far.
         prefill_steps: steps in which it was scheduled before its prompt was computed.
-        ended: the reason of its end.
-        preemptions: how often it was preempted; at the last time it had generated `regenerated`
-            tokens, and had computed `recompute_from` of all its tokens.
+        ended: the reason why it ended.
+        preemptions: how often it was preempted. At the last preemption it had generated
+            `regenerated` tokens and computed `recompute_from` of its tokens.
         arrival: its number in order of arrival.
         priority: lower is more important.
-        never_runnable: it exceeds a limit by itself, so a target may end it at any time.
-        began: the step in which it started, after a preemption the step in which it started again.
-        ended_at: the step by which it had ended.
+        never_runnable: whether it exceeds a limit by itself, so that a target may end it at any
+            time.
+        began: the step in which it last started.
+        ended_at: the step after which it had ended.
+        partition: its adapter and its salt; it must not hit blocks of another partition.
     """
 
     id: str
@@ -47,12 +49,13 @@ class RequestHistory:
     never_runnable: bool = False
     began: int = -1
     ended_at: int | None = None
+    partition: tuple[str | None, str | None] = (None, None)
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> Self:
         """Return the history of a request that has just been accepted.
 
-        `open_ended`: how much it generates is not known yet.
+        `open_ended`: its output length is not known yet.
         """
         return cls(
             request.id,
@@ -62,12 +65,13 @@ class RequestHistory:
             request.prompt,
             arrival=arrival,
             priority=request.priority,
+            partition=(request.lora, request.cache_salt),
             **cls.own_fields(request),
         )
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
-        """Return the fields of a system's own that the request sets."""
+        """Return the system's own fields that the request sets."""
         return {}
 
     @property
@@ -87,22 +91,22 @@ class RequestHistory:
 
     @property
     def tokens_in_flight(self) -> int:
-        """Return the tokens that are computed and not emitted yet."""
+        """Return the number of tokens that are computed but not emitted yet."""
         return 0
 
     @property
     def tokens_loading(self) -> int:
-        """Return the tokens that a connector fills, until they count as computed."""
+        """Return the number of tokens that a connector is filling, until they count as computed."""
         return 0
 
     @property
     def held_tokens(self) -> int:
-        """Return the tokens for which it has blocks."""
+        """Return the number of tokens for which it has blocks."""
         return self.computed
 
     @property
     def tokens_left(self) -> int:
-        """Return the tokens that it has still to generate; 0 if unknown."""
+        """Return the number of tokens that it has still to generate; 0 if unknown."""
         return 0 if self.output_len is None else self.output_len - self.emitted
 
     @property
@@ -116,7 +120,7 @@ class RequestHistory:
         return False
 
     def rewind(self) -> None:
-        """Book a preemption: all its tokens must be computed again."""
+        """Record a preemption: all its tokens must be computed again."""
         self.recompute_from = self.max_computed
         self.regenerated = self.emitted
         self.computed = self.prefix_hit = 0

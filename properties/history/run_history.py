@@ -1,9 +1,10 @@
-"""The client's view of a run: the requests it sent, and what it has seen so far."""
+"""The client's view of a run: the requests that it sent, and its observations so far."""
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from ...model.observation import Step
@@ -16,17 +17,34 @@ from .per_step_cache import once
 from .prefix_hits import caches
 from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
+from .shared_prefixes import SharedPrefixes
 
+PAUSES = ("pause_new", "pause_all", "resume")
+# Fields of a step that list, by request, what it has computed and holds.
+KEYED = ("computed", "prefix_hit", "blocks")
 R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
+
+
+class ControlEvent(NamedTuple):
+    """A control event before the coming step.
+
+    It has its kind, whether the target did it, and the requests that ran and those that held
+    blocks; these are None if the target does not show them.
+    """
+
+    kind: str
+    done: bool
+    running: tuple[str, ...] | None
+    holding: tuple[str, ...] | None
 
 
 @dataclass
 class Ended:
-    """Requests that have ended and are still remembered.
+    """Requests that have ended but must still be remembered.
 
     Attributes:
-        listed: the target may still list blocks of them.
-        cached: blocks may still hold tokens of them.
+        listed: requests whose blocks the target may still list.
+        cached: requests whose tokens blocks may still hold.
     """
 
     listed: list[str] = field(default_factory=list)
@@ -36,8 +54,10 @@ class Ended:
         self.listed.append(name)
 
     def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
-        """Return the requests to forget after a step in which `held` ones hold blocks. Without a
-        shadow cache, only requests with blocks are needed."""
+        """Return the requests to forget after a step in which those in `holding` hold blocks.
+
+        Without a shadow cache, only requests with blocks are needed.
+        """
         unlisted = [name for name in self.listed if name not in holding]
         if unlisted:
             self.listed = [name for name in self.listed if name in holding]
@@ -51,59 +71,36 @@ class Ended:
         return gone
 
 
-class Kin(Generic[R]):
-    """Requests grouped by the stream of their first token."""
-
-    def __init__(self, requests: Iterable[R]) -> None:
-        self._families: dict[str, dict[str, R]] = {}
-        for request in requests:
-            self.add(request)
-
-    def add(self, request: R, instead_of: R | None = None) -> None:
-        """Add a request; `instead_of` had its id before."""
-        if instead_of is not None:
-            self.remove(instead_of)
-        self._families.setdefault(_beginning(request), {})[request.id] = request
-
-    def remove(self, request: R) -> None:
-        family = self._families[_beginning(request)]
-        if family.get(request.id) is request:
-            del family[request.id]
-        if not family:
-            del self._families[_beginning(request)]
-
-    def of(self, request: R) -> Collection[R]:
-        """Return the requests that begin like this one, itself included, in order of arrival."""
-        return self._families.get(_beginning(request), {}).values()
-
-
-def _beginning(request: RequestHistory) -> str:
-    return request.content[0][0] if request.content else f"out:{request.id}"
-
-
 @dataclass
 class RunHistory(Generic[R]):
     """The run up to now. Predicates read it as it was *before* the step that they judge.
 
     Attributes:
         config: every key of the system's configuration.
-        revision, system: what the target is held to, and the system of the scheduler.
-        defaults: by configuration key, what the target says that its absence means.
-        paused: held back since the step before, where the system pauses requests.
-        requests: accepted requests by id, in order of arrival; where the history `forgets`, without
-            those that have ended and of which no block holds anything; `forgotten` counts them.
-        aborts_to_report: aborted since the last step, with the next step to report them.
-        aborts_inside: to be aborted inside the coming step.
-        last: the step before, None before the first.
+        revision, system: the revision that judges the target, and its system.
+        defaults: for each configuration key, the value that the target uses if the key is absent.
+        paused: requests held back since the previous step, if the system pauses requests.
+        requests: accepted requests by id, in order of arrival. If the history `forgets`, ended
+            requests are dropped once no block holds their tokens; `forgotten` counts them.
+        aborts_to_report: requests aborted since the last step, which the next step reports.
+        aborts_inside: requests to be aborted inside the coming step.
+        events: control events since the last step.
+        pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
+        pause_steps: number of steps in a row in which a paused scheduler scheduled nothing.
+        last: the previous step; None before the first.
         step: number of the coming step, from 0.
-        barren_steps: steps in a row in which an unfinished request waited and nothing was computed.
-        busy_steps: steps so far in which an accepted request was unfinished.
-        first_in_line: the request that has waited longest unstarted, since which step, and the
-            steps that the work in front of it can take at most.
-        system_state: what the features of the system follow, one immutable value.
-        shadow: what the blocks hold, where a rule asks for it.
-        kept: the prefixes that a cache must still find; None where a run is not followed by it.
-        answers: what was asked `once` since the last change, of which step and configuration.
+        barren_steps: number of steps in a row in which a request was unfinished but nothing was
+            computed.
+        busy_steps: number of steps so far in which an accepted request was unfinished.
+        first_in_line: the unstarted request that has waited longest, the step since which it is
+            first, and the most steps that the work before it can take.
+        system_state: the state of the system's features, one immutable value.
+        shadow: the content of the blocks, if a rule needs it.
+        kept: the prefixes that a cache must still find; None if no rule needs them.
+        client_changes: number of arrivals, aborts, control events and ends so far.
+        moves: number of times that requests may have passed from one phase to another.
+        answers: the cached results of `once` since the last change, with their step and
+            configuration.
     """
 
     config: Mapping[str, Any]
@@ -115,6 +112,9 @@ class RunHistory(Generic[R]):
     live: dict[str, R] = field(default_factory=dict)
     aborts_to_report: set[str] = field(default_factory=set)
     aborts_inside: set[str] = field(default_factory=set)
+    events: tuple[ControlEvent, ...] = ()
+    pause: str | None = None
+    pause_steps: int = 0
     last: Step | None = None
     last_was_prefill: bool = False
     step: int = 0
@@ -127,12 +127,14 @@ class RunHistory(Generic[R]):
     system_state: Any = None
     shadow: ShadowCache | None = None
     kept: KeptPrefixes | None = None
+    client_changes: int = field(default=0, repr=False, compare=False)
+    moves: int = field(default=0, repr=False, compare=False)
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
     features: Features = field(init=False, repr=False, compare=False)
     _ended: Ended = field(default_factory=Ended)
-    _kin: Kin[R] = field(init=False, repr=False, compare=False)
+    _kin: SharedPrefixes[R] = field(init=False, repr=False, compare=False)
     _members_of: Step | None = None
     _sorted_members: tuple[list[R], list[R]] = field(default=([], []))
     _sorted_phases: tuple[list[R], list[R], list[R]] | None = None
@@ -141,10 +143,11 @@ class RunHistory(Generic[R]):
         self.features = features_of(self.system)
         if self.system_state is None:
             self.system_state = self.features.initial()
-        self._kin = Kin(self.requests.values())
+        block = int(self.config.get("block_size", 1))
+        self._kin = SharedPrefixes(self.requests.values(), block)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Book that the target took the request; `open_ended`: its output length is not
+        """Record a request that the target accepted; `open_ended`: its output length is not
         known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
@@ -157,7 +160,7 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Book that the target took an abort; unknown and finished ids change nothing."""
+        """Record an abort of the target; unknown and finished ids have no effect."""
         if request_id not in self.live:
             return
         if inside:
@@ -168,10 +171,51 @@ class RunHistory(Generic[R]):
             self._end(request_id, "aborted")
             self._note_first_in_line()
 
+    def control(self, kind: str, done: bool) -> None:
+        """Record a control event, and whether the target did it."""
+        running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
+        holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
+        self.client_changes += 1
+        self.events += (ControlEvent(kind, done, running, holding),)
+        if kind in PAUSES:
+            self.pause, self.pause_steps = (None if kind == "resume" else kind), 0
+        if kind == "reset_running_requests":
+            self._running_wait()
+        if kind not in PAUSES and done:
+            self.features.reset(self)
+            if self.kept is not None:
+                self.kept = KeptPrefixes(self.config["block_size"])
+        self._changed()
+        self.first_in_line = None
+        self._note_first_in_line()
+
+    def _running_wait(self) -> None:
+        """Record that all running requests wait in front again with nothing computed."""
+        self.features.dropped(self)
+        for account in self.live.values():
+            if account.started:
+                account.rewind()
+                self.work += bounds_of(self.system).alone(self.config, account)
+        if self.shadow is not None:
+            self.shadow.nothing_is_held()
+        last = self.last
+        if last is None:
+            return
+        together = None if last.waiting is None else (*(last.running or ()), *last.waiting)
+        nothing = {
+            name: ((), {})[name in KEYED]
+            for name in ("running", "prefilling", *KEYED)
+            if getattr(last, name) is not None
+        }
+        free = None if last.free_blocks is None else self.config.get("num_blocks")
+        self.last = replace(last, **nothing, waiting=together, free_blocks=free)
+
     def give_up(self, step: Step) -> None:
         """Treat requests as aborted before the step if they can never run and the target ends them
-        in it, unscheduled and without a token. Otherwise other requests would have to wait for
-        them."""
+        in it, without scheduling them or emitting a token.
+
+        Otherwise other requests would seem to wait for them.
+        """
         for name in step.finished or ():
             account = self.live.get(name)
             if account is None or name in step.scheduled or name in (step.emitted or ()):
@@ -229,24 +273,32 @@ class RunHistory(Generic[R]):
             self.kept.observe(self, step)
         features = self.features
         features.begin(self, step)
-        if not self.live or features.blocks_are_filled(self, step):
+        stands = self.pause is not None and not step.scheduled
+        self.pause_steps = self.pause_steps + 1 if stands else 0
+        if not self.live or stands or features.blocks_are_filled(self, step):
             self.barren_steps = 0
         else:
             self.busy_steps += 1
             self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
+        paused, moved = self.paused, False
         for name in step.preempted or ():
             if name in self.live:
                 self.live[name].rewind()
+                moved = True
         for name, tokens in step.scheduled.items():
             account = self.requests.get(name)
             if account is None:
                 continue
-            hit = self._hit(step, account)
+            if account.ended is not None:  # a fault; what it computes still counts
+                self._kin.add(account)
+            hit = 0 if account.started else self._hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
+                moved = True
             if not account.started:
                 account.began = self.step
+                moved = True
             account.prefix_hit += hit
             account.computed += hit + tokens
             features.computed(self, step, account)
@@ -258,17 +310,24 @@ class RunHistory(Generic[R]):
             account = self.requests.get(name)
             if account is not None:
                 account.emitted += tokens
+                prefilled = account.prefilled
                 features.emitted(account, tokens, completes, self.config)
+                moved |= account.prefilled != prefilled
         features.end(self, step)
+        if moved or self.paused != paused:
+            self._moved()
         finished = self._endings() if step.finished is None else step.finished
         for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
-        self.aborts_inside, self.aborts_to_report = set(), set()
+        if self.aborts_inside or self.aborts_to_report:
+            self.client_changes += 1
+        self.aborts_inside, self.aborts_to_report, self.events = set(), set(), ()
         self.last = step
         self.step += 1
-        self._changed()
+        self._members_of = None
+        self.answers.clear()
         self._note_first_in_line()
         if self.forgets:
             self._forget(step)
@@ -297,12 +356,15 @@ class RunHistory(Generic[R]):
         return min(self.max_hit(step, account), uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
-        """Return the requests that can share tokens with this one, itself included."""
+        """Return the requests that can share tokens with this one, including itself.
+
+        Of ended requests, only those that decide how many tokens are shared are included.
+        """
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
-        """Return an upper bound of the hit: what others have computed of it by the end of
-        the step."""
+        """Return an upper bound of the hit: the tokens that others have computed of it by the end
+        of the step."""
         tokens = 0
         for other in self.kin(account):
             computed = other.max_computed
@@ -348,8 +410,15 @@ class RunHistory(Generic[R]):
             if request.output_len is not None and request.tokens_left <= 0
         }
 
-    def _changed(self) -> None:
+    def _moved(self) -> None:
+        """Note that a request may have passed from one phase to another."""
         self._sorted_phases = None
+        self.moves += 1
+
+    def _changed(self) -> None:
+        """Note an arrival, an abort or an end."""
+        self._moved()
+        self.client_changes += 1
         self._members_of = None
         self.answers.clear()
 
@@ -361,6 +430,8 @@ class RunHistory(Generic[R]):
             self.features.ended(account)
             if self.forgets:
                 self._ended.add(name)
+            else:
+                self._kin.end(account)
 
     def _forget(self, step: Step) -> None:
         cached = caches(self.config)
@@ -372,7 +443,7 @@ class RunHistory(Generic[R]):
                 self.forgotten += 1
 
     def _note_first_in_line(self) -> None:
-        unstarted = self.unstarted()
+        unstarted = [] if self.pause else self.unstarted()
         first = unstarted[0] if unstarted else None
         if first is None:
             self.first_in_line = None

@@ -1,13 +1,13 @@
 """The content of each block of the cache, as far as a client can see the writes.
 
-A target shows the blocks of a request after each step, and how many tokens it computed. So the
-tokens of that step stand in the last of these blocks. A request reads all its blocks in every step
-in which it computes: each must hold its own tokens, from the first on, since keys and values depend
-on everything before them. Which block is free, shared or published is the target's own affair.
+A target shows the blocks of a request after each step, and how many tokens it computed, so the
+tokens of that step are in the last of these blocks. In every step in which it computes, a request
+reads all its blocks. Each must hold its own tokens, from the first on, since keys and values depend
+on everything before them. Which block is free, shared or published is up to the target.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +23,7 @@ FEW = 64
 
 
 class Observed(Protocol):
-    """The part of a `RunHistory` that the cache reads, as it was before the step."""
+    """The part of a `RunHistory` that the cache reads, from before the step."""
 
     config: Mapping[str, Any]
     features: Features
@@ -38,7 +38,7 @@ class Observed(Protocol):
 
 
 class Entry(NamedTuple):
-    """Tokens `start` to `end` (exclusive) of a request, counted from its first token."""
+    """The tokens of a request from `start` to `end` (exclusive), counted from its first token."""
 
     owner: str
     content: tuple[Segment, ...]
@@ -47,26 +47,38 @@ class Entry(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The tokens that a request computes in a step, without wrong drafts, and its blocks: those
-    shown after the step, or before it if the request leaves in the step. `content` has all its
-    tokens."""
+    """The tokens that a request computes in a step, without wrong drafts, and its blocks.
+
+    The blocks are those shown after the step, or before it if the request leaves in the step.
+    `content` has all tokens of the request. `only`: the single block that is written, if nothing
+    else of the request has changed since it was last compared.
+    """
 
     request: RequestHistory
     content: tuple[Segment, ...]
     start: int
     end: int
-    blocks: list[int]
+    blocks: Sequence[int]
+    only: tuple[int, Entry] | None = None
+
+
+class Ready(NamedTuple):
+    """A request whose blocks were found to hold its tokens, up to the `end` of those computed."""
+
+    request: RequestHistory
+    end: int
+    blocks: Sequence[int]
 
 
 class Changes(NamedTuple):
     """The effects of a step on the cache.
 
     Attributes:
-        accesses: of the requests that compute.
-        written: the blocks that the step writes, with what they hold after it.
+        accesses: the accesses of the requests that compute.
+        written: the blocks that the step writes, with their content after it.
         unseen: tokens that were written to blocks that the target did not show.
-        meets: a request reads what another one wrote, or a block gets a new owner.
-        conflict: the first block that does not hold what its reader needs, in a sentence.
+        meets: whether a request reads what another one wrote, or a block gets a new owner.
+        conflict: a sentence about the first block that does not hold what its reader needs.
     """
 
     accesses: list[Access]
@@ -81,13 +93,15 @@ class ShadowCache:
     """The content of every block whose writes were seen.
 
     Attributes:
-        holds: by block number; first the block that was written, or found whole, longest ago.
+        holds: the content by block number, in the order in which blocks were last written or found
+            intact.
         unseen: tokens in blocks whose numbers were never shown, with the step that wrote them.
-        caches: a freed block can be found by its content; else what it held is forgotten.
-        read: the blocks of each request that were found to hold its tokens.
-        readers: the other way round, by block number.
-        pool: blocks that can hold tokens; None where there is no bound, or it is not known.
-        lost: requests whose last known token was written over, until the reader clears them.
+        caches: whether a freed block can be found by its content; otherwise its content is
+            forgotten.
+        read: the blocks of each request in which it found its tokens.
+        readers: the inverse of `read`, by block number.
+        pool: number of blocks that can hold tokens; None if unbounded or unknown.
+        lost: requests whose last known token was overwritten, until the reader clears them.
     """
 
     block_size: int
@@ -95,6 +109,7 @@ class ShadowCache:
     holds: dict[int, Entry] = field(default_factory=dict)
     unseen: deque[tuple[int, Entry]] = field(default_factory=deque)
     read: dict[str, list[int]] = field(default_factory=dict)
+    ready: dict[str, Ready] = field(default_factory=dict)
     readers: dict[int, set[str]] = field(default_factory=dict)
     pool: int | None = None
     lost: set[str] = field(default_factory=set)
@@ -102,31 +117,46 @@ class ShadowCache:
     _seen_at: dict[int, int] = field(default_factory=dict)
     _places: Counter[str] = field(default_factory=Counter)
 
+    def nothing_is_held(self) -> None:
+        """Record that no request holds a block any more; the content of the blocks stays."""
+        self.read.clear()
+        self.readers.clear()
+
     def knows(self, request: str) -> bool:
         """Return whether a block may still hold tokens that this request wrote."""
         return request in self._places
 
     def changes(self, history: Observed, step: Step) -> Changes:
-        """Return what the step writes, and whether every reader finds its tokens. Book nothing."""
+        """Return what the step writes, and whether every reader finds its tokens; record
+        nothing."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
-        for access in accesses:
-            for number, entry in self._writes(step, access, written):
+        for index, access in enumerate(accesses):
+            if access.only is not None and access.only[0] in written:
+                accesses[index] = access = access._replace(only=None)
+            writes = self._writes(step, access, written) if access.only is None else [access.only]
+            for number, entry in writes:
                 before = written.get(number) or self.holds.get(number)
                 meets = meets or (before is not None and before.owner != entry.owner)
                 written[number] = entry
-            unseen += self._beyond(access)
+            if access.only is None:
+                unseen += self._beyond(access)
         conflict = None
         for access in accesses:
-            old = self._unchanged(access)
+            if access.only is None:
+                old = self._unchanged(access)
+            elif written[access.only[0]] is access.only[1]:
+                continue
+            else:
+                old = access.start // self.block_size
             for place in range(old, min(len(access.blocks), -(-access.end // self.block_size))):
                 number = access.blocks[place]
                 present = written.get(number) or self.holds.get(number)
                 meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
                     hidden = chain(unseen, (entry for _, entry in self.unseen))
-                    conflict = self._mismatch(
+                    conflict = self.mismatch(
                         access.request, access.end, number, place, present, hidden
                     )
         conflict = conflict or self._overwritten(history, step, written)
@@ -145,7 +175,12 @@ class ShadowCache:
             if len(self.holds) > 2 * len(held) + FEW:
                 self.holds = {n: entry for n, entry in self.holds.items() if n in held}
         for access in changes.accesses:
-            if access.request.id not in shown:
+            name = access.request.id
+            if access.only is not None and changes.conflict is None:
+                self.ready[name] = self.ready[name]._replace(end=access.end)
+                continue
+            self.ready.pop(name, None)
+            if name not in shown:
                 continue
             old = self._unchanged(access)
             known = self.read.setdefault(access.request.id, [])
@@ -158,6 +193,9 @@ class ShadowCache:
                 self.readers.setdefault(number, set()).add(access.request.id)
                 if self.caches:
                     self._confirm(number, access.content, place * self.block_size)
+            goes_on = access.end % self.block_size > 0 and access.end <= access.request.num_tokens
+            if goes_on and changes.conflict is None and len(known) == full:
+                self.ready[name] = Ready(access.request, access.end, shown[name])
 
     def _keep(self, changes: Changes) -> None:
         self._step += 1
@@ -173,8 +211,8 @@ class ShadowCache:
             self._forget_unseen()
 
     def _confirm(self, number: int, content: tuple[Segment, ...], start: int) -> None:
-        """Note that the block still holds what was written to it, since a request has found its
-        tokens there."""
+        """Note that the block still has its content, because a request has found its tokens
+        there."""
         entry = self.holds.get(number)
         if entry is not None and _goes_on(entry, content, start, start + self.block_size):
             self.holds[number] = self.holds.pop(number)
@@ -195,6 +233,7 @@ class ShadowCache:
             self._leaves(self.unseen.popleft()[1])
 
     def _forget(self, name: str) -> None:
+        self.ready.pop(name, None)
         # A faulty target may list a block twice: it is forgotten once.
         for number in set(self.read.pop(name)):
             self.readers[number].discard(name)
@@ -202,7 +241,7 @@ class ShadowCache:
                 del self.readers[number]
 
     def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
-        """Return the accesses of all requests that compute, and the entries that went to unknown
+        """Return the accesses of all requests that compute, and the entries written to unknown
         blocks."""
         before = (history.last.blocks or {}) if history.last is not None else {}
         accesses: list[Access] = []
@@ -222,11 +261,12 @@ class ShadowCache:
                     Entry(name, coming_tokens(request), 0, history.reached(step, request))
                 )
                 continue
+            if name in self.ready and (access := self._next_token(history, step, request, tokens)):
+                accesses.append(access)
+                continue
             start = request.computed + max(hit, 0)
-            end, right = (
-                start + tokens,
-                history.features.right_drafts(history, step, request, tokens),
-            )
+            end = start + tokens
+            right = history.features.right_drafts(history, step, request, end - request.computed)
             if right is not None:
                 end = min(end, request.num_tokens + right)
             shown = (step.blocks or {}).get(name)
@@ -234,8 +274,32 @@ class ShadowCache:
             accesses.append(Access(request, coming_tokens(request, right or 0), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
 
+    def _next_token(
+        self, history: Observed, step: Step, request: RequestHistory, tokens: int
+    ) -> Access | None:
+        """Return the access of a request that computes one more token of its last block, which is
+        not full after it, and whose other blocks have not changed; None if that is not so."""
+        name, (known, end, blocks) = request.id, self.ready[request.id]
+        block = blocks[end // self.block_size] if end < len(blocks) * self.block_size else None
+        shown = (step.blocks or {}).get(name)
+        if known is not request or block is None or request.computed != end or shown != blocks:
+            return None
+        if tokens != 1 or (end + 1) % self.block_size == 0 or request.num_tokens <= end:
+            return None
+        slots = (step.slot_blocks or {}).get(name)
+        before, start = self.holds.get(block), end // self.block_size * self.block_size
+        if (slots and slots[-1] != block) or before is None or before.owner != name:
+            return None
+        if before.start > start or before.end != end:
+            return None
+        if history.features.right_drafts(history, step, request, 1) is not None:
+            return None
+        content = coming_tokens(request)
+        entry = Entry(name, content, start, end + 1)
+        return Access(request, content, end, end + 1, blocks, (block, entry))
+
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
-        """Return the accesses of requests whose load begins; a load writes their blocks."""
+        """Return the accesses of requests whose load begins, since a load writes their blocks."""
         return [
             Access(
                 request, request.content, 0, tokens, list((step.blocks or {}).get(request.id, ()))
@@ -264,7 +328,7 @@ class ShadowCache:
         return entries
 
     def _beyond(self, access: Access) -> list[Entry]:
-        """Return what is written to blocks that the target does not show."""
+        """Return the entries written to blocks that the target does not show."""
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
@@ -273,7 +337,7 @@ class ShadowCache:
     def _unchanged(self, access: Access) -> int:
         """Count the leading blocks of the request that were read before and have not changed."""
         known = self.read.get(access.request.id, [])
-        if access.blocks[: len(known)] == known:
+        if list(access.blocks[: len(known)]) == known:
             return len(known)
         return 0
 
@@ -285,12 +349,12 @@ class ShadowCache:
                 if request is None or number not in shown.get(name, ()):
                     continue
                 place = self.read[name].index(number)
-                conflict = self._mismatch(request, request.computed, number, place, entry, [])
+                conflict = self.mismatch(request, request.computed, number, place, entry, [])
                 if conflict is not None:
                     return conflict
         return None
 
-    def _mismatch(
+    def mismatch(
         self,
         request: RequestHistory,
         reads: int,
@@ -299,8 +363,10 @@ class ShadowCache:
         present: Entry | None,
         hidden: Iterable[Entry],
     ) -> str | None:
-        """Explain why block `number` cannot be block `place` of this request. Entries in `hidden`
-        may stand in any block."""
+        """Explain why block `number` cannot be block `place` of this request; None if it can.
+
+        Entries in `hidden` may be in any block.
+        """
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
         if present is not None and present.owner == request.id and _covers(present, start, end):
             return None
@@ -322,7 +388,7 @@ class ShadowCache:
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """Return whether the entry has these tokens after the same beginning."""
+    """Return whether the entry has these tokens, after the same beginning."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 

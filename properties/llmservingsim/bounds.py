@@ -1,4 +1,4 @@
-"""How long requests of LLMServingSim may take at most, in steps, and which of them can run.
+"""Bounds for LLMServingSim: the most steps that requests may take, and which requests can run.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -21,10 +21,12 @@ Config = Mapping[str, Any]
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """First come, first served: until all requests that came before have ended.
+    """Return the steps until all earlier requests have ended, first come, first served; None if
+    unbounded.
 
-    A later request may take the blocks that the first one needs: by the page always, since it tries
-    the next one; by HEAD only with chunking off, if the budget left would cut the first one.
+    A later request may take the blocks that the first one needs. By the page this is always
+    possible, since it tries the next one; at HEAD only with chunking off, if the first one exceeds
+    the remaining budget.
     """
     overtakes = revision == "documented" or not config["enable_chunked_prefill"]
     if overtakes and config["num_blocks"] is not None:
@@ -33,8 +35,8 @@ def waits(
 
 
 def limits(config: Config) -> list[int]:
-    """Each bound on prompt + max_tokens - 1, in tokens: the pool, and the budget for prompts that
-    nothing cuts."""
+    """Return each bound on prompt + max_tokens - 1, in tokens: the pool, and the budget for prompts
+    that are never split."""
     budget, threshold = config["max_num_batched_tokens"], config["long_prefill_token_threshold"]
     cut = config["enable_chunked_prefill"] or 0 < threshold <= budget
     return pool_limit(config) + ([] if cut else [budget])

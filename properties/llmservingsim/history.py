@@ -1,4 +1,4 @@
-"""The additions of LLMServingSim's runs to the kernel: vLLM's, and a long memory."""
+"""The additions of LLMServingSim's runs to the kernel: vLLM's, with a longer memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +7,10 @@ from ..vllm.history.features import VllmFeatures
 
 
 class LlmServingSimFeatures(VllmFeatures):
-    """Its rules share vLLM's predicates, and one witness asks for prompts that a cache would know,
-    also of requests that have ended."""
+    """vLLM's features, but ended requests are remembered, since a witness needs their prompts.
+
+    The rules share vLLM's predicates.
+    """
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         return False

@@ -1,7 +1,7 @@
 """Generators for LLMServingSim, aimed at the bounds of pool, budget and batch.
 
-Requests are drawn as for vLLM, after which this scheduler is shaped: from a configuration that has
-the two keys more which vLLM's strategies go by, a longest request and no reserve.
+Requests are drawn as for vLLM, on which this scheduler is modelled. The configuration is extended
+by the two keys that vLLM's strategies also need: a longest request, and no reserve.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks of the largest pool that a scale has
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     """Draw configurations in which the pool, the budget, the cap or the threshold bind first.
 
-    One batch is in flight at a time: through the step protocol more of them make no difference.
+    Only one batch is in flight at a time, since more make no difference in the step protocol.
     """
     block = draw(st.sampled_from(vllm.BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(vllm.MODEL_LENGTHS_IN_BLOCKS[scale]))
@@ -100,13 +100,13 @@ def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
 
 
 def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a late request for what the running ones leave of pool and budget, or one token more or
-    less."""
+    """Draw a late request that just fits into the remaining pool and budget, or is one token
+    off."""
     return vllm.beside_the_batch(as_vllm(config), history).map(_of_no_priority)
 
 
 def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-    """Draw a request that fills its blocks when the chunks of another have taken all others."""
+    """Draw a request that fills its blocks when the chunks of another one have taken all others."""
     return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
 
 
@@ -119,7 +119,7 @@ def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
     """Draw the content of a prompt of about `length` tokens: often that of an earlier request,
-    sometimes behind the beginning of another."""
+    sometimes after the beginning of another."""
     if earlier and not caches(config) and draw(st.booleans()):
         return earlier[-1].prompt
     if len(earlier) > 1 and caches(config) and draw(st.sampled_from((False, False, True))):

@@ -1,4 +1,4 @@
-"""How long requests of nano-vLLM may take at most, in steps, and which of them can run.
+"""Bounds for nano-vLLM: the most steps that requests may take, and which requests can run.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -13,7 +13,7 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return its prefill, chunk by chunk, and its tokens one by one."""
+    """Return the steps of its prefill, chunk by chunk, plus one per token."""
     chunks = -(-(request.prompt + request.max_tokens) // config["max_num_batched_tokens"])
     return int(chunks + request.max_tokens)
 
@@ -25,9 +25,12 @@ def waits(
 
 
 def together(config: Config, work: int, requests: int) -> int:
-    """The eldest gets a token in each decode step. Between two of these the others may have to be
-    prefilled again, as many as fit into the pool: two steps in a row exceed the budget together,
-    or the slots of one."""
+    """Return the most steps of all requests together.
+
+    The oldest request gets a token in each decode step. Between two of these, the others may have
+    to be prefilled again, as many as fit into the pool: two consecutive prefill steps together
+    exceed the budget, or need more slots than one step has.
+    """
     pool = config["block_size"] * config["num_blocks"]
     full_steps = 2 * -(-pool // config["max_num_batched_tokens"])
     between = full_steps + -(-requests // config["max_num_seqs"]) + 1
@@ -35,7 +38,7 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether all of it is within the pool and the budget."""
+    """Return whether the whole request is within the pool and the budget."""
     whole = prompt + max_tokens
     return whole <= config["max_num_batched_tokens"] and fits_pool(config, whole)
 

@@ -1,7 +1,7 @@
 """Generators for nano-vLLM, aimed at a pool that runs out, and at borders.
 
-Strategies give configurations and requests. Pools are small enough for sequences to grow until one
-must give way; `beside_the_batch` aims a late request at what is left of them.
+Strategies draw configurations and requests. Pools are so small that sequences grow until one must
+be preempted; `beside_the_batch` aims a late request at the remaining blocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ LONGEST_ANSWER: Mapping[Scale, int] = {"small": 10**6, "short": 64, "tight": 40}
 
 
 class Shape(NamedTuple):
-    """A request without its name, in tokens."""
+    """A request without its name; lengths are in tokens."""
 
     prompt: int
     max_tokens: int
@@ -60,7 +60,7 @@ class Shape(NamedTuple):
 
 @st.composite
 def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
-    """Draw configurations in which the pool or the budget bind before anything else."""
+    """Draw configurations in which the pool or the budget binds before anything else."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     num_blocks = draw(st.integers(FEWEST_BLOCKS, MAX_BLOCKS))
     whole = block * num_blocks
@@ -101,15 +101,16 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def borders(config: Config) -> list[int]:
-    """Return the tokens at which decisions may change: a block, the budget."""
+    """Return the numbers of tokens at which decisions may change: a block, and the budget."""
     return [config["block_size"], config["max_num_batched_tokens"]]
 
 
 def longest_request(config: Config) -> int:
-    """Tokens of prompt and answer together, at most: the last one is never computed.
+    """Return the most tokens of prompt and answer together, including the last one, which is never
+    computed.
 
-    A budget of more than half the pool is one that whole prompts fit into; beyond a smaller one
-    they go in chunks.
+    If the budget is more than half the pool, whole prompts must fit into it; with a smaller budget
+    they are computed in chunks.
     """
     whole, budget = config["num_blocks"] * config["block_size"], config["max_num_batched_tokens"]
     return int(min(whole, budget) if 2 * budget > whole else whole) + 1
@@ -135,7 +136,7 @@ def scale_of(config: Config) -> Scale:
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
-    """Draw a late request for exactly what is free, or one token more or less; or one that fills
+    """Draw a late request for exactly the free blocks, or one token more or less; or one that fills
     its block in the same step as a running one."""
     block, running = config["block_size"], history.decoding()
     free = free_blocks(config, history)
@@ -173,8 +174,7 @@ def contents(
 
 
 def goes_on(config: Config, other: Request, name: str, length: int) -> Content:
-    """The whole blocks of a prompt, and one that the answer to it begins or fills, then tokens of
-    its own."""
+    """Return the whole blocks of a prompt and of its answer's beginning, followed by new tokens."""
     block, most = config["block_size"], longest_request(config) - 2
     whole = min(other.prompt_len + block, most) // block * block
     shared = prefix((*other.prompt, (f"out:{other.id}", other.tokens_to_emit)), whole)

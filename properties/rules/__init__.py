@@ -1,1 +1,1 @@
-"""The rules that every system shares, and the choice of rules that a target allows."""
+"""Rules that all systems share, and the selection of rules that a target allows."""

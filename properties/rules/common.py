@@ -5,18 +5,24 @@ Source: target protocol, "The step observation" and "Fine points".
 
 from collections import Counter
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 from ...model.observation import Step
 from ..history.content import in_common
+from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
+from .pool import held_after
 from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
-    """A request shows tokens and blocks exactly if some of it is computed, and what it writes; the
-    step is of the kind of what its requests do, and those that prefill are named so."""
+    """A request shows tokens and blocks exactly if some of its tokens are computed, and shows the
+    blocks that it writes.
+
+    The kind of the step fits what its requests do, and prefilling requests are listed as such.
+    """
     stay = list(_after(history, step))
     if wrong := _other_kind(history, step) or _other_phase(history, stay, step):
         return wrong
@@ -73,8 +79,11 @@ def _other_kind(history: RunHistory[Any], step: Step) -> AdapterMessage | None:
 
 
 def _begins_again(history: RunHistory[Any], step: Step, request: RequestHistory) -> bool:
-    """Return whether a preempted request recomputes more than its last token. If only that one is
-    left, both kinds are right; with several steps in flight the rule does not judge."""
+    """Return whether a preempted request recomputes more than its last token.
+
+    If only that one is left, both kinds are right; with several steps in flight, the rule does not
+    judge.
+    """
     if (
         not request.regenerated
         or request.emitted > request.regenerated
@@ -106,17 +115,21 @@ def _other_phase(
 
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
-    """Return the requests that stay, with a lower bound of their computed tokens after the step.
-    Requests preempted in this step are left out."""
-    leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
-    for request in history.live.values():
-        if request.id not in leaves:
-            hit = history.hit_now(step, request) or 0
-            yield request, request.computed + hit + step.scheduled.get(request.id, 0)
+    """Yield the requests that stay, with a lower bound of their computed tokens after the step.
+    Left out are requests preempted in this step, and waiting ones of which it shows nothing."""
+    names = {request.id for request in history.running()}
+    names.update(step.scheduled, step.computed or (), step.blocks or (), step.prefix_hit or ())
+    names.update(history.paused, step.prefilling or ())
+    names.difference_update(step.finished or (), history.aborts_inside, step.preempted or ())
+    requests = [history.live[name] for name in names if name in history.live]
+    for request in sorted(requests, key=attrgetter("arrival")):
+        hit = 0 if request.started else history.hit_now(step, request) or 0
+        yield request, request.computed + hit + step.scheduled.get(request.id, 0)
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Every unfinished request is in exactly one queue, and nothing else is (ALL-R03)."""
+    """Every unfinished request is in exactly one queue, and no other request is in any
+    (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
         return f"{_names(strangers)} scheduled, but finished, aborted or never accepted"
@@ -147,7 +160,8 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
 
 
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
-    """Exactly min(output_len, max_tokens) tokens, then the right reason at once (ALL-R04)."""
+    """A request emits exactly min(output_len, max_tokens) tokens, then ends at once with the right
+    reason (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
     over = history.features.completing(history, step)
@@ -160,6 +174,9 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     for name, account in history.live.items():
         total = account.emitted + emitted.get(name, 0)
         reason = finished.get(name)
+        due = account.output_len
+        if reason is None and due is not None and total < due and name not in aborts_inside:
+            continue  # it goes on
         if name in aborts_inside:
             if reason != "aborted":
                 return f"{name} was aborted inside the step, finished says {reason}"
@@ -206,7 +223,7 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """First in line, a request is scheduled before the work in front of it is over (ALL-R05)."""
+    """The first in line is scheduled within the most steps that earlier work can take (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
@@ -224,9 +241,9 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
-    allowance = history.max_steps
-    if history.busy_steps < allowance:
+    if history.busy_steps < history.max_steps:
         return None
+    allowance = history.max_steps
     unfinished = [n for n in history.live if n not in (step.finished or {})]
     if not unfinished:
         return None
@@ -238,11 +255,12 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
 
 def everything_ends(history: RunHistory[Any], step: Step) -> bool:
     """The last unfinished request finishes."""
-    return bool(history.live) and all(n in (step.finished or {}) for n in history.live)
+    finished = step.finished or {}
+    return bool(history.live and finished) and all(name in finished for name in history.live)
 
 
 def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
-    """A prefix hit covers only what some request has computed (ALL-R08)."""
+    """A prefix hit covers only tokens that some request has computed (ALL-R08)."""
     for name, hit in first_hits(history, step).items():
         if hit <= 0:
             continue
@@ -264,8 +282,9 @@ def something_cached(history: RunHistory[Any], step: Step) -> bool:
     return any(hit > 0 for hit in first_hits(history, step).values())
 
 
+@once
 def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
-    """Hits of the requests that start in this step, in tokens; without those that were loaded."""
+    """Return the hits, in tokens, of the requests that start in this step, except loaded ones."""
     return {
         name: hit
         for name in step.scheduled
@@ -277,11 +296,16 @@ def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Held and free blocks are together the pool (ALL-R09)."""
+    """Held and free blocks add up to the pool; a request that has ended holds none (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
-    held = {block for blocks in (step.blocks or {}).values() for block in blocks}
+    held_by = held_after(step)
+    if not history.features.held_after_end(history.config):
+        for name, blocks in held_by.items():
+            if blocks and name not in history.live:
+                return f"{name} has ended, and still holds {len(blocks)} blocks"
+    held = {block for blocks in held_by.values() for block in blocks}
     if len(held) + step.free_blocks == size:
         return None
     return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
@@ -295,10 +319,11 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """Of three steps in a row, one computes a token while a request is unfinished; of more where
+    """While a request is unfinished, one of three steps in a row computes a token; one of more if
     several decisions are in flight (ALL-R10)."""
-    allowed = 1 + history.features.idle_steps(history)
-    if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
+    if not history.live or any(step.scheduled.values()):
+        return None
+    if history.barren_steps <= history.features.idle_steps(history):
         return None
     return f"no token was computed in {history.barren_steps + 1} steps in a row"
 
@@ -315,7 +340,7 @@ def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def blocks_change_hands(history: RunHistory[Any], step: Step) -> bool:
-    """A request reads what another one wrote, or writes a block that another one had written."""
+    """A request reads what another one wrote, or overwrites a block that another one wrote."""
     changes = history.cache_changes(step)
     return changes is not None and changes.meets
 
@@ -326,12 +351,18 @@ def _names(ids: list[str]) -> str:
 
 
 PREDICATES = {
-    "ALL-R03": Predicate(request_lost, requests_meet),
+    "ALL-R03": Predicate(
+        request_lost,
+        requests_meet,
+        reads=("finished", "paused", "prefilling", "running", "scheduled", "waiting"),
+    ),
     "ALL-R04": Predicate(tokens_wrong, token_due),
     "ALL-R05": Predicate(waits_too_long, someone_waits),
     "ALL-R06": Predicate(never_ends, everything_ends),
     "ALL-R08": Predicate(hit_never_computed, something_cached),
-    "ALL-R09": Predicate(blocks_lost, blocks_come_back),
+    "ALL-R09": Predicate(
+        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks")
+    ),
     "ALL-R10": Predicate(no_progress, someone_is_behind),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
     "ALL-R13": Predicate(shown_wrongly, something_shown),

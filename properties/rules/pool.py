@@ -1,5 +1,6 @@
-"""How many blocks tokens need, and how many were free when a step was decided."""
+"""Count the blocks that tokens need, and those that were free when a step was decided."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from .predicate import Predicate
 def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
-    """One of the requests that start finds fewer tokens than one that runs holds of it."""
+    """Return a message if a starting request finds fewer tokens than `must_find` says."""
     for request in starting:
         hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
@@ -26,10 +27,11 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate of the rule that a starting request finds what was computed before, even
-    if no request holds it any more, unless its blocks were handed out since.
+    """Return a predicate: a starting request finds all tokens computed before whose blocks have not
+    been handed out since.
 
-    `starting`: the requests that start in a step.
+    It finds them even if no request holds these blocks any more. `starting` returns the requests
+    that start in a step.
     """
 
     def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
@@ -57,7 +59,8 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
 
 
 def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str) -> int:
-    """Return the leading tokens that two requests share, including what they emit in this step."""
+    """Return the number of leading tokens that two requests share, including those they emit in
+    this step."""
     if not history.requests.keys() >= {name, other}:
         return 0  # of a request that was never made nothing is known
     contents = []
@@ -70,21 +73,30 @@ def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str)
 
 
 def blocks_for(history: RunHistory[Any], tokens: int) -> int:
-    """Return how many blocks hold this many tokens in the run's configuration."""
+    """Return the number of blocks that hold this many tokens in the run's configuration."""
     return -(-tokens // int(history.config["block_size"]))
+
+
+def held_after(step: Step) -> dict[str, tuple[int, ...]]:
+    """Return the blocks of each request after a step, those of further groups included."""
+    shown, further = step.blocks or {}, step.group_blocks or {}
+    return {
+        name: (*table, *(block for more in further.get(name, ()) for block in more if block))
+        for name, table in shown.items()
+    }
 
 
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     """Return the blocks of unfinished requests before the step, and of ended ones that keep theirs
     until a load has landed or they are sent."""
-    shown = (history.last.blocks or {}) if history.last is not None else {}
+    shown = held_after(history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
-    return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
+    return {name: table for name, table in shown.items() if keeps or name in history.live}
 
 
 def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
-    """Return how many blocks an unfinished request held before the step."""
+    """Return the number of blocks that an unfinished request held before the step."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
     return len(shown.get(request.id, ()))
 
@@ -92,7 +104,22 @@ def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
 @once
 def held_before(history: RunHistory[Any]) -> set[int]:
     """Return the numbers of the blocks that requests held before the step."""
-    return {block for table in tables_before(history).values() for block in table}
+    return set().union(*tables_before(history).values())
+
+
+@once
+def shared_blocks(history: RunHistory[Any], step: Step) -> set[int]:
+    """Return the numbers of the blocks that are listed more than once after the step. There may be
+    many blocks, so they are compared as whole sets."""
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for table in (step.blocks or {}).values():
+        numbers = set(table)
+        if len(numbers) < len(table):
+            shared.update(number for number, times in Counter(table).items() if times > 1)
+        shared |= seen & numbers
+        seen |= numbers
+    return shared
 
 
 @once
@@ -107,7 +134,7 @@ def free_when_decided(history: RunHistory[Any]) -> int | None:
 
 
 def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int:
-    """Return how many blocks only these requests held before the step."""
+    """Return the number of blocks that only these requests held before the step."""
     leaving = {request.id for request in gone}
     before = tables_before(history)
     kept = {block for name, table in before.items() if name not in leaving for block in table}

@@ -1,4 +1,5 @@
-"""The form of a check: does this step break the rule, and did the rule apply to it?"""
+"""The form of a check: a function that finds a broken rule, and one that tells whether it
+applied."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -6,34 +7,46 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
+# Which requests have not started, compute their prompt, decode, or are paused; preemptions as well.
+PHASES = "phases"
+
 
 class Predicate(NamedTuple):
-    """`broken` gives the numbers that break the rule, or None; `exercised` is the rule's witness.
+    """`broken` returns a message with the numbers that break the rule, or None; `exercised` is the
+    witness.
 
-    Both read the history as it was before the step. `members` says which steps they speak of:
-    those that schedule a request in its prefill, in its decode, or any. `reads_kept`: they read
+    Both read the history from before the step. `members` says which steps they apply to: those that
+    schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
     `RunHistory.kept`.
+
+    `reads` names everything that they read besides the configuration and which requests are
+    unfinished: fields of the step, which are also read from the step before it, and PHASES. A step
+    that leaves all of these as they were has the same answers as the one before, and the monitor
+    does not ask. None: they also read how many tokens are computed or emitted, which nearly every
+    step changes.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
     exercised: Callable[[RunHistory[Any], Step], bool]
     members: Literal["prefill", "decode", "any"] = "any"
     reads_kept: bool = False
+    reads: tuple[str, ...] | None = None
 
 
 class RuleFault(BaseException):
     """A user's own rule cannot be evaluated: it raises, or returns a wrong type.
 
-    The message is one line. Not an Exception, so that Hypothesis does not take it for a finding.
+    The message is one line. It is not an Exception, so that Hypothesis does not take it for a
+    finding.
     """
 
 
 class AdapterMessage(str):
-    """A message about what a step reports of itself, which only the adapter can have got wrong."""
+    """A message about a step's description of itself, for which only the adapter can be wrong."""
 
 
 class Broken(NamedTuple):
-    """A rule, the step that broke it, and the numbers in one sentence."""
+    """A broken rule: the step that broke it, and a sentence with the numbers."""
 
     rule: str
     step: int
@@ -46,10 +59,10 @@ class Broken(NamedTuple):
 
 
 def default_is(key: str, value: Any) -> Predicate:
-    """Return the predicate that a configuration without `key` means `value`.
+    """Return the predicate that the target's default for `key` is `value`.
 
     Source: the documents, where they name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21,
-    V1CP-R23). A target says its own in the reply to `start`.
+    V1CP-R23). A target reports its defaults in the reply to `start`.
     """
 
     def another(history: RunHistory[Any], step: Step) -> str | None:

@@ -1,4 +1,4 @@
-"""Which rules have a predicate, by system, and which of them a target allows to check."""
+"""The predicates of each system's rules, and the rules that a target allows to check."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -28,22 +28,23 @@ FOLLOW_NOTHING = ("ALL-", "GEN-")
 
 
 def predicates_of(system: str) -> Mapping[str, Predicate]:
-    """Return the predicates of a registered system by rule id: first those that every system
-    shares, last the user's own."""
+    """Return the predicates of a registered system by rule id: shared ones first, the user's
+    own last."""
     own = {name: rule.predicate for name, rule in OWN_RULES.items()}
     return {**common.PREDICATES, **part(system, "predicates"), **own}
 
 
 def explored(rule: Rule) -> bool:
-    """Return whether states of a model can break the rule, rather than runs or defaults alone."""
+    """Return whether a single state of a model can break the rule, rather than only a whole run or
+    the defaults."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
     judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:
-    """Return whether nothing can be judged after this: the target is gone, or has parted from the
-    model."""
+    """Return whether nothing can be judged after this, because the target is gone or has departed
+    from the model."""
     return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for finding in broken)
 
 
@@ -56,9 +57,9 @@ def observable(
 ) -> list[Rule]:
     """Return the rules of `revision` whose fields the target shows, in catalogue order.
 
-    A client that does not see what it follows the run by cannot know what is computed: then only
-    the rules that follow nothing are left. Where it does not see either which requests finish, only
-    these are left: the target neither crashes nor hangs.
+    If the target hides fields that a client needs to follow the run, nobody can know what is
+    computed, and only rules remain that need no such knowledge. If it also hides which requests
+    finish, only two remain: the target neither crashes nor hangs.
     """
     hidden = followed_by(system, revision, config) - observes
     exempt = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
@@ -80,8 +81,8 @@ def followed_by(
 ) -> frozenset[str]:
     """Return the fields without which no client can follow what is computed.
 
-    These are prefix hits, if there is a cache; what takes requests out of the batch; and, with a
-    connector, which requests are parked and which end, since loaded tokens are not shown.
+    These are prefix hits, if there is a cache; the field that shows which requests leave the batch;
+    and with a connector, the parked and the ended requests, since loaded tokens are not shown.
     """
     fields = SYSTEMS[system].followed_by.get(revision, ()) if system else ()
     hits = ("prefix_hit",) if config is not None and caches(config) else ()
@@ -90,11 +91,11 @@ def followed_by(
 
 
 def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
-    """Return whether a target with this report is held to every decision of the model.
+    """Return whether a target with this name and version must decide exactly as the model does.
 
-    A revision that is a specification leaves choices to its implementations: there only the
-    scheduler that the model reproduces is compared. A class in the place of a release's own, which
-    reports that as its version, decides as its author wants.
+    A revision that is a specification leaves choices to its implementations, so only the scheduler
+    that the model reproduces is compared. A class that replaces a release's own, and reports that
+    as its version, may decide as its author wants.
     """
     if version.partition(" ")[0] in SYSTEMS[system].schedulers:
         return False

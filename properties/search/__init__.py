@@ -1,1 +1,1 @@
-"""The Hypothesis state machine, and the generators that each system gives it."""
+"""The Hypothesis state machine, and the generators that each system supplies."""

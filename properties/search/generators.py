@@ -1,4 +1,4 @@
-"""The generators that each system gives the state machine: configurations and requests."""
+"""The generators that each system supplies to the state machine: configurations and requests."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -20,11 +20,11 @@ def said_before(
     units: Sequence[int],
     longest: int,
 ) -> Content:
-    """A prompt of about `length` tokens, `longest` at most, that begins as an earlier one.
+    """Draw a prompt of about `length` tokens, at most `longest`, that begins like an earlier one.
 
-    The point up to which it does lies where prefix caching decides: at the end of a block or of
-    another of the `units`, of the earlier prompt, or of what it generated. A prompt may come again
-    as it was, as its whole blocks, or with the answer to it. The rest is stream `name`.
+    The common part ends where prefix caching makes decisions: at the end of a block or another of
+    the `units`, of the earlier prompt, or of its output. The earlier prompt may be repeated as a
+    whole, as its whole blocks, or with its answer. The rest is stream `name`.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -50,9 +50,9 @@ def said_before(
 class Generators(Protocol):
     """A system's strategies module.
 
-    `LATE_STEPS`: how many steps a late request lets pass at most before it comes.
-    `WORKLOADS`, which a module may lack: by shape of workload, the values from which keys of its
-    configuration are drawn.
+    `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
+    maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
+    are the control events to draw from.
     """
 
     LATE_STEPS: int
@@ -60,7 +60,8 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision has, none of the kinds to `avoid`."""
+        """Draw configurations of a scale that the revision supports, without the kinds in
+        `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:
         """Draw requests without names."""
@@ -69,10 +70,10 @@ class Generators(Protocol):
         """Draw requests whose prompts take many steps."""
 
     def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
-        """Draw a request aimed at the running ones."""
+        """Draw a request aimed at the state of the running ones."""
 
     def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
-        """Draw a request aimed at the running ones while the prompt of another is computed."""
+        """Draw a request aimed at the running ones while another prompt is being computed."""
 
     def contents(
         self, config: Any, earlier: Sequence[Request], name: str, length: int
@@ -80,7 +81,7 @@ class Generators(Protocol):
         """Draw segments of a prompt of about `length` tokens."""
 
     def fitted(self, config: Any, content: tuple[Segment, ...], shape: Any) -> Any:
-        """Return the shape with the prompt that `content` is, and tokens that fit."""
+        """Return the shape with this prompt, and a number of tokens that fits."""
 
     def caches(self, config: Any) -> bool:
         """Return whether the configuration has a prefix cache."""
@@ -95,7 +96,7 @@ def generators_of(system: str) -> Generators:
 
 
 class RequestFeatures(Protocol):
-    """The features of a system's requests beyond prompt and length; a module, like `Generators`."""
+    """The features of a system's requests beyond prompt and length; implemented by a module."""
 
     def has_features(self, config: Any) -> bool:
         """Return whether requests of this configuration have such features."""
@@ -104,10 +105,10 @@ class RequestFeatures(Protocol):
         """Draw requests that have them."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Draw requests of this name that a feature makes impossible to run, or return None."""
+        """Draw requests with this name that a feature makes impossible to run, or None."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:
-    """Return the request features of a registered system; None without any."""
+    """Return the request features of a registered system; None if it has none."""
     features: RequestFeatures | None = part(system, "request_features")
     return features

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
-from ...model.scenario import Request, Scenario, Segment
+from ...model.scenario import Event, Request, Scenario, Segment
 from ...model.systems import full_config, make_model
 from ..checking.session import Session
 from ..checking.translation import optional_in_effect, with_fixed
@@ -51,8 +51,8 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
 def _check_smallest(options: SearchOptions, config: dict[str, Any]) -> None:
     """Raise InputError if the model refuses even the smallest request.
 
-    For example, a drawn pool may have no room for the fixed number of drafts, which a target need
-    not refuse.
+    For example, a drawn pool may have no room for a fixed number of drafts, which a target need not
+    refuse.
     """
     smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
     why = make_model(options.system, options.revision, config).refusal(smallest)
@@ -69,9 +69,9 @@ NAME = "large"
 
 @st.composite
 def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Request | None:
-    """Draw a request that alone exceeds one of its bounds; return None if nothing bounds a request.
+    """Draw a request that exceeds one of the limits by itself; return None if there are no limits.
 
-    It exceeds it by its prompt, by what it generates, or by both together.
+    Its prompt, its output, or both together exceed the limit.
     """
     limits = bounds_of(system).limits(config)
     if not limits:
@@ -91,6 +91,9 @@ MAX_ABORTS = 2
 PATIENCE = 100  # steps
 CONFIGS = st.runner().flatmap(lambda machine: configs(machine.search))
 KNOCKS = st.sampled_from((False,) * 7 + (True,))
+OPERATED = st.sampled_from((False,) * 3 + (True,))
+EVENTS = st.runner().flatmap(lambda machine: st.sampled_from(machine.generators.CONTROLS))
+MAX_EVENTS = 6
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
@@ -100,7 +103,7 @@ class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
 class SchedulerMachine(RuleBasedStateMachine):
     """One run: requests arrive, steps pass, clients abort, the queue drains.
 
-    `machine_of` binds the class to one search. Every rule is enabled only while the run goes on.
+    `machine_of` binds the class to one search. Rules are enabled only while the run continues.
     """
 
     search: ClassVar[Search]
@@ -111,6 +114,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[Request] = []
+        self.events: list[Event] = []
+        self.operated = False
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
@@ -133,7 +138,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, config: dict[str, Any], data: st.DataObject, knocks: bool) -> None:
         """Start the target; a configuration that it refuses ends the run.
 
-        Sometimes a request that can never run arrives first.
+        Sometimes, a request that can never run arrives first.
         """
         self.search.begin_run()
         options = self.search.options
@@ -219,7 +224,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
     @rule()
     def drain(self) -> None:
-        """Take steps until no request is left, or until they take longer than they may."""
+        """Take steps until no request is left, or the bound on steps is exceeded."""
         bound = self.history.max_steps
         while not self.over and self.session.unfinished and self.history.busy_steps <= bound:
             self.one_step()
@@ -250,7 +255,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def one_arrival(
         self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()
     ) -> None:
-        """Add a request whose prompt is `content`, or else one that suits the run."""
+        """Add a request whose prompt is `content`, or by default one that suits the run."""
         if self.over:
             return
         name = f"r{len(self.requests)}"
@@ -285,7 +290,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def some_steps(self, steps: int, to_border: bool) -> None:
         """Take `steps` steps, or `steps` after the next block border; one if no request is left.
 
-        Before the first request no step can break a rule that a scenario could show.
+        Before the first request, no step can break a rule that a scenario could show.
         """
         if not self.requests:
             return
@@ -299,7 +304,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def some_chunks(self, name: str, chunks: int) -> None:
         """Take steps until the request has started, then `chunks` of its further chunks."""
         for _ in range(PATIENCE):
-            if self.over or name not in [request.id for request in self.history.unstarted()]:
+            if (
+                self.over
+                or self.history.pause
+                or name not in [request.id for request in self.history.unstarted()]
+            ):
                 break
             self.one_step()
         for _ in range(chunks):
@@ -309,7 +318,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def until_none_waits(self) -> None:
         """Take steps until every request is in the batch, at most PATIENCE."""
         for _ in range(PATIENCE):
-            if self.over or not (self.history.unstarted() or self.history.ongoing()):
+            if self.over or self.history.pause:
+                return
+            if not (self.history.unstarted() or self.history.ongoing()):
                 return
             self.one_step()
 
@@ -330,7 +341,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step; the run ends after the step that broke a rule before."""
+        """Take one step. While shrinking, the run ends after the step that broke a rule in the
+        smallest failure."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -338,7 +350,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.judged(self.session.step)
 
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
-        """Call the target and judge its answer. An interrupted run must not be drained."""
+        """Call the target and judge its answer; after an exception, end the run so that it is not
+        drained."""
         try:
             broken = operation(*args)
         except BaseException:
@@ -348,7 +361,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.judge(broken)
 
     def judge(self, broken: list[Broken]) -> None:
-        """End the run at a rule that is new to the search.
+        """End the run if it breaks a rule that is new to the search.
 
         Raises:
             RuleBroken: such a rule broke.
@@ -371,8 +384,56 @@ class SchedulerMachine(RuleBasedStateMachine):
             revision=self.search.options.revision,
             config=self.config,
             requests=accepted or tuple(self.requests),
+            events=tuple(self.events),
         )
 
 
+class OperatedMachine(SchedulerMachine):
+    """A run in which an operator sometimes resets and pauses the scheduler."""
+
+    @initialize(operated=OPERATED)
+    def begin_operation(self, operated: bool) -> None:
+        """Decide whether this run has an operator; one run in four has."""
+        self.operated = operated
+
+    @precondition(lambda self: self.may_operate())
+    @rule(
+        data=st.data(),
+        kind=EVENTS,
+        count=st.sampled_from((2, 0, 1, 2)),
+        before=st.integers(0, 2),
+        after=st.integers(0, 3),
+    )
+    def operate(self, data: st.DataObject, kind: str, count: int, before: int, after: int) -> None:
+        """Let some requests arrive and run, then perform a control event."""
+        if kind not in self.session.started.controls:
+            return
+        for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
+            self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+        self.some_steps(before, False)
+        if not self.over:
+            self.event(kind)
+            self.some_steps(1 + after, False)
+
+    def may_operate(self) -> bool:
+        """Return whether the run has an operator, a request, and room for one more event."""
+        return self.operated and not self.over and len(self.events) < MAX_EVENTS
+
+    def event(self, kind: str) -> None:
+        self.events.append(Event(self.history.step, kind))  # type: ignore[arg-type]
+        self.judged(self.session.control, kind)
+
+    @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
+    @rule()
+    def drain(self) -> None:
+        """Resume the scheduler, and take steps until no request is left."""
+        if not self.over and self.history.pause and self.session.unfinished:
+            self.event("resume")
+        super().drain()
+
+
 def machine_of(search: Search, shrink_runs: int = 0) -> type[SchedulerMachine]:
-    return type("BoundMachine", (SchedulerMachine,), {"search": search, "shrink_runs": shrink_runs})
+    """Return the machine of a search, with an operator if the system has control events."""
+    has_events = hasattr(generators_of(search.options.system), "CONTROLS")
+    base = OperatedMachine if has_events else SchedulerMachine
+    return type("BoundMachine", (base,), {"search": search, "shrink_runs": shrink_runs})

@@ -1,7 +1,7 @@
-"""How far runs went: their sizes, and how many of them had each feature.
+"""The extent of the runs: their sizes, and how many of them had each feature.
 
-A rule that held says so of these runs. A scheduler that serves longer prompts or more requests than
-any of them has not been tried there.
+A rule that held has held in these runs only. Longer prompts, or more requests at once, have not
+been tried.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from ..history.run_history import RunHistory
 
 
 def features_of_requests(requests: Sequence[Request]) -> dict[str, bool]:
-    """Return, by feature, whether one of the requests has it."""
+    """Return for each feature whether one of the requests has it."""
     shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
     early = any(request.tokens_to_emit < request.max_tokens for request in requests)
     return {
@@ -31,12 +31,12 @@ class Reach(msgspec.Struct, frozen=True):
     """The sizes and features of some runs. Requests that the target refused are not counted.
 
     Attributes:
-        runs: how many there were, without those that only shrink a finding.
-        requests: the accepted requests of the run that has most.
+        runs: the number of runs, not counting those that only shrink a finding.
+        requests: the largest number of accepted requests in a run.
         prompt_tokens: the most tokens of a prompt that a request computed or found in the cache.
         output_tokens: the most tokens that a request generated.
         steps: the steps of the longest run.
-        features: by feature, the number of runs that had it; 0 if none had.
+        features: for each feature, the number of runs that had it; 0 if none did.
     """
 
     runs: int = 0
@@ -47,12 +47,13 @@ class Reach(msgspec.Struct, frozen=True):
     features: dict[str, int] = {}
 
     def with_run(self, scenario: Scenario, history: RunHistory[Any]) -> "Reach":
-        """Return the reach with one run more, whose accepted requests `scenario` has."""
+        """Return the reach with one more run, whose accepted requests are in `scenario`."""
         accounts = history.requests.values()
         features = {
             **features_of_requests(scenario.requests),
             "abort inside a step": any(request.abort_inside for request in scenario.requests),
             "bounded pool": scenario.config.get("num_blocks") is not None,
+            **({"control event": True} if scenario.events else {}),
         }
         return self + Reach(
             1,
@@ -64,7 +65,7 @@ class Reach(msgspec.Struct, frozen=True):
         )
 
     def __add__(self, other: "Reach") -> "Reach":
-        """Return the reach of both."""
+        """Return the reach of both together."""
         features = Counter(self.features)
         features.update(other.features)
         return Reach(

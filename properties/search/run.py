@@ -20,7 +20,7 @@ CACHE = "CONSTANTS_CACHE"
 
 @contextmanager
 def without_local_constants() -> Iterator[None]:
-    """Within, no module's constants are drawn."""
+    """Keep Hypothesis from drawing constants of the loaded modules inside the context."""
     inside: Any = providers
     if not hasattr(inside, READER):
         yield
@@ -36,7 +36,7 @@ def without_local_constants() -> Iterator[None]:
 
 
 def run_search(search: Search, examples: int, seed_value: int, shrink_runs: int) -> bool:
-    """Run up to `examples` runs; True when a rule broke, with `search.failure` set.
+    """Run up to `examples` runs; return whether a rule broke, which sets `search.failure`.
 
     Raises:
         TargetFault: a reply of the target breaks the protocol.

@@ -1,4 +1,4 @@
-"""One search: its options, its callbacks, its coverage and its findings so far."""
+"""One search: its options, callbacks, coverage, and findings so far."""
 
 import time
 from collections import Counter
@@ -27,12 +27,12 @@ class SearchOptions:
         known: rules already found broken. A run that breaks one of them first ends there, since
             what breaks later may be its consequence.
         config: the only configuration, instead of those of the scale.
-        fixed: keys of the configuration that have one value only, whatever the scale has.
-        choices: by key that the target declares, its values.
-        avoid: kinds of configuration that the target is known to refuse, as the strategies of the
-            system name them.
-        predicates: replace those of the system.
-        max_steps: steps after which no further run begins.
+        fixed: keys of the configuration with a single value, whatever the scale has.
+        choices: for each key that the target declares, its values.
+        avoid: kinds of configuration that the target is known to refuse, by the names in the
+            system's strategies.
+        predicates: predicates that replace those of the system.
+        max_steps: number of steps after which no further run begins.
     """
 
     target: Target
@@ -58,8 +58,8 @@ class Hooks:
     """The callbacks of a search.
 
     Attributes:
-        new: called for each run, gives a function that says of the rules that a step breaks which
-            are not known to break; after the others the run goes on.
+        new: called for each run; returns a function that selects, among the rules that a step
+            breaks, those not known to break. The run continues past the others.
         watch: called with the search before each run.
         ended: called with the scenario of each run, refused requests included.
     """
@@ -74,14 +74,14 @@ class Search:
     """One search for a counterexample, and its result so far.
 
     Attributes:
-        runs, steps: how much ran, shrinking included.
-        exercised: per rule, the steps in which its witness occurred.
+        runs, steps: how much ran, including shrinking.
+        exercised: for each rule, the number of steps in which its witness occurred.
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
-        runs_cut_short: by rule, the runs that it ended.
-        reach: how far the runs went, without those that shrink.
-        refused: configurations that the target refused, by its message.
-        rejected: requests that the target refused.
-        failure: the smallest scenario so far that broke a rule, and what it broke.
+        runs_cut_short: for each rule, the number of runs that it ended.
+        reach: the extent of the runs, not counting those that shrink.
+        refused: the target's messages about configurations that it refused, with their counts.
+        rejected: number of requests that the target refused.
+        failure: the smallest scenario so far that broke a rule, and the rules that it broke.
         runs_to_failure, steps_to_failure, found_after, shrink_seconds: runs, steps and seconds
             until a rule first broke, and seconds that Hypothesis spent on shrinking it.
     """
@@ -114,7 +114,7 @@ class Search:
         """Count a run.
 
         Raises:
-            StopSearch: the steps are used up, or the runs for shrinking.
+            StopSearch: no steps, or no runs for shrinking, are left.
         """
         if self.failure is None and self.exhausted:
             raise StopSearch
@@ -125,7 +125,8 @@ class Search:
             self.hooks.watch(self)
 
     def count(self, exercised: Counter[str], cut_by: str | None) -> None:
-        """Add what a run exercised; `cut_by`: the broken rule that ended it."""
+        """Add the rules that a run exercised; `cut_by` is the broken rule that ended it, or
+        None."""
         self.exercised.update(exercised)
         if cut_by is None:
             self.exercised_cleanly |= (+exercised).keys()

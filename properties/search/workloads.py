@@ -1,9 +1,9 @@
 """Workloads: runs at sizes that the state machine does not draw.
 
 The state machine draws at most eight requests, which shrink well. Some faults need more: 32 members
-at once, a thousand requests one after another, a long idle time, an answer of a thousand tokens, a
-pool that wraps around. Each *shape* is a kind of run that reaches some of these. A run is drawn
-whole from a seed, as a scenario, so it is replayed and shrunk like any other.
+at once, a thousand requests one after another, a long idle time, an answer of a thousand tokens, or
+a pool whose blocks are all reused. Each *shape* is a kind of run that reaches some of these. A
+whole run is drawn from a seed as a scenario, so it is replayed and shrunk like any other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ TRIES = 20  # configurations that are drawn until the model takes one
 
 
 class Shape(NamedTuple):
-    """A kind of run; each pair is the smallest and the largest number.
+    """A kind of run; a pair gives the smallest and the largest number.
 
     Attributes:
-        requests: how many arrive in all.
-        burst: how many arrive before the same step.
+        requests: the number of requests in all.
+        burst: the number that arrives before the same step.
         gap: steps between two bursts.
-        prompt, output: tokens.
-        shared: share of the prompts that begin as an earlier one, in percent.
-        aborted: share of the requests that their clients give up, in percent.
-        long_prompts: every other prompt is longer: a quarter to a half of the longest request.
+        prompt, output: their lengths in tokens.
+        shared: percentage of prompts that begin like an earlier one.
+        aborted: percentage of requests that are aborted.
+        long_prompts: whether every other prompt has a quarter to a half of the largest length.
     """
 
     requests: Range
@@ -58,7 +58,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def shapes_of(system: str) -> list[str]:
-    """Return the shapes of which a system has workloads; a system may have none."""
+    """Return the shapes for which a system has workloads, perhaps none."""
     return [shape for shape in SHAPES if shape in _workloads_of(system)]
 
 
@@ -80,10 +80,10 @@ def workloads(
     the largest, then any.
 
     Args:
-        scale: a configuration that the target takes; the shape's own keys come on top.
-        fixed: keys of the configuration that have one value only.
+        scale: a configuration that the target accepts; the shape's own keys are added.
+        fixed: keys of the configuration with a single value.
         seed: the same seed gives the same runs.
-        number: how many.
+        number: the number of runs.
     """
     keys = _workloads_of(system)[shape]
     for run in range(number):
@@ -105,8 +105,8 @@ def _started(
     keys: Mapping[str, Sequence[Any]],
     fixed: Mapping[str, Any],
 ) -> tuple[dict[str, Any], Model] | None:
-    """Draw a configuration that the model accepts, and return both; None if `fixed` rules out all
-    of them."""
+    """Draw a configuration that the model accepts; return it with the model, or None if `fixed`
+    rules out all."""
     for _ in range(TRIES):
         drawn = scale | {key: draw.choice(values) for key, values in keys.items()}
         try:
@@ -169,17 +169,21 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 1, 2, -1)) if "policy" in self._config else 0,
+            priority=draw.choice((0, 0, 1, 2, -1)) if self._has_priorities else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
         )
+
+    @property
+    def _has_priorities(self) -> bool:
+        return "policy" in self._config or self._config.get("order") == "any"
 
     def _long_prompt(self) -> int:
         return self._draw.randint(self._longest // 4, self._longest // 2)
 
     def _prompt(self, name: str, length: int) -> Content:
         """Draw a prompt of about `length` tokens: a new one, or the beginning of an earlier one
-        with more tokens behind it."""
+        followed by more tokens."""
         draw, block = self._draw, self._config["block_size"]
         length = max(min(length, self._longest - 1), 1)
         if not self._made or draw.randrange(100) >= self._shape.shared:

@@ -1,4 +1,4 @@
-"""Shrink a scenario after Hypothesis has: fewer requests, smaller numbers, whole blocks.
+"""Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
 that a reader sees no request and no token that the failure does not need.
@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import TO_CONNECTOR, Request, Scenario, Segment
+from ...model.scenario import OF_PARTITION, TO_CONNECTOR, Event, Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
 from ..search.reach import features_of_requests
 
@@ -27,7 +27,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
     while progress:
         progress = False
         for candidate in simpler(best):
-            key = repr((candidate.config, candidate.requests))
+            key = repr((candidate.config, candidate.requests, candidate.events))
             if key in tried:
                 continue
             if attempts == 0:
@@ -41,7 +41,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without what happens after a step."""
+    """Return the scenario without anything that happens after a step."""
     kept = [request for request in scenario.requests if request.arrival <= step]
     patient = [
         replace(request, abort_at=None, abort_inside=False)
@@ -49,7 +49,8 @@ def until(scenario: Scenario, step: int) -> Scenario:
         else request
         for request in kept
     ]
-    return replace(scenario, requests=tuple(patient))
+    events = tuple([event for event in scenario.events if event.step <= step])
+    return replace(scenario, requests=tuple(patient), events=events)
 
 
 def simpler(scenario: Scenario) -> Iterator[Scenario]:
@@ -58,6 +59,7 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
             yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
+    yield from _fewer_events(scenario)
     yield from _plainer_options(scenario)
     block = int(scenario.config.get("block_size", 64))
     for index in reversed(range(len(requests))):
@@ -65,7 +67,27 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, requests=(*requests[:index], plainer, *requests[index + 1 :]))
     earliest = min(request.arrival for request in requests)
     if earliest > 0:
-        yield replace(scenario, requests=tuple(_earlier(request, earliest) for request in requests))
+        events = tuple([_sooner(event, earliest) for event in scenario.events])
+        earlier = tuple(_earlier(request, earliest) for request in requests)
+        yield replace(scenario, requests=earlier, events=events)
+
+
+def _fewer_events(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield simpler scenarios: without one control event, with a reset that keeps requests running,
+    or with an event one step earlier."""
+    events = scenario.events
+    for index in reversed(range(len(events))):
+        before, event, after = events[:index], events[index], events[index + 1 :]
+        yield replace(scenario, events=(*before, *after))
+        if event.kind == "reset_running_requests":
+            plainer = replace(event, kind="reset_prefix_cache")
+            yield replace(scenario, events=(*before, plainer, *after))
+        if event.step > 0:
+            yield replace(scenario, events=(*before, _sooner(event, 1), *after))
+
+
+def _sooner(event: Event, steps: int) -> Event:
+    return replace(event, step=max(event.step - steps, 0))
 
 
 def _without_many(scenario: Scenario) -> Iterator[Scenario]:
@@ -94,6 +116,9 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
     for key in ("load_steps", "load_deferrals", "send_steps"):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
+    for key in OF_PARTITION:
+        if getattr(request, key) is not None:
+            yield replace(request, **{key: None})
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     if request.priority:
@@ -141,7 +166,7 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario with one option at its default, or absent."""
+    """Yield the scenario with one option at its default, or absent; or a list without an item."""
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
     for key, value in scenario.config.items():
@@ -151,6 +176,11 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
             if key not in defaults:
                 del config[key]
             with suppress(InputError):  # another option needs this one
+                full_config(scenario.system, revision, config)
+                yield replace(scenario, config=config)
+        for number in range(len(value) if isinstance(value, list) else 0):
+            config = scenario.config | {key: value[:number] + value[number + 1 :]}
+            with suppress(InputError):
                 full_config(scenario.system, revision, config)
                 yield replace(scenario, config=config)
     plain = {key: value for key, value in scenario.config.items() if key in defaults}
@@ -170,8 +200,8 @@ def needed_features(
 ) -> tuple[str, ...]:
     """Name the features without which a shrunk scenario no longer breaks its rule.
 
-    `shrink` has set to its default what is not needed. So only a feature that is on by default is
-    tried here, one replay each; `still_breaks` gives None where the target does not take it.
+    One replay per option sets it to its default, or turns it off if it is on by default. Features
+    that the target requires (`still_breaks` returns None) are left out.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
@@ -180,14 +210,19 @@ def needed_features(
         if not _is_option(key, defaults):
             continue
         if value != defaults.get(key):
-            needed.append(_feature(key, value))
+            plain, otherwise = defaults.get(key), True
         elif value is True:
-            off = replace(scenario, config=scenario.config | {key: False})
-            with suppress(InputError):  # another option needs this one
-                full_config(scenario.system, revision, off.config)
-                if still_breaks(off) is False:
-                    needed.append(_feature(key, value))
-    occurs = features_of_requests(scenario.requests)
+            plain, otherwise = False, False
+        else:
+            continue
+        changed = replace(scenario, config=scenario.config | {key: plain})
+        is_needed = otherwise
+        with suppress(InputError):  # another option needs this one
+            full_config(scenario.system, revision, changed.config)
+            is_needed = still_breaks(changed) is False
+        if is_needed:
+            needed.append(_feature(key, value))
+    occurs = features_of_requests(scenario.requests) | {"control event": bool(scenario.events)}
     return (*needed, *(name for name, is_there in occurs.items() if is_there))
 
 
@@ -199,12 +234,12 @@ def _feature(key: str, value: Any) -> str:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return requests, then tokens and steps: the smaller of two scenarios has the smaller size."""
+    """Return a scenario's size, to compare scenarios: the number of requests, then tokens and
+    steps."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
-    return len(requests), tokens + sum(
-        request.tokens_to_emit + (request.abort_at or 0) for request in requests
-    )
+    tokens += sum(request.tokens_to_emit + (request.abort_at or 0) for request in requests)
+    return len(requests), tokens + sum(1 + event.step for event in scenario.events)
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""How long requests of Spyre may take at most, in steps, and which of them can run.
+"""Bounds for Spyre: the most steps that requests may take, and which requests can run.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -13,7 +13,7 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return its chunks, twice because of interleaving, and its tokens."""
+    """Return the steps of its chunks, twice because of interleaving, plus one per token."""
     chunks = -(
         -(request.prompt - min(request.computed, request.prompt)) // int(config["chunk_size"])
     )
@@ -30,8 +30,8 @@ def waits(
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the prompt and all that it may generate, in whole blocks, are within length
-    and limit."""
+    """Return whether the prompt in whole blocks plus max_tokens is within length, limit and
+    pool."""
     block = config["block_size"]
     padded = -(-prompt // block) * block + max_tokens
     within = padded <= min(config["max_model_len"], config["max_batch_tkv"])

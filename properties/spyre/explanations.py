@@ -1,4 +1,5 @@
-"""Why a rule of Spyre broke, and what admission projects, where the admission rule is known."""
+"""Explain why a rule of Spyre broke, and what admission projects, if the admission rule is
+known."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Steps
@@ -20,9 +21,9 @@ from ..explanations.explain import Projected
 
 
 def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:
-    """Yield the projections of a run, for as long as the model of this version decides alike.
+    """Yield the projections of a run, as long as the model of this version decides in the same way.
 
-    There are none where no such model is known, or where it admits without a projection.
+    There are none if no such model is known, or if it admits without a projection.
     """
     model = model_of(scenario, version)
     if model is None or not steps:
@@ -49,10 +50,9 @@ def _parted(state: State, steps: Steps[Step], number: int) -> bool:
 
 
 class Admission(NamedTuple):
-    """One request that asks to join the decode batch: what is projected for each request, in
-    tokens.
+    """A request that asks to join the decode batch, with the projection of each request, in tokens.
 
-    `largest`: of the batch x tkv that the check looked at.
+    `largest` is the largest batch x tkv that the check considered.
     """
 
     step: int
@@ -63,7 +63,8 @@ class Admission(NamedTuple):
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """How batch x tkv came to exceed the limit in `step`, in sentences, or nothing."""
+    """Explain in sentences how batch x tkv came to exceed the limit in `step`; return none if
+    unknown."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
@@ -81,14 +82,16 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
 
 
 def explain_join(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """How a projection accepted a request that can exceed the limit, in sentences, or nothing."""
+    """Explain in sentences how a projection accepted a request that can exceed the limit; return
+    none if unknown."""
     *_, state = states(model, scenario, step)
     joins = _joining(model, state, step)
     return _admitted(model, joins) if joins is not None else []
 
 
 def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """How a stale tkv kept a prefill back although nothing decodes, or nothing."""
+    """Explain how a stale tkv kept a prefill back although nothing decodes; return nothing if it
+    did not."""
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     _, seen = model.step(state)
@@ -108,7 +111,8 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
 
 
 def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """How a stale tkv kept a request out of a batch that has room, or nothing."""
+    """Explain how a stale tkv kept a request out of a batch that has room; return nothing if it did
+    not."""
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     lengths = [sequence.computed for sequence in state.decoding]
@@ -122,12 +126,12 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Whether admission uses a tkv in which requests that have left still count."""
+    """Return whether admission uses a tkv in which requests that have left still count."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
 
 def states(model: SpyreModel, scenario: Scenario, step: int) -> Iterator[State]:
-    """The state before each decision up to that of `step`, arrivals and aborts included."""
+    """Yield the state before each decision up to that of `step`, after arrivals and aborts."""
     state = model.initial()
     for number in range(step + 1):
         state = _arrivals(model, scenario, state, number)
@@ -160,7 +164,8 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
 
 
 def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
-    """What is projected for the last chunk of the first in line, whether or not it may run now."""
+    """Return the projections for the last chunk of the first in line, whether or not it may run
+    now."""
     config, candidate = model.config, _candidate(state)
     check = model.revision.volume_check
     if candidate is None or not state.decoding or not isinstance(check, volumetric.ByFormula):
@@ -261,7 +266,7 @@ def _beyond(
 
 
 def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """The request whose promised blocks never came back, or nothing."""
+    """Explain which request's promised blocks never came back; return nothing if none were lost."""
     lines: list[str] = []
     before = None
     for number, state in enumerate(states(model, scenario, step)):
@@ -287,7 +292,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
 
 
 def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Explain which request was counted as computed too far; empty if none was."""
+    """Explain which request counted too many tokens as computed; return nothing if none did."""
     if model.revision.progress is documented.progress:
         return []
     block = model.config.block_size
@@ -325,7 +330,7 @@ def _really_computed(model: SpyreModel, prompt: int, hit: int, counted: int) -> 
 
 
 def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """How a prefill came to start before paused requests, or nothing."""
+    """Explain how a prefill came to start before paused requests; return nothing if it did not."""
     *_, state = states(model, scenario, step)
     if state.running or not state.paused or model.revision.is_empty is documented.is_empty:
         return []
@@ -337,8 +342,8 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
 
 
 def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """The request that started before the first in line, and how often it was refused, or
-    nothing."""
+    """Explain which request started before the first in line, and how often that was refused;
+    return nothing if none did."""
     if model.revision.candidate is documented.candidate:
         return []
     *_, state = states(model, scenario, step)
@@ -379,9 +384,9 @@ FORMULA_OF = {"2.0.0": "2.0.1"}
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """How the rule came to break, in sentences, or nothing where that is not known.
+    """Return sentences that explain how the rule came to break; none if unknown.
 
-    `version` is what the target says of itself: a revision of the model, or a release.
+    `version` is what the target reports: a revision of the model, or a release.
     """
     model = model_of(scenario, version)
     if model is None:
@@ -394,7 +399,8 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
 
 
 def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
-    """The model that decides as this version does, a revision or a release, if there is one."""
+    """Return the model that decides as this version (a revision or a release) does, if there is
+    one."""
     try:
         config = read_config(scenario.config, scenario.revision or "")
     except InputError:

@@ -14,7 +14,7 @@ REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
 
 @dataclass(slots=True)
 class SpyreRequestHistory(RequestHistory):
-    """One accepted request; `paused_steps` counts the steps paused without a break."""
+    """One accepted request; `paused_steps` counts the steps in a row that it has been paused."""
 
     paused_steps: int = 0
 
@@ -29,11 +29,12 @@ class SpyreFeatures(Features):
     never_preempts = True
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
-        """Forget always: a prefix cache finds only what blocks hold."""
+        """Return True: a prefix cache finds only what blocks hold, so ended requests can be
+        forgotten."""
         return True
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
-        """Book which requests are paused."""
+        """Record which requests are paused."""
         if history.revision in REVISIONS_THAT_PAUSE:
             history.paused = frozenset(step.paused or ())
             for request in cast(SpyreRun, history).live.values():

@@ -1,6 +1,6 @@
 """Generators for Spyre, aimed at block and chunk borders, the limit, and late arrivals.
 
-Strategies give configurations and requests; `beside_the_batch` aims a late request at the limit.
+Strategies draw configurations and requests; `beside_the_batch` aims a late request at the limit.
 """
 
 from bisect import bisect_left
@@ -68,7 +68,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 
 
 class Shape(NamedTuple):
-    """A request without its name, in tokens."""
+    """A request without its name; lengths are in tokens."""
 
     prompt: int
     max_tokens: int
@@ -79,9 +79,9 @@ class Shape(NamedTuple):
 def configs(
     draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Draw configurations in which the limit binds before the other constraints do.
+    """Draw configurations in which the limit binds before the other constraints.
 
-    Pools are left to `pools`; options that the revision does not have stay at their defaults.
+    `pools` draws the pool; options that the revision does not have stay at their defaults.
     """
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     chunk = block * draw(st.sampled_from(CHUNKS_IN_BLOCKS[scale]))
@@ -116,8 +116,8 @@ def configs(
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Draw usable blocks: unbounded, or from one request of max_model_len (`longest` blocks) to
-    half of what a full batch could need."""
+    """Draw the number of usable blocks: unbounded, or from one request of max_model_len (`longest`
+    blocks) to half of what a full batch could need."""
     return st.one_of(
         st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
     )
@@ -126,10 +126,11 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_pools(
     block: int, max_model_len: int, max_num_seqs: int, limit: int
 ) -> st.SearchStrategy[int]:
-    """Draw usable blocks of the smallest pools with which a server starts.
+    """Draw the usable blocks of the smallest pools with which a server starts.
 
-    The platform rounds the blocks, with the padding block, down to a multiple of max_num_seqs; they
-    must hold a full batch, or what the limit allows of it, and the padding block.
+    The platform rounds the number of blocks, including the padding block, down to a multiple of
+    max_num_seqs. They must hold a full batch, or as much of it as the limit allows, and the padding
+    block.
     """
     needed = min(max_num_seqs * (max_model_len // block), limit // block) + 1
     least = ceil(needed / max_num_seqs) * max_num_seqs - 1
@@ -166,7 +167,7 @@ def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 def with_tokens(
     config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """Return a shape cut to fit: whole blocks of prompt, and all tokens within max_model_len."""
+    """Return a shape that fits: the prompt in whole blocks, and all tokens within max_model_len."""
     padded = ceil(prompt / config["block_size"]) * config["block_size"]
     room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
     allowed = max(min(max_tokens, room), 1)
@@ -175,11 +176,11 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
-    """Draw a late request beside old ones, whose last token lands at the limit.
+    """Draw a late request that joins old ones and whose last token lands at the limit.
 
-    With `batch` members after it joined, no tkv may exceed `row` = limit / batch, nor the model's
-    length. The newcomer takes a chosen offset in the block that the batch will have reached, and
-    ends around `row`.
+    With `batch` members after it has joined, no tkv may exceed `row` = limit / batch, or the
+    model's length. The newcomer gets a chosen offset in the block that the batch will have reached,
+    and ends around `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]
@@ -204,7 +205,7 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
 def fewest_too_many(
     config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
 ) -> int | None:
-    """Return the least max_tokens with which a newcomer that joins after `wait` decode steps can
+    """Return the least max_tokens with which a newcomer that joins after `waits` decode steps can
     exceed the limit; None if no length can."""
     batch = [
         Member(request.computed + waits, request.max_tokens - request.emitted - waits)

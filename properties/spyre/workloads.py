@@ -1,6 +1,7 @@
-"""Run thousands of random loads near the limit at once, for the rules that lanes can judge.
+"""Run thousands of random loads near the limit in parallel, for the rules that lanes can judge.
 
-A hit is a scenario like any other, to be replayed. `model.spyre.lanes` runs them; needs NumPy.
+A hit is a scenario like any other, and can be replayed. `model.spyre.lanes` runs the loads, which
+needs NumPy.
 """
 
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ LATE = (0, 8, 60)  # steps; or the length of the model
 
 
 def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:
-    """Draw a configuration in which the limit binds before other constraints: just above
-    some rows."""
+    """Draw a configuration in which the limit, just above a multiple of some length, binds before
+    other constraints."""
     block = int(draw.choice(block_sizes))
     blocks = int(draw.choice((8, 12, 16)))
     slots = int(draw.integers(*SLOTS, endpoint=True))
@@ -49,10 +50,10 @@ def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> di
 
 
 def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Array:
-    """Draw two to `requests` requests for each lane, (4, requests, lanes).
+    """Draw two to `requests` requests for each lane, as an array of shape (4, requests, lanes).
 
-    Short prompts that live long, prompts at block and chunk borders, short requests, and requests
-    whose last token is to land where the limit is, beside those that came before step 0.
+    They are short prompts with long outputs, prompts at block and chunk borders, short requests,
+    and requests aimed so that their last token lands at the limit beside those that arrived first.
     """
     shape = (requests, lanes)
     block, length, limit = rules.block_size, rules.max_model_len, rules.max_batch_tkv

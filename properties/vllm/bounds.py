@@ -1,4 +1,4 @@
-"""How long requests of vLLM V1 may take at most, in steps, and which of them can run.
+"""Bounds for vLLM V1: the most steps that requests may take, and which requests can run.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import encoder, in_flight, loads
+from .history import encoder, groups, in_flight, loads
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
@@ -15,9 +15,11 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: VllmRequestHistory) -> int:
-    """All its tokens in chunks, and one by one those that it generates, each of which passes every
-    decision in flight: a request that is preempted starts again, so what it has computed does not
-    count."""
+    """Return the most steps of one request: all its tokens in chunks, plus one per generated token.
+
+    Each passes every decision in flight. Tokens computed so far do not count, since a preempted
+    request starts again.
+    """
     # A chunk ends before an input that has no room in a step, and starts again behind it.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
     return steps * in_flight.depth(config) + request.deferrals
@@ -29,10 +31,13 @@ def waits(
     first: VllmRequestHistory,
     started: Sequence[VllmRequestHistory],
 ) -> int | None:
-    """First come, first served: until all requests that came before have ended. By priority,
-    others may overtake for ever; with more than two steps in flight those that were preempted
-    before may; with a connector all others, while it is loaded; and while an encoder has no room
-    for it, those that need none."""
+    """Return the most steps until all earlier requests have ended, first come, first served; None
+    if unbounded.
+
+    By priority, others may overtake it forever. So may requests that were preempted before, with
+    more than two steps in flight; all others while it is loading, with a connector; and those that
+    need no encoder, while an encoder has no room for it.
+    """
     depth = in_flight.depth(config)
     overtaken = loads.are_made(config) or encoder.encodes(config)
     if config["policy"] == "priority" or depth > 2 or overtaken:
@@ -41,17 +46,24 @@ def waits(
 
 
 def together(config: Config, work: int, requests: int) -> int:
-    """First come, first served: the eldest is never preempted. By priority the most important one
-    is not, but it may wait behind every request that runs, again for each request."""
+    """Return the most steps of all requests together.
+
+    First come, first served, the oldest request is never preempted. By priority, the most important
+    one is never preempted, but for each request it may wait again behind every running one.
+    """
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether all of it is within length, pool, and, if prompts are not cut, budget."""
+    """Return whether the whole request is within length, pool and, if prompts are not split,
+    budget."""
     whole = prompt + max_tokens
     with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
+    if groups.further(config) and config["num_blocks"] is not None:
+        blocks = groups.blocks_of_all(config, -(-with_drafts // config["block_size"]))
+        within = within and blocks <= config["num_blocks"]
     return within and fits_pool_and_budget(config, prompt, max_tokens)
 
 
@@ -61,9 +73,12 @@ def limits(config: Config) -> list[int]:
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
     longest = config["max_model_len"]
     ahead = lookahead(config)
+    rooms = pool_limit(config)
+    if rooms and groups.further(config):
+        rooms = [groups.longest_in_pool(config) * config["block_size"]]
     pools = [
         size if min(longest - 1 + ahead, longest) <= size else size - most_ahead(config)
-        for size in pool_limit(config)
+        for size in rooms
     ]
     return [longest - 1, *pools, *whole]
 

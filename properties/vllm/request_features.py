@@ -1,6 +1,6 @@
 """The features of a vLLM request beyond its prompt: drafts, loads, and encoder inputs.
 
-Pictures have a few sizes, and some of them come again.
+Images have a few sizes, and some of them are repeated.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,15 @@ from .history import encoder, loads, speculation
 PICTURE = "picture"
 MOST = 8  # in what a request says by itself
 TITLES = "abcdef"
+# Of salts and of adapters, so that one may be called as the other is.
+PARTITIONS = st.sampled_from((None, None, "x", "y"))
 
 
 @st.composite
 def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """An encoder whose budget and room are those of one picture, or of what a step computes.
+    """Draw an encoder whose budget and room are those of one image, or of what a step computes.
 
-    vLLM derives both from the largest picture of a model and max_num_batched_tokens.
+    vLLM derives both from the largest image of a model and max_num_batched_tokens.
     """
     budget, block = config["max_num_batched_tokens"], config["block_size"]
     picture = draw(st.sampled_from((1, 1, budget + 1, budget + block, 2 * budget)))
@@ -32,7 +34,7 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """The request with pictures in its own part of the prompt. A picture that it repeats from an
+    """Return the request with images in its own part of the prompt. An image repeated from an
     earlier request stays one, unless it was cut."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
@@ -69,23 +71,28 @@ def _whole(name: str, length: int) -> bool:
 
 @st.composite
 def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Draw what the configuration has room for: drafts, a load, pictures."""
+    """Draw the features for which the configuration has room: drafts, a load, images."""
     if drafts := speculation.drafts(config):
         request = msgspec.structs.replace(request, accepted=draw(accepted(drafts)))
     if loads.are_made(config):
         request = draw(loaded(request, config["block_size"]))
     if encoder.encodes(config):
         request = draw(with_pictures(request, config))
+    if config.get("cache_partitions"):
+        salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
+        request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
     return request
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    return bool(speculation.drafts(config) or loads.are_made(config) or encoder.encodes(config))
+    partitions = config.get("cache_partitions")
+    drafts = speculation.drafts(config)
+    return bool(drafts or partitions or loads.are_made(config) or encoder.encodes(config))
 
 
 @st.composite
 def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request | None:
-    """Draw, now and then, a request that an encoder can never compute."""
+    """Draw, occasionally, a request that an encoder can never compute."""
     if not encoder.encodes(config) or not draw(st.booleans()):
         return None
     tokens = draw(st.sampled_from((1, 9))) + encoder.longest(config)
@@ -94,13 +101,13 @@ def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request 
 
 
 def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Draw how many of `drafts` drafts of a request are right, each time."""
+    """Draw the numbers of correct drafts, out of `drafts`, in a request's verifications."""
     return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
 def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
-    """Return the request, of whose prompt a connector may have some blocks, or all tokens."""
+    """Return the request with some blocks, or all tokens, of its prompt in a connector."""
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
     steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0

@@ -1,7 +1,7 @@
 """Generators for vLLM, aimed at a pool that runs out, and at borders.
 
-Strategies give configurations and requests. Pools are small enough for requests to grow until
-a request must give way; `beside_the_batch` aims a late request at what is left of pool and budget.
+Strategies draw configurations and requests. Pools are so small that requests grow until one must be
+preempted; `beside_the_batch` aims a late request at the rest of pool and budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import said_before
 from . import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
-from .history import speculation
+from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .predicates.decision import watermark_blocks
@@ -30,6 +30,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
+FULL = {"kind": "full"}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
@@ -37,8 +38,8 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 @st.composite
 def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()) -> dict[str, Any]:
     in_flight = [kind for kind in IN_FLIGHT if kind not in avoid]
-    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight)))
-    drawn: dict[str, Any] = {}
+    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",))))
+    drawn: dict[str, Any] = draw(kv_groups(config)) if steps == "groups" else {}
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
@@ -47,6 +48,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= {"kv_load_failure_policy": "fail"}
     if "num_lookahead_tokens" not in drawn and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
+    if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
+        drawn |= {"cache_partitions": True}
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
@@ -54,9 +57,31 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 
 @st.composite
+def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
+    """One or two groups beside full attention, most with a window of about a block or a few, and a
+    pool that holds little more than the longest request."""
+    block, length = config["block_size"], config["max_model_len"]
+    windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
+    slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
+    more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
+    further = [draw(slides), *draw(more)]
+    drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if config["num_blocks"] is None:
+        return drawn
+    blocks = blocks_for(length, block)
+    # A server counts a block more for each window, even if no request is as long.
+    longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
+    return {**drawn, "num_blocks": longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))}
+
+
+@st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """A few drafts after each token, for which the pool must have room beside the shortest request;
-    without a prefix cache sometimes with lookahead, for which the budget must have room, too."""
+    """Draw a few drafts after each token, for which the pool must have room beside the shortest
+    request.
+
+    Without a prefix cache there is sometimes a lookahead, for which the budget must have room as
+    well.
+    """
     drafts = draw(st.sampled_from((1, 3, 2)))
     if config["num_blocks"] is not None:
         room = config["num_blocks"] * config["block_size"] - 1
@@ -76,8 +101,11 @@ def with_lookahead(drafts: int) -> dict[str, Any]:
 
 
 def most_drafts(config: Config) -> int:
-    """Drafts after each token that are decided ahead, three at most: the budget and the pool have
-    room for them, the pool for those of two decisions and the lookahead beside a short request."""
+    """Return the most drafts after each token for decisions ahead, at most three.
+
+    The budget must have room for them; and the pool for those of two decisions and the lookahead,
+    beside a short request.
+    """
     room = [3, config["max_num_batched_tokens"] - 1]
     if config["num_blocks"] is not None:
         room.append((config["num_blocks"] * config["block_size"] - 1) // 4)
@@ -104,6 +132,8 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
 }
 MODEL_LENGTH = 1 << 17  # tokens, more than any scale has
 LATE_STEPS = 8
+_RESETS = ("reset_running_requests", "reset_prefix_cache")
+CONTROLS = (*_RESETS, "pause_new", *_RESETS, "pause_all", *2 * ("resume",))
 # The published sizes; pools that bind, and pools that do not.
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
@@ -130,7 +160,8 @@ PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
 
 
 class Shape(NamedTuple):
-    """A request without its name, in tokens; a lower `priority` is more important."""
+    """A request without its name; lengths are in tokens, and a lower `priority` is more
+    important."""
 
     prompt: int
     max_tokens: int
@@ -142,8 +173,8 @@ class Shape(NamedTuple):
 def configs(
     draw: st.DrawFn, scale: Scale, revision: str, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Draw configurations in which the pool, the budget or the threshold bind before
-    anything else."""
+    """Draw configurations in which the pool, the budget or the threshold binds before anything
+    else."""
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
     length = max(block * blocks - draw(st.sampled_from((0, 0, 0, block - 1))), 2)
@@ -173,9 +204,12 @@ def configs(
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Usable blocks: hardly one for every request that may run; from what the longest request needs
-    (`longest` blocks; a server that sizes its own pool starts with no less) to a sixth of what
-    they all could want beside it; or no bound."""
+    """Draw the number of usable blocks.
+
+    The pool is either crowded, with about one block for every request that may run; or it has the
+    blocks of the longest request (`longest`, the least with which a server sizes its own pool) and
+    up to a sixth of what all requests could need; or it is unbounded.
+    """
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
     enough = st.integers(longest, longest + max_num_seqs * longest // 6)
     return st.one_of(crowded, enough, crowded, enough, st.none())
@@ -184,7 +218,7 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_lengths(
     block: int, num_blocks: int, avoid: frozenset[str] = frozenset()
 ) -> st.SearchStrategy[int]:
-    """Lengths of a request, in tokens, up to which a server starts with the pool: what it holds.
+    """Draw the longest request, in tokens, with which a server starts: usually what the pool holds.
 
     Releases before 0.29 count the null block as well, and the oldest start with any length.
     """
@@ -206,8 +240,11 @@ def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
 def budgets(
     scale: Scale, block: int, max_num_seqs: int, length: int, chunks: bool, threshold: int
 ) -> st.SearchStrategy[int]:
-    """Tokens of a step: a few blocks; a token for every request that may run; room beside a request
-    that the threshold holds back. Without chunking the longest request must fit."""
+    """Draw the token budget of a step.
+
+    It is a few blocks; or a token for every request that may run; or leaves room beside a request
+    that the threshold holds back. Without chunking, the longest request must fit.
+    """
     if not chunks:
         enough = max(length, max_num_seqs)
         return st.integers(enough, enough + 2 * block)
@@ -223,10 +260,11 @@ def budgets(
 
 
 def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
-    """Draw a share that keeps from one block to a third of the pool free, or none.
+    """Draw the watermark as a share of the pool: it keeps no block free, or from one block to a
+    third of them.
 
-    It lies half a block from the next whole number, so that it does not matter whether the block
-    that is never handed out counts as well.
+    The share is half a block away from whole numbers, so that it does not matter whether the block
+    counts that is never handed out.
     """
     if num_blocks is None:
         return st.sampled_from((0.0, 0.1))
@@ -280,8 +318,10 @@ def longest_request(config: Config) -> int:
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
-        ahead = speculation.most_ahead(config)
-        limits.append(max(config["num_blocks"] * config["block_size"] + 1 - ahead, 2))
+        ahead, blocks = speculation.most_ahead(config), config["num_blocks"]
+        if groups.further(config):
+            blocks = groups.longest_in_pool(config)
+        limits.append(max(blocks * config["block_size"] + 1 - ahead, 2))
     if not config["enable_chunked_prefill"]:
         limits.append(config["max_num_batched_tokens"] + 1)
     return int(min(limits))
@@ -300,9 +340,9 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
     """Draw a late request for exactly what the running ones leave, or one token more or less.
 
-    That is what is free of the pool when they have computed their next tokens, with the
-    watermark's reserve or without it, or what is left of the budget; or it fills its block in the
-    same step as one of them. Often it is more important than all of them.
+    The rest is either the free blocks after their next tokens, with or without the watermark, or
+    the rest of the budget; or the new request fills its block in the same step as one of them. It
+    is often more important than all of them.
     """
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
@@ -310,6 +350,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
         room = free - sum(new_blocks(config, request, 1) for request in running)
+        room //= 1 + len(groups.further(config))
         reserve = watermark_blocks(config)
         # With room for an answer that needs a block more.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
@@ -324,10 +365,10 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 @st.composite
 def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a request that fills its blocks when the chunks of another have taken all others.
+    """Draw a request that fills its blocks when the chunks of another one have taken all others.
 
-    Its first token then needs a block in a step in which the next chunk is already scheduled. Most
-    are more important than all the others, so that one of them must give way.
+    Its first token then needs a block in a step in which the next chunk is already scheduled.
+    Usually it is more important than all others, so that one of them must be preempted.
     """
     whole_pool = [blocks for blocks in range(1, 9) if meets(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))
@@ -339,8 +380,8 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 
 def meets(config: Config, history: VllmRun, blocks: int) -> bool:
-    """A newcomer of so many blocks and the request that prefills have taken the whole pool when
-    the newcomer's prompt is computed and another chunk of the other is scheduled."""
+    """Return whether a newcomer with this many blocks and the prefilling request have taken the
+    whole pool by the time when the newcomer's prompt is computed and another chunk is scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1
@@ -393,10 +434,11 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
-    """Return how many more blocks a decoding request holds after `steps` steps."""
+    """Return the number of additional blocks that a decoding request takes in `steps` steps."""
     block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
-    return blocks_for(tokens, block) - blocks_for(request.computed, block)
+    more = blocks_for(tokens, block) - blocks_for(request.computed, block)
+    return more * (1 + len(groups.further(config)))
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:

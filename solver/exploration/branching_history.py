@@ -25,13 +25,14 @@ def counters(features: Features) -> tuple[str, ...]:
 
 
 class BranchingHistory(RunHistory[Any]):
-    """What the client knows on one path.
+    """The history on one path of an exploration.
 
-    Bounds on waiting would read every request's length; `Wait` bounds it without.
+    It keeps no bounds on waiting, which would read every request's length; `Wait` bounds it
+    instead.
     """
 
     def fork(self) -> BranchingHistory:
-        """Return a copy that can go on without changing this history."""
+        """Return a copy that can continue without changing this history."""
         other = BranchingHistory.__new__(BranchingHistory)
         other.__dict__.update(self.__dict__)
         other.requests = {
@@ -53,7 +54,8 @@ class BranchingHistory(RunHistory[Any]):
         self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
-        """Leave the request fewer candidates; once nothing is open it gets an ordinary account."""
+        """Restrict the request to these candidates; once they decide every field, it gets an
+        ordinary history."""
         old: Any = self.live[request]
         if not fully_decided(candidates):
             old.candidates = candidates
@@ -85,4 +87,4 @@ class BranchingHistory(RunHistory[Any]):
         self._changed()
 
     def _note_first_in_line(self) -> None:
-        """Left to `Wait`."""
+        """Do nothing: `Wait` takes care of waiting."""

@@ -11,10 +11,10 @@ GENERATED = "out:"
 
 
 class CanonicalNames:
-    """The numbers of requests and blocks.
+    """The numbers that replace the names of requests and blocks.
 
-    Words of a menu, and the requests that it mentions, keep their names. `queues` are the
-    scheduler's, in order; each member has an `id` and `blocks`.
+    Names in the menu's prompts, and the requests that these mention, stay. `queues` are the
+    scheduler's queues in order; each member has an `id` and `blocks`.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class CanonicalNames:
         return free, cached
 
     def computed(self, history: BranchingHistory, *, newest: bool) -> frozenset[Hashable]:
-        """Return what requests computed that are over, or have lost it.
+        """Return the content that ended or preempted requests had computed.
 
-        `newest`: of two blocks with the same content, the cache finds the one that was filled last,
-        so it matters which requests began since.
+        `newest`: if two blocks have the same content, the cache finds the one filled last, so it
+        matters which requests began since.
         """
         return frozenset(
             (
@@ -78,7 +78,7 @@ class CanonicalNames:
 
 
 def mentioned(menu: RequestMenu) -> frozenset[str]:
-    """Return the requests whose answers are part of a prompt of the menu."""
+    """Return the requests whose answers occur in a prompt of the menu."""
     streams = {stream for item in menu.items for stream, _ in item.prompt}
     return frozenset(
         stream.removeprefix(GENERATED) for stream in streams if stream.startswith(GENERATED)

@@ -1,4 +1,4 @@
-"""One scope of a scheduler, explored: the options, the result, and scenarios of its paths."""
+"""The exploration of one scope: its options, its result, and the scenarios of its paths."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from .undecided import Candidates, RequestMenu
 
 @dataclass(frozen=True)
 class ExploreOptions:
-    """What to explore, and how.
+    """The options of an exploration.
 
     Attributes:
-        reduced: if False, every step and every length is a move of its own.
+        reduced: if False, every step and every length is a separate move.
         formula: a named formula of the system, which replaces the revision's own.
     """
 
@@ -47,7 +47,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class ExplorationResult:
-    """How much an exploration has covered so far.
+    """The progress of an exploration.
 
     Attributes:
         states: distinct states, over all limits together.
@@ -57,7 +57,7 @@ class ExplorationResult:
         complete: every behaviour was explored.
         open: states that were reached but not expanded.
         checked: rules whose predicates were evaluated.
-        exercised: per rule, the limits at which its witness occurred.
+        exercised: for each rule, the limits at which its witness occurred.
         livelocks: cycles of states without progress.
     """
 
@@ -150,16 +150,16 @@ class Exploration:
         )
 
     def scenario(self, path: Sequence[Label], member: int = 0) -> Scenario:
-        """Return the run that a path describes, in the configuration of number `member`."""
+        """Return the run that a path describes, in configuration number `member`."""
         system, revision = self.options.scope.system, self.options.revision
         config = self._models.configs[member]
         return scenario_of(path, self._menu, member, system, revision, config)
 
     def _livelocked(self) -> Iterator[Violation]:
-        """Requests that never end because a state recurs (ALL-R06).
+        """Yield requests that never end because a state recurs (ALL-R06).
 
-        States shared by several configurations are skipped: there may be no single configuration
-        that can make every move of the cycle.
+        States that several configurations share are skipped: perhaps no single configuration can
+        make every move of the cycle.
         """
         search = self.search
         if COMPLETION not in self.checked or search.order == "random":
@@ -171,7 +171,7 @@ class Exploration:
             members = search.known[state]
             if members.bit_count() == 1 and not members & reported:
                 reported |= members
-                message = "a state comes again, and no request has got a token since"
+                message = "a state recurs, and no request has gained a token since"
                 yield Violation(COMPLETION, message, members, search.way_to(state))
 
 
@@ -188,7 +188,7 @@ class _Client:
 def scenario_of(
     path: Sequence[Label], menu: RequestMenu, member: int, system: str, revision: str, config: Any
 ) -> Scenario:
-    """Return the run that a path describes, in the configuration of number `member`.
+    """Return the run that a path describes, in configuration number `member`.
 
     A field that nothing has read gets its value from the first item of the menu that this
     configuration accepts.

@@ -1,7 +1,7 @@
 """The states of a small scope and the moves between them, kept for drawing.
 
-The exploration is the usual one, in a space that keeps its answers. It is breadth first, so the
-move that first reaches a state ends a shortest path to it.
+The usual exploration runs in a space that records its answers. It is breadth-first, so the move
+that first reaches a state ends a shortest path to it.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -18,7 +18,8 @@ Staked = tuple[Move, frozenset[str]]
 
 
 class Vertex(NamedTuple):
-    """A state: how many moves away it is, and the edge that first leads to it (None: the start)."""
+    """A state, its distance from the start in moves, and the edge that first reached it (None: the
+    start)."""
 
     node: Node
     depth: int
@@ -46,7 +47,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """One configuration, explored; its states in the order in which they were reached.
+    """One configuration, explored. The states are in the order in which they were reached.
 
     Attributes:
         beyond: number of states that were reached but not kept.
@@ -98,7 +99,7 @@ class Graph:
 
 
 class WatchedSpace(SchedulerSpace):
-    """A space that keeps its answers, and which rules are exercised in each move."""
+    """A space that records its answers, and the rules exercised in each move."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -114,7 +115,8 @@ class WatchedSpace(SchedulerSpace):
         return moves
 
     def _taken(self, *args: Any) -> Move | None:
-        """Note what this move exercises; the space itself notes only what it exercises first."""
+        """Record the rules that this move exercises; the base class records only the first move of
+        each rule."""
         so_far, self.exercised = self.exercised, dict.fromkeys(self.exercised, 0)
         try:
             move = super()._taken(*args)

@@ -19,9 +19,9 @@ class Stepped(NamedTuple):
 
     Attributes:
         after: the next state; None if the model raised.
-        seen: the step observation; empty if the model raised.
+        seen: the observed step; empty if the model raised.
         limited: the model read the limit.
-        crash: what the model raised.
+        crash: the exception that the model raised.
     """
 
     after: Any
@@ -50,11 +50,11 @@ class Models(Protocol):
 
     @property
     def waits_are_bounded(self) -> bool:
-        """No request may overtake the first in line for ever (ALL-R05)."""
+        """No request may overtake the first in line forever (ALL-R05)."""
 
     @property
     def idle_is_waste(self) -> bool:
-        """A step that computes nothing is lost: no request waits for a load or for a step in
+        """Whether a step that computes nothing is wasted: no request waits for a load or a step in
         flight."""
 
     def initial(self, member: int) -> Any:
@@ -64,7 +64,7 @@ class Models(Protocol):
         """Queue a request that may be any of the candidates."""
 
     def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
-        """Leave the request fewer candidates."""
+        """Restrict the request to these candidates."""
 
     def end(self, state: Any, request: str) -> Any:
         """Make the request's next token its last."""
@@ -79,20 +79,20 @@ class Models(Protocol):
         """Return whether the next step only computes a token of every decoding request."""
 
     def key(self, state: Any, history: BranchingHistory) -> Hashable:
-        """Return state and history without names."""
+        """Return a key for state and history that does not depend on names."""
 
 
 class QueueModels(ABC):
     """The models of one revision in one configuration, one for each limit.
 
-    A system gives what differs: its names, its sequences, when a step is quiet, and the key of a
-    state. Aborts and arrivals do not depend on the limit, so the first model takes them.
+    A system supplies what differs: its names, its sequences, when a step is quiet, and the key of a
+    state. Aborts and arrivals do not depend on the limit, so the first model handles them.
 
     Attributes:
         limit_key: the configuration key whose values are the limits.
         queues: the fields of a state that hold sequences.
         sequence: the system's sequence.
-        open_sequence: the same with `OpenFields`, for a request that is not fully decided.
+        open_sequence: that class with `OpenFields`, for a request that is not fully decided.
     """
 
     system: ClassVar[str]
@@ -128,7 +128,7 @@ class QueueModels(ABC):
 
     @abstractmethod
     def key(self, state: Any, history: BranchingHistory) -> Hashable:
-        """Return state and history without names."""
+        """Return a key for state and history that does not depend on names."""
 
     @abstractmethod
     def queued(self, state: Any, sequence: Any) -> Any:
@@ -186,7 +186,8 @@ class QueueModels(ABC):
 
 
 def _changed(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
-    """Return the state with one request, in whichever queue it is, replaced by `change` of it."""
+    """Return the state with one request, whichever queue it is in, replaced by the result of
+    `change`."""
 
     def queue_with(queue: str) -> tuple[Any, ...]:
         members = getattr(state, queue)

@@ -1,8 +1,8 @@
 """The state space of a scheduler and its clients, for `search`.
 
-Requests of a menu may arrive before any step, up to a number. In any step a request may end early,
-and a client may give up, before the decision or after it. The scheduler's part is the model's own
-step, and every rule judges it.
+Before any step, requests of a menu may arrive, up to a given number. In any step a request may end
+early, and a client may give up, before the decision or after it. The model itself takes the
+scheduler's steps, and every rule judges them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Wait(NamedTuple):
     idle: int = 0
 
     def after(self, before: RunHistory, step: Step, order: dict[str, int]) -> Wait:
-        """Return the wait after a step; `order` numbers the requests by arrival."""
+        """Return the wasted steps after another step; `order` numbers the requests by arrival."""
         idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
         head = head_of(before)
         if head is None or head in step.scheduled:
@@ -53,7 +53,8 @@ class Wait(NamedTuple):
         return Wait(head, so_far + (not helped), idle)
 
     def counted(self, before: RunHistory, requests: int) -> tuple[int, int]:
-        """Return the steps in line and idle, each no larger than what matters.
+        """Return the steps in line and the idle steps, each capped at the largest number that
+        matters.
 
         Steps wasted on a request that is no longer first in line do not count.
         """
@@ -62,12 +63,13 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return the idle steps with which so many requests take longer than their work."""
+    """Return the number of idle steps with which this many requests take longer than their work
+    allows."""
     return 2 * requests + 2
 
 
 def head_of(history: RunHistory) -> str | None:
-    """Return the first in line, the request that has waited longest unstarted."""
+    """Return the unstarted request that has waited longest; None if there is none."""
     unstarted = history.unstarted()
     return unstarted[0].id if unstarted else None
 
@@ -107,9 +109,9 @@ class SchedulerSpace:
 
     Attributes:
         aborts: which clients give up (`scope.Aborts`).
-        reduced: choose lengths when something reads them; and while no request waits or arrives,
-            let clients act only in the first step of a block.
-        exercised: per rule, the configurations in which its witness occurred, as bits.
+        reduced: choose a length only when something reads it; and while no request waits or
+            arrives, let clients act only in the first step of a block.
+        exercised: for each rule, the configurations in which its witness occurred, as bits.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class SchedulerSpace:
         self.exercised: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
 
     def roots(self) -> list[tuple[Node, int]]:
-        """Return the states before anything arrives; configurations may share one."""
+        """Return the states before anything arrives; several configurations may share one."""
         roots: list[tuple[Node, int]] = []
         for member, config in enumerate(self._models.configs):
             state = self._models.initial(member)
@@ -151,7 +153,7 @@ class SchedulerSpace:
         return roots
 
     def key(self, node: Node) -> Hashable:
-        """Return the node without names, in a few bytes."""
+        """Return a short key for the node that does not depend on names."""
         history = node.history
         still_to_come = self._requests - len(node.known)
         wait = node.wait.counted(history, self._requests) if self._models.idle_is_waste else (0, 0)
@@ -161,9 +163,9 @@ class SchedulerSpace:
         return own, self._models.key(node.state, history)
 
     def moves(self, node: Node, members: int) -> list[Move]:
-        """Return arrivals and steps.
+        """Return the arrivals and steps that can come next.
 
-        If they read a field of a request that is not decided, return the choices for it instead.
+        If they read an undecided field of a request, return the choices for it instead.
         """
         if not node.history.live and len(node.known) == self._requests:
             return []
@@ -183,8 +185,8 @@ class SchedulerSpace:
     def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
         """Return the steps in which a client gives up.
 
-        If only the abort reads an undecided request, the abort comes first and the choice after it:
-        on other paths the request stays open.
+        If only the abort reads an undecided request, the choice comes after the abort, so that the
+        request stays open on other paths.
         """
         try:
             return list(self._step(node, members, (name, inside), self._aborts == "alone"))
@@ -199,8 +201,9 @@ class SchedulerSpace:
     def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
         """Let the next request arrive, at the end of the queue.
 
-        Behind a request that nothing has read it might as well arrive later, since nothing has read
-        it either. This also leaves out steps that differ only in how many requests wait.
+        If nothing has read the last request in the queue, the new one is not read either, so it
+        might as well arrive later and is left out here. This also avoids steps that differ only in
+        how many requests wait.
         """
         if len(node.known) == self._requests:
             return
@@ -250,8 +253,11 @@ class SchedulerSpace:
     def _step(
         self, node: Node, members: int, given_up: Abort | None, alone: bool
     ) -> Iterator[Move]:
-        """Return one step for each way in which configurations decide and each set of requests that
-        end with it; with `alone`, only requests that must end do."""
+        """Yield one step for each way in which configurations decide, and each set of requests that
+        end in it.
+
+        With `alone`, only those requests end that must.
+        """
         state: Any = node.state
         inside: tuple[str, ...] = ()
         if given_up is not None and given_up[1]:
@@ -267,11 +273,11 @@ class SchedulerSpace:
     def _decisions(
         self, state: Any, members: int, inside: tuple[str, ...]
     ) -> Iterator[tuple[int, Stepped]]:
-        """Return the configurations that decide alike, as bits, each with the step in which no
+        """Yield groups of configurations that decide alike, as bits, each with its step if no
         request ends early.
 
-        A scheduler only compares something with its limit. So if two limits lead to the same step,
-        all limits between them do; and a limit that it does not read does not matter.
+        A scheduler only compares values with its limit. So if two limits lead to the same step, all
+        limits between them do; and a limit that it does not read does not matter.
         """
         tried: dict[int, Stepped] = {}
 
@@ -308,7 +314,7 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the step in which these requests end; in `stepped` none ends early."""
+        """Return the move in which these requests end; in `stepped`, none ends early."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -349,7 +355,8 @@ class SchedulerSpace:
         """Return the rules that the step breaks, each with the configurations in which it does.
 
         Configurations that lead to the same step differ only in the limit. A rule that reads it is
-        judged at the smallest and the largest, and at all of them if one of the two breaks it.
+        judged at the smallest and the largest limit, and at all of them if one of the two breaks
+        it.
         """
         absent = () if history.prefill_members(step) else ("prefill",)
         absent = absent if history.decode_members(step) else (*absent, "decode")
@@ -398,7 +405,7 @@ class SchedulerSpace:
     ) -> None:
         """Note in which configurations the rule was exercised.
 
-        If it reads the limit, only the smallest and the largest are tried in this step.
+        If the rule reads the limit, only the smallest and the largest one are tried in this step.
         """
         smallest, largest = smallest_and_largest(unseen)
         for member in {smallest, largest} if limited else (smallest,):
@@ -407,7 +414,7 @@ class SchedulerSpace:
                 self.exercised[rule] |= 1 << member if limited else unseen
 
     def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
-        """Return the broken rules about waiting, by `Wait` instead of the history."""
+        """Return the broken rules about waiting, which `Wait` decides instead of the history."""
         broken = []
         bounded = BOUNDED_WAIT in self.exercised and self._models.waits_are_bounded
         if bounded and wait.head is not None:
@@ -430,11 +437,12 @@ Ending = tuple[str, Candidates, bool]
 def ways(
     name: str, candidates: Candidates, tokens: int, members: int, alone: bool
 ) -> Iterator[Ending]:
-    """Return how a request may go on after `tokens` tokens; with `alone` it ends only if it must.
+    """Yield the ways in which a request may go on after `tokens` tokens; with `alone`, it ends only
+    if it must.
 
-    A request that ends early might have had any number of tokens more; that makes no difference
-    afterwards, so it gets the fewest. A request that has all its tokens ends. Keep it apart from
-    one that ends early only if the front door rejects every request that asks for more.
+    The other tokens of a request that ends early make no difference afterwards, so it gets the
+    fewest max_tokens. A request that has all its tokens ends; it is kept apart from one that ends
+    early only if the front door rejects every request with more max_tokens.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -447,9 +455,11 @@ def ways(
 
 
 def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
-    """Split the configurations, in order, into parts that decide as their first one does (`at`).
+    """Split the configurations, in order, into parts that decide as their first one does; `at`
+    steps one.
 
-    No closure: one that calls itself keeps its steps until the garbage collector runs.
+    This is not a closure, because a recursive closure would keep its steps alive until the garbage
+    collector runs.
     """
     first = at(part[0])
     if len(part) == 1 or not first.limited or first == at(part[-1]):
@@ -460,7 +470,7 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
 
 
 def gets_on(step: Step) -> bool:
-    """Return whether the step achieved something that cannot get lost.
+    """Return whether the step achieved something that cannot be lost.
 
     Preemption loses computed tokens, but not emitted ones.
     """

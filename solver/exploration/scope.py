@@ -1,4 +1,4 @@
-"""What to explore of a scheduler: how many requests of which menu, in which configurations."""
+"""The scopes to explore: how many requests from which menu, in which configurations."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ class Refuses(Protocol):
 
 @dataclass(frozen=True)
 class Scope:
-    """One scope of a system, which gives the class its `system` and `smallest`.
+    """A scope; each system has a subclass that sets `system` and `smallest`.
 
     Attributes:
-        says: what it is for, in a few words.
+        says: its purpose, in a few words.
         requests: how many may arrive in one run.
         menu: the requests to choose from.
         limits: the values of the limit (`SystemSpace.limit_key`) to explore, ascending.
         aborts: which clients give up.
-        config: what differs from `smallest`.
-        revisions: those in which it makes a difference; empty for all.
+        config: keys that differ from `smallest`.
+        revisions: the revisions in which it makes a difference; empty for all.
     """
 
     system: ClassVar[str]
@@ -52,7 +52,7 @@ class Scope:
 
     @property
     def full_config(self) -> dict[str, Any]:
-        """Every key that is not at its default, except the limit."""
+        """Return every key that is not at its default, except the limit."""
         return {**self.smallest, **dict(self.config)}
 
     def belongs_to(self, revision: str) -> bool:
@@ -61,7 +61,7 @@ class Scope:
 
 
 def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]:
-    """Return every prompt length with every max_tokens; prompts share no words."""
+    """Return every prompt length with every max_tokens; the prompts share no tokens."""
     return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
 
 

@@ -1,10 +1,10 @@
-"""Explicit-state search: every behaviour of a space, each state once.
+"""Explicit-state search: explore every behaviour of a space, and expand each state once.
 
-A space gives its first states, the moves out of a state, and a key that is equal for states that
-differ in names only. Nothing here knows what a scheduler is.
+A space supplies its first states, the moves out of a state, and a key that is equal for states that
+differ only in names. Nothing here knows what a scheduler is.
 
-Configurations that mostly behave alike are explored together: a state comes with the set of
-configurations that reach it, as the bits of an integer, and a move with those that make it. States
+Configurations that mostly behave alike are explored together. Each state carries the set of
+configurations that reach it, as the bits of an integer, and each move those that make it. States
 and broken rules are counted per configuration.
 """
 
@@ -88,15 +88,15 @@ class StateSearch:
     Attributes:
         order: breadth first, depth first, depth first with a growing bound, or random walks.
         first_only: stop at the first broken rule.
-        deepest: moves after which a path is cut; None for no bound.
+        deepest: the bound on the moves of a path; None for no bound.
         choose: for random walks, returns a number below its argument.
         walks: number of random walks.
         known: the states reached, by key, with the configurations that reached them.
         transitions: moves; a move that configurations make together counts once.
         depth: moves of the longest path taken.
-        cut: some path was cut at the bound, or paths were only sampled.
+        cut: some path ended at the bound, or paths were only sampled.
         done: nothing is left to expand.
-        violations: the broken rules, each configuration once for each rule.
+        violations: the broken rules; each configuration appears once for each rule.
     """
 
     space: StateSpace
@@ -126,17 +126,17 @@ class StateSearch:
 
     @property
     def complete(self) -> bool:
-        """Every behaviour was explored, so the violations are all that exist."""
+        """Whether every behaviour was explored, so that `violations` has all that exist."""
         return self.done and not self.cut
 
     @property
     def open(self) -> int:
-        """States that were reached but not expanded."""
+        """The number of states that were reached but not expanded."""
         return len(self._open)
 
     @property
     def livelocks(self) -> list[Hashable]:
-        """States on a cycle of moves without progress, one per cycle."""
+        """Return a state on each cycle of moves without progress."""
         return cycles(self._stalls)
 
     def way_to(self, livelock: Hashable) -> tuple[Label, ...]:
@@ -181,8 +181,8 @@ class StateSearch:
     def _deepen(self) -> Iterator["StateSearch"]:
         """Search depth first with a bound that grows by one.
 
-        Paths are as short as breadth first and fewer states are open at once. The search is
-        complete at the first bound that cuts nothing.
+        Paths are as short as in a breadth-first search, and fewer states are open at once. The
+        search is complete at the first bound that cuts no path.
         """
         while not self.done:
             if self._begun and not self._open and self._is_enough():
@@ -203,7 +203,8 @@ class StateSearch:
         return not self.cut or at_the_end or (self.first_only and bool(self.violations))
 
     def _walk(self) -> Iterator["StateSearch"]:
-        """Random walks, each to its end: they find, and never prove."""
+        """Take random walks, each to its end. They can find a broken rule, but never prove
+        anything."""
         assert self.choose is not None, "random walks need a source of randomness"
         self.cut = True
         roots = list(self.space.roots())
@@ -292,7 +293,7 @@ def numbers(members: int) -> tuple[int, ...]:
 
 
 def cycles(edges: dict[Hashable, set[Hashable]]) -> list[Hashable]:
-    """Return a node of each cycle that depth-first search meets."""
+    """Return one node of each cycle that a depth-first search meets."""
     met: list[Hashable] = []
     finished: set[Hashable] = set()
     for start in edges:

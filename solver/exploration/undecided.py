@@ -1,8 +1,9 @@
 """Requests whose lengths are chosen when something first reads them.
 
-A scheduler cannot know what it has not read: a waiting request whose length was not read behaves as
-any other would. So exploration lets a request arrive with all its candidates, and chooses only when
-the model, or a rule, reads a field in which they differ. The request itself notices who reads it.
+A scheduler cannot depend on a value that it has not read, so a waiting request behaves the same
+whatever its unread length. Exploration therefore lets a request arrive as a set of candidates, and
+chooses among them only when the model or a rule reads a field in which they differ. The request
+itself raises `ChoiceNeeded` on such a read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ AT_ARRIVAL = "at arrival"  # what a scheduler may read of a request as soon as i
 
 
 class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an error)
-    """A field of a request was read in which its candidates differ."""
+    """Something read a field in which the candidates of a request differ."""
 
     def __init__(self, request: str, field: str) -> None:
         super().__init__(request, field)
@@ -42,7 +43,7 @@ class RequestMenu:
         self._known: dict[int, Candidates] = {}
 
     def candidates(self, bits: int) -> Candidates:
-        """Return some of the items, by number; equal items give the same object."""
+        """Return some of the items, selected by bits; equal bits give the same object."""
         known = self._known.get(bits)
         if known is None:
             known = self._known[bits] = Candidates(self, bits)
@@ -54,7 +55,7 @@ class RequestMenu:
 
 
 class Candidates:
-    """What a request may still be: items of a menu.
+    """The items of a menu that a request may still turn out to be.
 
     `prompt`, `max_tokens`, `content`, `priority`, `external_tokens` and `load_steps` are None if
     the items differ in them. `accepted` are the configurations that accept at least one item;
@@ -99,7 +100,7 @@ class Candidates:
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
 
     def left_after(self, generated: int) -> tuple[int, ...]:
-        """Return the numbers of tokens that they may still generate after `generated`."""
+        """Return the numbers of tokens that the candidates may still generate after `generated`."""
         if self.max_tokens is not None:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
@@ -112,7 +113,8 @@ class Candidates:
         return self.menu.candidates(bits) if bits else None
 
     def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
-        """Return their prompt in the words of a request; None if they differ."""
+        """Return the prompt that all candidates share, with the request's own name; None if they
+        differ."""
         if self.content is None:
             return None
         return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)
@@ -131,13 +133,13 @@ def value_of(item: Request, field: str) -> Any:
 
 
 class OpenFields:
-    """The fields of a request in a scheduler's queue that is not fully decided.
+    """The fields of a queued request that is not fully decided.
 
-    Mix it into a system's `Sequence`, which then keeps the candidates in place of its content.
+    Mix it into a system's `Sequence`, which then keeps the candidates instead of its content.
 
     Attributes:
-        kept_output_len, kept_content: the two fields as stored; the fields of these names answer
-            from the candidates.
+        kept_output_len, kept_content: the stored values; `output_len` and `content` answer from the
+            candidates.
     """
 
     __slots__ = ()
@@ -152,19 +154,17 @@ class OpenFields:
 
     @property
     def prompt(self) -> int:
-        """Tokens of the prompt."""
         prompt: int = read(self.id, "prompt", self.candidates.prompt)
         return prompt
 
     @property
     def max_tokens(self) -> int:
-        """Tokens that it may generate."""
         tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
         return tokens
 
     @property
     def output_len(self) -> int:
-        """A request goes on until its end is chosen."""
+        """Return ENDLESS until the request's end is chosen."""
         return self.kept_output_len or ENDLESS
 
     @property
@@ -223,12 +223,12 @@ class OpenRequestHistory:
 
     @property
     def output_len(self) -> int:
-        """A request goes on until its end is chosen."""
+        """Return ENDLESS, since the request's end is not chosen yet."""
         return ENDLESS
 
     @property
     def may_change_after_end(self) -> bool:
-        """A load, or a decision in flight, may still write its blocks."""
+        """Whether a load, or a step in flight, may still write the request's blocks."""
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:
@@ -239,7 +239,7 @@ class OpenRequestHistory:
 def tokens_left(sequence: Any) -> tuple[int, ...]:
     """Return the tokens that a request in a queue may still generate.
 
-    That is one number, or several if the request is undecided.
+    A decided request has a single number, an undecided one may have several.
     """
     if isinstance(sequence, OpenFields):
         return sequence.candidates.left_after(sequence.generated)  # type: ignore[attr-defined]
@@ -268,6 +268,7 @@ def fully_decided(candidates: Candidates) -> bool:
 
 
 def settled(sequence: Any, kind: type[Member]) -> Member:
-    """Return a fully decided request as an ordinary one, which generates all that it may."""
+    """Return a fully decided request as an ordinary one, which generates as many tokens as
+    it may."""
     fields = {name: getattr(sequence, name) for name in kind.__struct_fields__}
     return kind(**{**fields, "output_len": sequence.max_tokens})

@@ -1,7 +1,7 @@
-"""Any pure model as `scheduler_space` explores it, without a reduction of its own.
+"""Explore any pure model with `scheduler_space`, without a reduction.
 
-If a system's states are hashable, this is all that exploring it takes. Requests keep their names,
-and every length is chosen before the first step that could read it, so keep the scopes small.
+A system whose states are hashable needs nothing else to be explored. Requests keep their names, and
+every length is chosen before the first step that could read it, so scopes must be small.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Plain(NamedTuple):
         member: the number of the model.
         model: its own state.
         pending: requests that arrived since the last step, with their candidates.
-        operations: what led to the model's state.
-        emitted: tokens of each request so far.
+        operations: the calls that led to the model's state.
+        emitted: the number of tokens of each request so far.
     """
 
     member: int
@@ -52,7 +52,7 @@ class PlainModels:
         config: Mapping[str, Any],
         limits: Sequence[int],
     ) -> None:
-        """Make the models.
+        """Build the models.
 
         Raises:
             InputError: an impossible configuration.
@@ -70,7 +70,7 @@ class PlainModels:
         return Plain(member, self.models[member].initial())
 
     def arrive(self, state: Plain, request: str, candidates: Candidates) -> Plain:
-        """A request joins; the model takes it before its next step."""
+        """Queue a request; the model accepts it before its next step."""
         return state._replace(pending=(*state.pending, (request, candidates)))
 
     def narrow(self, state: Plain, request: str, candidates: Candidates) -> Plain:
@@ -78,7 +78,7 @@ class PlainModels:
         return state._replace(pending=tuple(pending))
 
     def end(self, state: Plain, request: str) -> Plain:
-        """The next token of the request is its last: the run again, with that length."""
+        """Make the next token of the request its last, by repeating the run with that length."""
         length = dict(state.emitted).get(request, 0) + 1
         again = self.initial(state.member)
         for name, value in self._settled(state).operations:
@@ -109,7 +109,7 @@ class PlainModels:
         return False
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
-        """The state, and what the rules read of each request; a system has some of the counters."""
+        """Return the state, and the counters of each request that rules read."""
         names = counters(history.features)
         known = tuple(
             (account.id, account.ended, *(getattr(account, name) for name in names))
@@ -118,10 +118,10 @@ class PlainModels:
         return state.member, state.model, state.pending, known
 
     def _settled(self, state: Plain) -> Plain:
-        """The state once the model has taken the pending requests.
+        """Return the state once the model has accepted the pending requests.
 
         Raises:
-            ChoiceNeeded: one of them has candidates that differ.
+            ChoiceNeeded: the candidates of one of them differ.
         """
         for name, candidates in state.pending:
             if not fully_decided(candidates):

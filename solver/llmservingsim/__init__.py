@@ -1,1 +1,1 @@
-"""LLMServingSim's scheduler as it is explored."""
+"""LLMServingSim's state space and scopes."""

@@ -1,11 +1,10 @@
-"""LLMServingSim's models as `solver.exploration` explores them, one for each pool;
-and their scopes.
+"""LLMServingSim's models for `solver.exploration`, one for each pool; and their scopes.
 
 Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of two
 blocks, pools that two requests fill.
 
-Their states have the fields of vLLM's, so vLLM's key drops the names. Pools are never explored
-together.
+The states have the same fields as vLLM's, so vLLM's key removes the names. Pools of different sizes
+are never explored together.
 """
 
 from collections.abc import Hashable, Mapping
@@ -51,7 +50,7 @@ SHARED = tuple(
 
 @dataclass(frozen=True)
 class Scope(AnyScope):
-    """A scope of LLMServingSim; its limits are those of num_blocks."""
+    """A scope of LLMServingSim; its limits are values of num_blocks."""
 
     system: ClassVar[str] = "llmservingsim"
     smallest: ClassVar[Mapping[str, Any]] = SMALLEST
@@ -161,7 +160,7 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class LlmServingSimModels(QueueModels):
-    """The models of one revision in one configuration, for every pool, in ascending order."""
+    """The models of one revision in one configuration, one for each pool, in ascending order."""
 
     system = "llmservingsim"
     sequence, open_sequence = Sequence, OpenSequence
@@ -175,8 +174,8 @@ class LlmServingSimModels(QueueModels):
         return scheduler.arrive(state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Return whether every request decodes with a slot and budget, and none begins a block,
-        fills one that others may find, or gets its last token."""
+        """Return whether the next step only decodes: every request has a slot and budget, and none
+        begins a block, fills a block that others may find, or gets its last token."""
         config, running = self.models[0].config, len(state.running)
         if state.waiting or running > config.max_num_batched_tokens:
             return False

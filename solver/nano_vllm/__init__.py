@@ -1,1 +1,1 @@
-"""nano-vLLM explored in small scopes."""
+"""nano-vLLM's state space and scopes."""

@@ -1,4 +1,4 @@
-"""nano-vLLM's models as `solver.exploration` explores them, one for each pool; and their scopes.
+"""nano-vLLM's models for `solver.exploration`, one for each pool; and their scopes.
 
 Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of a few,
 pools that two sequences fill.
@@ -41,7 +41,7 @@ SHARED: tuple[MenuItem, ...] = tuple(
 
 @dataclass(frozen=True)
 class Scope(AnyScope):
-    """A scope of nano-vLLM; its limits are those of num_blocks."""
+    """A scope of nano-vLLM; its limits are values of num_blocks."""
 
     system: ClassVar[str] = "nano_vllm"
     smallest: ClassVar[Mapping[str, Any]] = SMALLEST
@@ -111,7 +111,7 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class NanoModels(QueueModels):
-    """The models of one revision in one configuration, for every pool, in ascending order."""
+    """The models of one revision in one configuration, one for each pool, in ascending order."""
 
     system = "nano_vllm"
     sequence, open_sequence = Sequence, OpenSequence
@@ -120,8 +120,8 @@ class NanoModels(QueueModels):
         return scheduler.arrive(state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Return whether every request decodes, and none begins a block, fills one that others may
-        find, or gets its last token."""
+        """Return whether the next step only decodes: no request begins a block, fills a block that
+        others may find, or gets its last token."""
         config = self.configs[0]
         block = config["block_size"]
         if state.waiting or len(state.running) > config["max_num_seqs"]:
@@ -138,8 +138,10 @@ class NanoModels(QueueModels):
 
 
 def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]) -> Hashable:
-    """Equal for states that differ in names only; requests that are `mentioned` in prompts of the
-    menu keep theirs."""
+    """Return a key that is equal for states that differ only in names.
+
+    Requests that are `mentioned` in prompts of the menu keep their names.
+    """
     queues = (state.waiting, state.running)
     places = {name: place for place, name in enumerate(history.live)}
     # A request that has arrived since the last step: rules about newcomers go by it.

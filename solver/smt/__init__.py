@@ -1,1 +1,1 @@
-"""Whole numbers for Z3, model code run on symbols, and lemmas with their guards."""
+"""Integers for Z3, symbolic execution of model code, and lemmas with their guards."""

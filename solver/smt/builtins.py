@@ -1,8 +1,8 @@
-"""Python's `len`, `max`, `min` and `sorted` for code that runs on symbols.
+"""Replacements of Python's `len`, `max`, `min` and `sorted` for code that runs on symbols.
 
-Python's own compare one number after the other, and each comparison is a branch: a path for every
-order in which the numbers can be. Those here give a term instead, so that code which takes the
-largest of five numbers has one path and not sixteen.
+Python's own functions compare one pair of numbers after the other, and each comparison is a branch,
+so every order of the numbers is a path. The functions here return a term instead: code that takes
+the largest of five numbers then has one path instead of sixteen.
 """
 
 import builtins
@@ -18,7 +18,7 @@ from .execution import BeyondPrefixError, Number, Truth, bare, stubbed
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Give the modules these functions for Python's while the context lasts."""
+    """Replace Python's functions in these modules by those of this module, inside the context."""
     with ExitStack() as stack:
         for module in modules:
             shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
@@ -27,7 +27,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
 
 
 class SymbolicLength:
-    """A sequence of which nothing is known but its length, a symbol."""
+    """A sequence of which only the length is known, as a symbol."""
 
     def __init__(self, length: Number) -> None:
         self.length = length
@@ -42,10 +42,10 @@ class SymbolicLength:
 class Prefix:
     """A sequence of any length, of which only the first items are known.
 
-    Its length is a symbol. How much of it is there is decided where the code looks.
+    Its length is a symbol. Code that looks at it decides how many items there are.
 
     Raises:
-        BeyondPrefixError: the code looks at an item that is not known.
+        BeyondPrefixError: the code looks at an unknown item.
     """
 
     def __init__(self, known: list[Any], length: Number) -> None:
@@ -66,8 +66,7 @@ class Prefix:
 class Queue(Prefix):
     """A sequence of any length, whose last known item stands for all that follow.
 
-    Its last item has to count for them (`counts_more`), so that a copy of the sequence still has
-    its length.
+    That item must count for them (`counts_more`), so that a copy of the sequence keeps its length.
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -89,7 +88,8 @@ class Queue(Prefix):
 
 
 def length_of(collection: Any) -> Any:
-    """Return the length of a collection, in which an item counts once, and `counts_more` times."""
+    """Return the length of a collection; an item counts once, and `counts_more` times in
+    addition."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
     more = [item.counts_more for item in collection if hasattr(item, "counts_more")]
@@ -115,7 +115,7 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
 
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    """Numbers, or tuples of them, by a sorting network; anything else as Python does."""
+    """Sort numbers, or tuples of them, by a sorting network; sort anything else as Python does."""
     if isinstance(collection, Prefix):  # what is not known comes behind
         known, length = collection.known, collection.length
         end_of_known = next((at for at in range(len(known)) if not length > at), None)
@@ -138,7 +138,7 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
 
 
 def goes_first(number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
-    """Whether a tuple is less than another; the first number that differs decides."""
+    """Return whether a tuple is less than another; the first difference decides."""
     less: Any = z3.BoolVal(False)
     for left, right in reversed([*zip(map(bare, number), map(bare, other), strict=True)]):
         less = z3.Or(left < right, z3.And(left == right, less))
@@ -151,5 +151,5 @@ def chosen(symbol: Number, first: Any, number: tuple[Any, ...], other: tuple[Any
 
 
 def condition(value: "Truth | bool") -> Any:
-    """A comparison, decided or not, as a term."""
+    """Return a comparison as a term, whether it is decided or not."""
     return value.of if isinstance(value, Truth) else z3.BoolVal(bool(value))

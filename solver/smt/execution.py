@@ -1,8 +1,8 @@
-"""Code of the model, run on symbols: every path that it can take, and its result there.
+"""Symbolic execution of model code: every path that it can take, with its result.
 
-A function of whole numbers runs on `Number`s unchanged. Wherever it branches on a comparison of
-them, both branches are followed if both are possible. So what is proven of the paths is proven of
-the code, and a search that puts the paths together (`merged`) searches the code.
+A function of integers runs on `Number`s unchanged. Wherever it branches on a comparison of them,
+both branches are followed if both are possible. So a proof about the paths is a proof about the
+code, and a search over all paths together (`merged`) searches the code.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,21 +21,21 @@ MAX_ANSWERS = 250  # on one path; a loop that runs as often as a symbol says has
 
 
 class Path(NamedTuple):
-    """One way through the code: the conditions under which it is taken, and the result."""
+    """One path through the code: the conditions under which it is taken, and the result."""
 
     conditions: list[Any]
     result: Any
 
 
 class SymbolicRun:
-    """A run that answers its first comparisons as given, and the others by what is possible.
+    """A run that answers its first comparisons as given, and each later one with a possible answer.
 
     Attributes:
         numbers: the numbers that the code runs on.
         given: the answers to the first comparisons; later ones are answered yes if possible.
-        quick: leave out definitions (of quotients, say) when finding out what is possible. That is
-            much faster, and follows some paths that no numbers take.
-        taken: the answers so far; `conditions` are their meaning.
+        quick: ignore definitions (of quotients, say) when checking what is possible. This is much
+            faster, but also follows some paths that no numbers take.
+        taken: the answers so far; `conditions` holds the corresponding terms.
         others: for each later comparison that could also be answered no, the answers up to it.
     """
 
@@ -54,7 +54,7 @@ class SymbolicRun:
         return Number(self, of)
 
     def answer(self, condition: Any) -> bool:
-        """Return whether a comparison holds on this path; the same answer whenever it is asked.
+        """Return whether a comparison holds on this path; repeated calls give the same answer.
 
         Raises:
             TooManyPathsError: the path does not end.
@@ -79,13 +79,13 @@ class SymbolicRun:
         return holds
 
     def split(self, number: Any, by: Any) -> tuple[Any, Any]:
-        """Return quotient and remainder as Python has them: rounded down, also below zero.
+        """Return quotient and remainder as Python defines them: rounded down, even below zero.
 
-        Z3 decides faster if it knows that the number is not negative, and that it is divided by a
-        positive one. That must hold on every path, since a number is split once for all of them.
+        Z3 decides faster if it knows that the number is not negative and the divisor positive. This
+        must hold on every path, since a number is split once for all of them.
 
         Raises:
-            ZeroDivisionError: on this path.
+            ZeroDivisionError: the divisor is zero on this path.
         """
         if isinstance(number, int):
             number = self.numbers.value(number)
@@ -102,7 +102,7 @@ class SymbolicRun:
         return self.numbers.split(number, by, None, signed=signed, positive=positive)
 
     def forget(self) -> None:
-        """Free what only the run needed; its numbers may live on in the result."""
+        """Free the solver and the caches of the run. Its numbers may live on in the result."""
         del self._solver
         self._answered.clear()
         self._answers.clear()
@@ -115,7 +115,7 @@ class SymbolicRun:
 
 
 class Truth:
-    """A comparison of symbols; converting it to bool decides it for the path."""
+    """A comparison of symbols; converting it to bool decides it for this path."""
 
     __slots__ = ("of", "run")
 
@@ -127,7 +127,7 @@ class Truth:
 
 
 class Number:
-    """A whole number of a run, in symbols, with the operators of an int."""
+    """A symbolic integer of a run, with the operators of an int."""
 
     __slots__ = ("of", "run")
 
@@ -206,7 +206,8 @@ class Number:
         return self.run.answer(self.of != 0)
 
     def __index__(self) -> int:
-        """A path of its own for each value: for slices and ranges, of few."""
+        """Return the value as an int, on a separate path for each value. Slices and ranges need
+        this, for small numbers only."""
         for value in range(FEW + 1):
             if self.run.answer(self.of == value):
                 return value
@@ -238,15 +239,15 @@ def bare(number: Any) -> Any:
 
 
 class BeyondPrefixError(Exception):
-    """Code looks at a part of a sequence of which nothing is known, which ends its path."""
+    """Code looked at an unknown part of a sequence, which ends its path."""
 
 
 class TooManyPathsError(Exception):
-    """A function branches so often that its paths cannot be put together."""
+    """A function branches so often that its paths cannot be combined."""
 
 
 def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
-    """Return the number that `code` returns, whichever path it takes.
+    """Return one term for the number that `code` returns on any path.
 
     Raises:
         TooManyPathsError: there are more than MAX_PATHS.
@@ -264,10 +265,10 @@ def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
 def paths(
     numbers: Numbers, code: Callable[[SymbolicRun], Any], *, quick: bool = False
 ) -> Iterator[Path]:
-    """Return every path of `code`, which gets the run to make its numbers with.
+    """Yield every path of `code`, which receives the run to make its numbers with.
 
-    `quick`: see `SymbolicRun`. A result that is a comparison is decided as well. Facts of `numbers`
-    hold throughout. A path that goes beyond what is known of a sequence is left out.
+    `quick`: see `SymbolicRun`. If the result is a comparison, it is decided as well. The facts of
+    `numbers` hold on every path. Paths beyond the known part of a sequence are left out.
     """
     waiting: list[list[bool]] = [[]]
     while waiting:
@@ -288,7 +289,7 @@ _NO_RESULT = object()
 
 
 def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
-    """Return facts that have no solution if the claim holds of the result of every path."""
+    """Return facts that have no solution if the claim holds for the result of every path."""
     wrong = []
     for path in taken:
         claimed = z3.simplify(z3.And(claim(path.result)))
@@ -299,10 +300,11 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
 
 @contextmanager
 def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
-    """Put stubs in the place of what a module of the model calls, builtins too, while it runs.
+    """Replace functions that a module of the model calls, including builtins, by stubs inside the
+    context.
 
     Raises:
-        AttributeError: the module calls nothing of that name.
+        AttributeError: the module has no such name.
     """
     own = vars(module)
     if unknown := stubs.keys() - own.keys() - own["__builtins__"].keys():

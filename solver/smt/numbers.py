@@ -1,4 +1,4 @@
-"""Whole numbers for Z3, in one of two encodings, with division.
+"""Integers for Z3, in one of two encodings, with division.
 
 A quotient and a remainder are two fresh numbers with one linear fact, which Z3 decides much faster
 than its own `div` and `mod`.
@@ -21,11 +21,11 @@ class Numbers:
 
     Attributes:
         kind: mathematical integers, or bit-vectors.
-        bits: width of a bit-vector; sums and products of the problem must stay below half of
-            what it holds, since Z3 compares them as signed.
-        facts: what holds of the numbers made so far; give them to the solver.
-        definitions: which of the facts, by index, only say what a quotient, a remainder or a
-            largest number is.
+        bits: width of a bit-vector. Sums and products of the problem must stay below half of its
+            range, since Z3 compares them as signed.
+        facts: facts about the numbers made so far, to be given to the solver.
+        definitions: the indices of those facts that only define a quotient, a remainder or a
+            largest number.
     """
 
     kind: Kind = "integers"
@@ -39,7 +39,8 @@ class Numbers:
     _extremes: dict[tuple[int, ...], tuple[Any, list[Any]]] = field(default_factory=dict)
 
     def fresh(self, name: str, low: int | None, high: Any) -> Any:
-        """Return a new number from `low` to `high`, inclusive; None is no bound (integers only)."""
+        """Return a new number from `low` to `high`, inclusive; None means unbounded (integers
+        only)."""
         self._made += 1
         full = f"{name}!{self._made}"
         made = z3.Int(full) if self.kind == "integers" else z3.BitVec(full, self.bits)
@@ -53,7 +54,7 @@ class Numbers:
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
     def always(self, condition: Any) -> bool:
-        """Whether it follows from the facts; False if Z3 gives up."""
+        """Return whether the condition follows from the facts; False if Z3 gives up."""
         if self._solver is None:
             self._solver = z3.Solver()
             self._solver.set("rlimit", UNITS)
@@ -64,10 +65,10 @@ class Numbers:
     def split(
         self, number: Any, by: Any, most: int | None, *, signed: bool = False, positive: bool = True
     ) -> tuple[Any, Any]:
-        """Return quotient and remainder of a number that is not negative or, if `signed`, of any.
+        """Return quotient and remainder of a number, which must not be negative unless `signed`.
 
-        The quotient is at most `most`, if given. `by` may be symbolic; then the fact is not linear.
-        Unless it is `positive`, they mean something only where it is.
+        If given, `most` bounds the quotient. `by` may be symbolic; then the fact is not linear.
+        Unless `by` is `positive` everywhere, the results have a meaning only where it is.
         """
         key = _split_key(number, by)
         if key not in self._splits:
@@ -95,7 +96,7 @@ class Numbers:
         return _split_key(number, by) in self._splits
 
     def tell_quotients(self, by: int) -> None:
-        """Tell Z3 that quotients by `by` are monotonic, which it is slow to find.
+        """Tell Z3 that quotients by `by` are monotonic, since it takes long to find that out.
 
         A larger number has no smaller quotient, and one larger by `by` has a larger quotient.
         """
@@ -147,7 +148,8 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 
 def read(model: z3.ModelRef, number: Any) -> int:
-    """Return the value of a number in a solution; what Z3 leaves open gets its least value."""
+    """Return the value of a number in a solution; numbers that Z3 leaves open get their least
+    value."""
     value = model.eval(number, model_completion=True)
     return int(value.as_signed_long() if z3.is_bv(value) else value.as_long())
 
@@ -158,8 +160,10 @@ def negated(numbers: Numbers, claim: Any) -> list[Any]:
 
 
 def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
-    """Tell Z3 that more wholes are at least one `size` more (lemmas
-    `more_chunks_are_one_chunk_more`, `more_blocks_are_one_block_more`)."""
+    """Tell Z3 that a larger whole number of `size` units is larger by at least one `size`.
+
+    The lemmas `more_chunks_are_one_chunk_more` and `more_blocks_are_one_block_more` prove this.
+    """
     numbers.facts += [
         z3.Implies(number > other, number * size >= (other + 1) * size)
         for number, other in permutations(wholes, 2)

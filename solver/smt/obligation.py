@@ -14,7 +14,8 @@ from ...model.scenario import Scenario
 
 
 class ScenarioPair(NamedTuple):
-    """The same requests in two configurations; in the second, more of them are preempted."""
+    """A pair of runs: the same requests in two configurations, of which the second preempts more
+    often."""
 
     few: Scenario
     more: Scenario
@@ -39,7 +40,7 @@ def decide(
     count (its `rlimit`, about one for each elementary step). Units give the same answer on every
     machine, however busy; seconds do not. None is no limit.
 
-    The question runs in its own context. Otherwise the answer within a limit would depend on the
+    The question runs in its own context. Otherwise an answer within a limit would depend on the
     order in which terms were made, and so on all earlier questions.
     """
     shared = z3.Solver()
@@ -58,14 +59,14 @@ def decide(
 
 
 def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
-    """Return the answer of cvc5; "unknown" if it is not installed."""
+    """Return cvc5's answer; "unknown" if it is not installed."""
     if importlib.util.find_spec("cvc5") is None:
         return "unknown"
     return ask_cvc5(in_smt_lib(facts), seconds)[0]
 
 
 def in_smt_lib(facts: list[Any]) -> str:
-    """Return the question whether all facts can hold together, without its last command."""
+    """Return the question whether all facts can hold together, in SMT-LIB without `(check-sat)`."""
     question = z3.Solver()
     question.add(facts)
     text: str = question.sexpr()
@@ -85,7 +86,7 @@ WITH_PROOF = {
 
 
 def ask_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer, str]:
-    """Return the answer of cvc5 and, with `prove`, its proof of "unsat" in Alethe."""
+    """Return cvc5's answer and, with `prove`, its Alethe proof of "unsat"."""
     import cvc5
 
     solver = cvc5.Solver()
@@ -111,11 +112,11 @@ def ask_cvc5(text: str, seconds: float, *, prove: bool = False) -> tuple[Answer,
 
 @dataclass(frozen=True)
 class Obligation:
-    """One lemma.
+    """A lemma and its guard.
 
-    `sentence` holds if `claim` has no solution. `guard`, the same lemma with something taken away,
-    must have one. `code` names the functions of the model that the claim runs on symbols, by
-    MODULE.FUNCTION below `model`; empty for arithmetic alone.
+    `sentence` holds if `claim` has no solution. `guard` is the lemma with one premise weakened, and
+    must have a solution, or the lemma would say nothing. `code` names the model's functions that
+    the claim runs on symbols, as MODULE.FUNCTION below `model`; it is empty for pure arithmetic.
     """
 
     name: str
@@ -130,22 +131,22 @@ Lemmas = Callable[[int | None], list[Obligation]]
 
 
 def together(*lemmas: Lemmas) -> Lemmas:
-    """Return all of them as one."""
+    """Combine several functions that return lemmas into one."""
     return lambda block: [lemma for each in lemmas for lemma in each(block)]
 
 
 class RuleProof(NamedTuple):
-    """A question about a rule.
+    """A question about a rule, and the lemmas that answer it.
 
     Attributes:
-        question: one sentence.
-        answer: what follows if every lemma is proven.
-        assumes: sentences that the answer relies on and no lemma shows.
-        tested: what of the code no lemma is about.
-        obligations: returns the lemmas, for blocks of so many tokens (None: of any size).
-        counterexamples: by what a replay shows, a function that makes the scenario; at production
-            scale, or as small as possible.
-        block: the only block size that the lemmas are about; None for any.
+        question: the question in one sentence.
+        answer: the conclusion if every lemma is proven.
+        assumes: assumptions of the answer that no lemma proves, one sentence each.
+        tested: the parts of the code that no lemma covers.
+        obligations: returns the lemmas for a block size in tokens; None stands for any size.
+        counterexamples: functions that make scenarios, keyed by what their replay shows; at
+            production scale, or as small as possible.
+        block: the only block size that the lemmas cover; None for any.
     """
 
     question: str
@@ -158,8 +159,10 @@ class RuleProof(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """What the second solver says of a claim and of its guard; `holes`: steps of its proof that it
-    gives no reason for, None without a proof."""
+    """The second solver's answers on a claim and its guard.
+
+    `holes` is the number of steps of its proof without a justification; None without a proof.
+    """
 
     claim: Answer
     guard: Answer
@@ -168,14 +171,15 @@ class Certified(NamedTuple):
 
 @dataclass(frozen=True)
 class Discharged:
-    """How an obligation ended.
+    """The result of an obligation.
 
     Attributes:
-        status: "proven", "refuted", "unknown", or "unguarded": its guard holds as well, so the
-            lemma says nothing.
+        status: "proven", "refuted", "unknown", or "unguarded": the guard holds as well, so the
+            lemma
+            says nothing.
         by: the solver that decided the claim.
         code: functions of the model that the claim runs, as in `Obligation`.
-        certified: what the second solver said, where a certificate is written.
+        certified: the second solver's answers, if a certificate is written.
     """
 
     name: str
@@ -190,8 +194,8 @@ class Discharged:
 def discharge(
     obligations: Iterable[Obligation], write: Callable[[str, str], None] | None = None
 ) -> Iterator[Discharged]:
-    """Decide each lemma and its guard; `write`: is given each file of a certificate, by its name
-    and its text."""
+    """Decide each lemma and its guard. `write` receives the name and text of each file of a
+    certificate."""
     for obligation in obligations:
         began = time.monotonic()
         claim = obligation.claim()
@@ -216,7 +220,7 @@ def certify(
     guard: list[Any] | None,
     write: Callable[[str, str], None],
 ) -> Certified:
-    """Write the claim, its guard (None: not decided) and the second solver's proof of the claim."""
+    """Write the claim, its guard (None if undecided) and the second solver's proof of the claim."""
     name, end = obligation.name, "(check-sat)\n"
     about = "".join(f"; {line}\n" for line in textwrap.wrap(obligation.sentence, 96))
     text = about + in_smt_lib(claim)

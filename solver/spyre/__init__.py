@@ -1,1 +1,1 @@
-"""Encodings of Spyre's rules."""
+"""Lemmas, encodings and state space for Spyre's rules."""

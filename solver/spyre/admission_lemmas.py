@@ -1,9 +1,9 @@
 """The volumetric check takes every request into account (`argument.md`, steps 4 and 5).
 
-A check is what `step_lemmas` has the scheduler ask: a formula with its walk, or one of
-`model.spyre.peak`. Here it runs on symbols beside so many decoding requests, `len`, `max` and
-`sorted` without branches (`smt.builtins`). What the formula or the largest tkv say is replaced
-where another lemma is about it.
+A check is the call that `step_lemmas` expects of the scheduler: a formula with its walk, or a
+function of `model.spyre.peak`. Here it runs on symbols with a given number of decoding requests,
+and with `len`, `max` and `sorted` without branches (`smt.builtins`). The values of the formula and
+the largest tkv are replaced by symbols if another lemma covers them.
 """
 
 from functools import partial
@@ -26,7 +26,10 @@ BLOCK = 64
 
 
 def walk_counts_every_request(size: int | None) -> Obligation:
-    """`size` None: for any number, as far as the walk goes through the first few."""
+    """Return the lemma for `size` requests.
+
+    None stands for any number, as long as the walk visits only the first few.
+    """
     about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
         f"walk_counts_every_request_{size or 'any'}",
@@ -48,12 +51,12 @@ def formula_projects_every_member(check: Check, block: int, size: int) -> Obliga
 
 
 def request(number: int, **more: Any) -> Request:
-    """A request of the model; its other fields have no part in the lemma."""
+    """Return a request of the model; its other fields do not matter for the lemma."""
     return Request(**{"id": str(number), "prompt": 1, "max_tokens": 1, "output_len": 1, **more})
 
 
 class SeveralDecoding(volumetric.Decoding):
-    """A member that counts as several; loops go over it once."""
+    """A batch member that counts as several; loops visit it once."""
 
     counts_more: Any = 0
 
@@ -65,7 +68,8 @@ def several(member: volumetric.Decoding, more: Any) -> volumetric.Decoding:
 
 
 def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
-    """Any terms, limit and tkv: the active fit together, if every active term covers the tkv."""
+    """Claim, for any terms, limit and tkv, that the active requests fit together if every active
+    term covers the tkv."""
     numbers = Numbers()
     limit, own, own_left, step, tkv = (
         length(numbers, name) for name in ("limit", "own", "own_left", "step", "tkv")
@@ -114,7 +118,8 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
 
 
 def _formula_projects_every_member(check: Check, block: int, size: int, more: int) -> list[Any]:
-    """A term covers the blocks of the base for as long as its request runs (`covers_decoding`)."""
+    """Claim that a term covers the blocks of the base for as long as its request runs
+    (`covers_decoding`)."""
     numbers, lengths = Numbers(), Lengths(block, None)
     tkv, prompt, limit, tokens = (
         length(numbers, name) for name in ("tkv", "prompt", "limit", "tokens")

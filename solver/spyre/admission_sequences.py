@@ -1,16 +1,17 @@
-"""Is there an admission sequence that a formula accepts and that overruns the limit?
+"""Is there an admission sequence that a formula accepts and that exceeds the limit?
 
-In closed form: no step is unrolled. Requests join one after the other, each at a time counted in
-decode steps; at one later time the batch exceeds the limit. Everything in between follows from
-lengths by division: the tkv of a batch is a function of the lengths of its members.
+The encoding is in closed form and unrolls no step. Requests join one after the other, each at a
+time counted in decode steps; at one later time the batch exceeds the limit. Everything in between
+follows from the lengths by division, since the tkv of a batch is a function of the lengths of its
+members.
 
-The schedule is that of the page: one prefill at a time, a decode step between two chunks while
-anything decodes, the check at the last chunk. Each request arrives just in time for its first
-chunk. Without interleaving the chunks of a prompt follow one another and take no decode step's
-time.
+The schedule is the documented one: one prefill at a time, a decode step between two chunks while
+anything decodes, and the check at the last chunk. Each request arrives just in time for its first
+chunk. Without interleaving, the chunks of a prompt follow each other without decode steps in
+between.
 
-`single_admission` asks about one admission into any batch, with no history that leads to it. So
-its `unsat` says more, and its `sat` less: it names a batch, and not how to get there.
+`single_admission` asks about one admission into any batch, without a history that leads to it. So
+its `unsat` says more and its `sat` less: it gives a batch, but not how to reach it.
 """
 
 from collections.abc import Iterator
@@ -54,17 +55,19 @@ FORMULA_OF_REVISION = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What is asked: all lengths in tokens. The defaults are Spyre's production scale.
+    """The parameters of a question; lengths are in tokens. The defaults are Spyre's production
+    scale.
 
     Attributes:
         formula: FORMULA or FORMULA+TOKENS of `model.spyre.volumetric`, or a name of
             `model.spyre.peak.CHECKS`.
-        requests: how many join.
+        requests: the number of requests that join.
         early_eos: requests may end before max_tokens.
-        revision: whose tkv admission goes by.
+        revision: the revision that decides which tkv admission uses.
         interleave: a decode step comes between two chunks while a request decodes.
-        pausing: requests join unasked, and are paused before a step would exceed the limit.
-        release_door: only requests that the releases let in, which refuse more than the model.
+        pausing: requests join without a check, and are paused before a step would exceed the limit.
+        release_door: consider only requests that the releases' front door accepts, which refuses
+            more than the model's.
     """
 
     formula: str
@@ -81,24 +84,30 @@ class Setting:
 
     @property
     def pauses(self) -> bool:
-        """The revision settles before each decode step which requests sit out; releases do so
-        even if `pausing` is off, which only has them ask the formula."""
+        """Whether the revision decides before each decode step which requests to pause.
+
+        Releases do so even if `pausing` is off, which only makes them ask the formula.
+        """
         return "paused" in REVISIONS[self.revision].shows
 
     @property
     def stale(self) -> bool:
-        """Admission goes by the tkv of the last decode step, with the requests that left in it."""
+        """Whether admission uses the tkv of the last decode step, including requests that left
+        in it."""
         return REVISIONS[self.revision].current_tkv is release_2_1_2.current_tkv
 
     @property
     def lengths(self) -> Lengths:
-        """Its block, and tokens that no projection exceeds."""
+        """Return the block size, and a number of tokens that no projection exceeds."""
         return Lengths(self.block, 2 * self.max_model_len + 4 * self.block)
 
 
 class Arrival(NamedTuple):
-    """One request of a solution: `joins` is a time in decode steps since the first prefill,
-    `decodes` the decode steps that it really runs."""
+    """One request of a solution.
+
+    `joins` is a time in decode steps since the first prefill; `decodes` is the number of decode
+    steps that it actually runs.
+    """
 
     prompt: int
     max_tokens: int
@@ -107,7 +116,7 @@ class Arrival(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """One request of a question, in symbols."""
+    """A request of a question, in symbols."""
 
     prompt: Any
     max_tokens: Any
@@ -121,11 +130,12 @@ class Problem(NamedTuple):
     facts: list[Any]
     arrivals: list[Joined]
     overrun: tuple[Any, ...]
-    """Size of the batch and its tkv at the time that is asked about, if one is."""
+    """Size of the batch and its tkv at the time in question, if there is one."""
 
 
 def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = None) -> Problem:
-    """Every admission is accepted, and later batch x tkv is beyond `beyond` (None: the limit)."""
+    """Return the problem: every admission is accepted, and later batch x tkv exceeds `beyond`
+    (None: the limit)."""
     threshold = setting.limit if beyond is None else beyond
     numbers = make_numbers(setting, kind)
     arrivals = make_arrivals(numbers, setting)
@@ -160,24 +170,27 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
 
 
 def make_numbers(setting: Setting, kind: Kind) -> Numbers:
-    """Numbers wide enough: volumes never appear, the largest sums are a few max_model_len."""
+    """Return numbers that are wide enough for sums of a few max_model_len; volumes are never
+    computed."""
     return Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
 
 
 def largest_tkv(setting: Setting) -> int:
-    """No tkv is beyond the blocks of the longest request."""
+    """Return the largest tkv in tokens: the end of the last block of the longest request."""
     return int(round_up(setting.max_model_len, setting.block))
 
 
 def largest_harmless(setting: Setting, volume: int | None = None) -> int:
-    """A batch of this size is within `volume` tokens (None: the limit) whatever it holds."""
+    """Return the largest number of requests that never exceeds `volume` tokens (None: the
+    limit)."""
     return (setting.limit if volume is None else volume) // largest_tkv(setting)
 
 
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
-    """Requests that the front door lets in, each joining no sooner than its chunks let it.
+    """Return requests that the front door accepts, each joining no sooner than its chunks allow.
 
-    Each decodes at least once: a request that does not is in no batch, and only takes time.
+    Each decodes at least once: a request that does not decode is never part of a batch and only
+    takes time.
     """
     longest = setting.max_model_len
     arrivals: list[Joined] = []
@@ -200,14 +213,15 @@ def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
 
 
 class AtTheDoor(NamedTuple):
-    """What the front door looks at of a request."""
+    """The fields of a request that the front door reads."""
 
     prompt_len: Any
     max_tokens: Any
 
 
 def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
-    """Return whether the front door accepts; by `setting`, the releases' as well (SPY-R62)."""
+    """Return whether the front door accepts; by `setting`, that of the releases as well
+    (SPY-R62)."""
     config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
     front_door = SpyreModel(config, REVISIONS[setting.revision])
 
@@ -223,7 +237,7 @@ def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> 
 
 
 class Meeting(NamedTuple):
-    """A newcomer at its last chunk, and the batch that it meets."""
+    """A newcomer at its last chunk, and the batch that it joins."""
 
     tkv: Any
     decoding: list[Member]
@@ -240,7 +254,7 @@ def admission(
 ) -> list[Any]:
     """Return facts that hold if the newcomer's last chunk is accepted.
 
-    With `all_requests`, no request has left by then.
+    With `all_requests`, no earlier request has left by then.
     """
     met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=all_requests)
     return facts + accepted(numbers, setting, setting.formula, met, setting.limit)
@@ -249,7 +263,7 @@ def admission(
 def accepted(
     numbers: Numbers, setting: Setting, formula: str, met: Meeting, limit: int
 ) -> list[Any]:
-    """Facts that hold exactly if the volumetric check says yes."""
+    """Return facts that hold exactly if the volumetric check accepts."""
     return accepted_by(formula, numbers, setting.lengths, *met, limit)
 
 
@@ -261,7 +275,8 @@ def meeting(
     *,
     all_requests: bool,
 ) -> tuple[Meeting, list[Any]]:
-    """The batch that the newcomer meets; a request decodes, and max_model_len has room for all."""
+    """Return the batch that the newcomer joins, and facts: some request decodes, and all have room
+    within max_model_len."""
     ages = [newcomer.joins - request.joins for request in earlier]
     # A request that computes its last token in a decode step has left when the next chunk is
     # decided.
@@ -297,7 +312,8 @@ def meeting(
 def batch_tkv(
     numbers: Numbers, setting: Setting, present: list[Any], lengths: list[Any]
 ) -> tuple[list[Any], Any]:
-    """The tkv of each member, and of the batch: the longest sets the width in blocks."""
+    """Return the tkv of each member, and of the batch. The longest member sets the width in
+    blocks."""
     most = 4 * setting.max_model_len // setting.block
     befores, offsets = [], []
     for is_present, tokens in zip(present, lengths, strict=True):
@@ -315,9 +331,9 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Return facts: prompts of at most two blocks, which join within four.
+    """Return facts that restrict prompts to two blocks, and arrivals to the time of four.
 
-    Most counterexamples begin so.
+    Most counterexamples begin like this.
     """
     facts: list[Any] = []
     for arrival in arrivals:
@@ -362,7 +378,8 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
 
 
 class Single(NamedTuple):
-    """Facts for a solver, and the numbers of its solution: `step` counts decode steps."""
+    """A problem for a solver, and the numbers to read from its solution; `step` counts decode
+    steps."""
 
     facts: list[Any]
     met: Meeting
@@ -370,7 +387,7 @@ class Single(NamedTuple):
 
 
 class Overrun(NamedTuple):
-    """A batch at `tkv`, a newcomer that joins it, and the step in which they overrun the limit."""
+    """A batch at `tkv`, a newcomer that joins it, and the step in which they exceed the limit."""
 
     tkv: int
     decoding: list[model.Decoding]
@@ -379,7 +396,8 @@ class Overrun(NamedTuple):
 
 
 def single_admission(setting: Setting, kind: Kind = "integers") -> Single:
-    """`setting.requests` with the newcomer; without it they are within the limit in that step."""
+    """Return the problem: `setting.requests` requests, including the newcomer, exceed the limit in
+    a step in which the others alone would not."""
     numbers = make_numbers(setting, kind)
     met = any_batch(numbers, setting)
     step = numbers.fresh("step", 1, setting.max_model_len)
@@ -388,7 +406,8 @@ def single_admission(setting: Setting, kind: Kind = "integers") -> Single:
 
 
 def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
-    """A batch, and a newcomer that is accepted; members in the order in which they end."""
+    """Return a batch and a newcomer that is accepted; the members are in the order in which
+    they end."""
     members = [_member(numbers, setting) for _ in range(setting.requests - 1)]
     for member, other in pairwise(members):
         numbers.facts.append(member[1] <= other[1])
@@ -405,7 +424,8 @@ def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
 
 
 def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list[Any]:
-    """In decode step `step` from now the limit is exceeded, and without the newcomer it is not."""
+    """Return facts: `step` decode steps from now the limit is exceeded, but not without the
+    newcomer."""
     active = [member.remaining >= step for member in met.decoding]
     lengths = [member.computed + step for member in met.decoding]
     _, without = batch_tkv(numbers, setting, active, lengths)

@@ -1,8 +1,9 @@
-"""The chunks of a prompt meet, end with it and skip what is cached: SPY-R18, R54, R55, R58.
+"""The chunks of a prompt are contiguous, end with it and skip cached blocks: SPY-R18, R54, R55,
+R58.
 
-For every prompt, prefix hit, block size and chunk of whole blocks. A prompt of p tokens lies in
-ceil(p / block) blocks behind `padding` more blocks, and in n = ceil(p / chunk) chunks. `hit`
-are its cached blocks; the block of its last token is never among them.
+The lemmas cover every prompt, prefix hit, block size and chunk of whole blocks. A prompt of p
+tokens takes ceil(p / block) blocks behind `padding` more blocks, and n = ceil(p / chunk) chunks.
+`hit` is the number of its cached blocks; the block of its last token is never among them.
 
 1. `padding_is_less_than_a_chunk`: padding and prompt fill the n chunks.
 2. `chunk_in_turn_belongs_to_prompt`: the chunk of the first token that is not cached is one of the
@@ -32,9 +33,8 @@ by that count:
 13. `count_is_less_than_a_chunk_ahead`: so less than a chunk is published before it is computed.
     `hit_on_uncomputed` makes a request that hits it (ALL-R08).
 
-Each guard takes a token or a block away from the same claim. `plan`, `usable_blocks` and
-`progress` mirror `model.spyre.documented` and the releases; the tests compare them on concrete
-numbers.
+Each guard takes a token or a block away from the same claim. `plan`, `usable_blocks` and `progress`
+mirror `model.spyre.documented` and the releases; the tests compare them on concrete numbers.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ from ..smt.obligation import Obligation
 
 
 class Plan(NamedTuple):
-    """A prompt and the chunk in turn.
+    """A prompt and its next chunk.
 
     `prompt`, `computed`, `start` and `end` are in tokens; `held` (by the prompt) and `padding` (to
     its left) in blocks. The chunk is number `index` of `chunks`.
@@ -68,14 +68,15 @@ class Plan(NamedTuple):
 
     @property
     def chunk(self) -> Any:
-        """Tokens of a chunk."""
+        """Return the tokens of a chunk."""
         return _plain(self.chunk_blocks * self.block)
 
 
 def plan(
     numbers: Numbers, sizes: tuple[Any, Any], prompt: Any, computed: Any, padding_more: int = 0
 ) -> Plan:
-    """`model.spyre.documented.next_chunk`, with `padding_more` blocks more of padding."""
+    """Return the plan of `model.spyre.documented.next_chunk`, with `padding_more` more blocks of
+    padding."""
     block, chunk_blocks = sizes
     chunk = _plain(chunk_blocks * block)
     before, _ = numbers.split(prompt - 1, chunk, None)
@@ -90,13 +91,14 @@ def plan(
 
 
 def usable_blocks(numbers: Numbers, padding: Any, hit: Any, chunks: Any, chunk_blocks: Any) -> Any:
-    """`model.spyre.documented.usable_blocks`."""
+    """Return the result of `model.spyre.documented.usable_blocks`."""
     whole, _ = numbers.split(_plain(padding + hit), chunk_blocks, None)
     return _larger(_smaller(whole, chunks - 1) * chunk_blocks - padding, 0)
 
 
 def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
-    """`progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: tokens counted, tokens with blocks."""
+    """Return the result of `progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: tokens counted, and
+    tokens that have blocks."""
     padding = planned.padding * planned.block
     given = _smaller(planned.computed + planned.chunk, planned.prompt)
     cut = _smaller(planned.computed + planned.chunk - padding, planned.prompt)
@@ -108,7 +110,7 @@ def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[A
 
 
 def _plain(number: Any) -> Any:
-    """In Z3's normal form: numbers that are equal as they stand are divided once."""
+    """Return the number in Z3's normal form, so that equal numbers are divided only once."""
     return z3.simplify(number) if z3.is_expr(number) else number
 
 
@@ -121,18 +123,18 @@ def _smaller(number: Any, other: Any) -> Any:
 
 
 class Sizes(NamedTuple):
-    """Tokens of a block and blocks of a chunk; None: of any size, by symbols."""
+    """The size of a block in tokens and of a chunk in blocks; None stands for any size."""
 
     block: int | None
     chunk_blocks: int | None
 
     def in_blocks(self) -> "Sizes":
-        """The sizes where everything is counted in blocks."""
+        """Return the sizes for lemmas that count everything in blocks."""
         return Sizes(1, self.chunk_blocks)
 
 
 def obligations(block: int | None = None, chunk_blocks: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order."""
+    """Return the lemmas in the argument's order."""
     sizes = Sizes(block, chunk_blocks)
     lemmas = [
         Obligation(name, sentence, partial(lemma, sizes, 0), partial(lemma, sizes, 1))
@@ -152,7 +154,7 @@ def obligations(block: int | None = None, chunk_blocks: int | None = None) -> li
 
 
 def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
-    """The sizes, those of any value as symbols."""
+    """Return the sizes, with symbols for those of any value."""
     block, chunk_blocks = (
         numbers.fresh(name, 1, None) if given is None else given
         for name, given in zip(("block", "chunk_blocks"), sizes, strict=True)
@@ -161,7 +163,10 @@ def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
 
 
 def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple[Numbers, Plan]:
-    """A prompt with some whole blocks done; `all_cached`: its last token may be among them."""
+    """Return a prompt with some whole blocks computed.
+
+    With `all_cached`, its last token may be among them.
+    """
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
     prompt, done = numbers.fresh("prompt", 1, None), numbers.fresh("done", 0, None)
@@ -253,7 +258,7 @@ def _rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
 
 
 def _counted_ahead(sizes: Sizes, whole_first_chunk: bool) -> tuple[Numbers, Plan, Any, Any]:
-    """A chunk in blocks, the first or a later one, and what is counted and covered after it."""
+    """Return a first or later chunk in blocks, and the counted and covered blocks after it."""
     numbers, planned = _any_plan(sizes.in_blocks())
     prefix_hit = numbers.fresh("prefix_hit", 0, None)
     numbers.facts.append(prefix_hit <= planned.computed)
@@ -359,10 +364,11 @@ LEMMAS_AHEAD: dict[str, tuple[str, Lemma]] = {
 
 
 def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") -> Scenario:
-    """A prompt of two chunks is cached but for one block of its first, and given up after it.
+    """Return a scenario in which a prompt of two chunks, cached except for one block of its first
+    chunk, is aborted after that chunk.
 
-    A chunk less one block is then counted that was never computed, which is the most that can be
-    (the next chunk still has the next number). The next prompt hits all of it.
+    The scheduler has then counted a chunk less one block that was never computed, which is the
+    maximum (`counting_ahead_skips_no_chunk`). The next prompt hits all of it.
     """
     chunk = block * chunk_blocks
     cached, whole = chunk - block, 2 * chunk

@@ -1,9 +1,10 @@
-"""The code of Spyre's scheduler, run on symbols: it does what the other lemmas say of numbers.
+"""Lemmas on the code of Spyre's scheduler, run on symbols: it computes what the other lemmas
+assume.
 
-The lemmas on chunks, lengths, promises and fairness hold for any number of requests, and are
+The lemmas on chunks, lengths, promises and fairness hold for any number of requests, and are pure
 arithmetic. Those here, in `promise_lemmas` and in `fairness_lemmas` run the model's own functions
-(`smt.execution`), so that a change of the scheduler makes one of them fail. `admission_lemmas`,
-`formula_lemmas`, `peak_lemmas` and `progress_lemmas` run code themselves.
+(`smt.execution`), so that a wrong change of the scheduler makes one of them fail.
+`admission_lemmas`, `formula_lemmas`, `peak_lemmas` and `progress_lemmas` run code themselves.
 
 - `chunks`: the functions that plan a chunk compute what `chunk_lemmas.plan` writes down, and the
   step that runs a chunk follows the plan.
@@ -36,7 +37,10 @@ HUGE = 10**9  # a limit that nothing here reaches
 
 
 def chunks(block: int | None) -> list[Obligation]:
-    """What the code does of `chunk_lemmas`; None: for any block, `BLOCK` stands for them."""
+    """Return the lemmas which state that the code agrees with `chunk_lemmas`.
+
+    If `block` is None, `BLOCK` stands for any size.
+    """
     size = block or BLOCK
     planned = (
         "spyre.documented.next_chunk",
@@ -80,7 +84,7 @@ def chunks(block: int | None) -> list[Obligation]:
 
 
 def lengths(block: int | None) -> list[Obligation]:
-    """What the code does of `length_lemmas`."""
+    """Return the lemmas which state that the code agrees with `length_lemmas`."""
     size = block or BLOCK
     return [
         *(
@@ -109,7 +113,7 @@ def lengths(block: int | None) -> list[Obligation]:
 
 
 def both(claim: Callable[..., list[Any]], *size: Any) -> tuple[Any, Any]:
-    """A claim, and its weaker form."""
+    """Return a claim and its weaker form, the guard."""
     return partial(claim, *size, 0), partial(claim, *size, 1)
 
 
@@ -119,7 +123,7 @@ def config_of(block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any) -> Spyr
 
 
 def make_request(run: SymbolicRun, name: str, **fields: Any) -> Sequence:
-    """A request of the model; expressions become numbers of the run."""
+    """Return a request of the model; expressions become numbers of the run."""
     given: dict[str, Any] = {"prompt": 1, "max_tokens": 1, "output_len": 1, **fields}
     for key, value in given.items():
         given[key] = run.number(value) if z3.is_expr(value) else value
@@ -178,7 +182,8 @@ def _last_chunk(block: int, more: int) -> list[Any]:
 
 
 def _step_runs_chunk(block: int, name: str, more: int) -> list[Any]:
-    """The first chunk, behind any prefix hit, or a later one of which as much is computed."""
+    """Claim that a step runs the planned chunk: the first one behind any prefix hit, or a later
+    one."""
     numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]
     hit = length(numbers, "hit", 0)
@@ -245,7 +250,8 @@ class Joined(NamedTuple):
 
 
 def _constraint(block: int, members: int, more: int) -> list[Any]:
-    """`more`: max_model_len is a token more than the code has it."""
+    """Claim that the code's constraint is that of the lemmas. With `more`, max_model_len is a token
+    larger than in the code."""
     numbers = Numbers()
     joined, longest = Joined.make(numbers, members), length(numbers, "longest")
     current = length(numbers, "current", 0)
@@ -307,8 +313,11 @@ def _door_refuses(block: int, more: int) -> list[Any]:
 
 
 def _constraint_is_obeyed(block: int, unasked: int) -> list[Any]:
-    """Beside a member, whatever the volumetric check says. `unasked`: a chunk that is not the last
-    needs it, too."""
+    """Claim that a step obeys the constraint beside a member, whatever the volumetric check
+    answers.
+
+    With `unasked`, a chunk that is not the last needs it as well.
+    """
     numbers = Numbers()
     joined, says = Joined.make(numbers, 1), z3.Bool("says")
     done = length(numbers, "done", 0)

@@ -1,7 +1,7 @@
-"""A release that pauses keeps the order of fairness (SPY-R51, SPY-P01): the code, run on symbols.
+"""Lemmas on the code of a release that pauses: it keeps the order of fairness (SPY-R51, SPY-P01).
 
-A whole step with up to three requests, of which the limit lets any stay, keeps the order that
-`pausing_lemmas` has for any number.
+A whole step runs on symbols with up to three requests, any of which may fit the limit. It keeps the
+order that `pausing_lemmas` proves for any number.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ from .symbolic_admission import length
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas on what the code does of the fairness lemmas in `pausing_lemmas`."""
+    """Return the lemmas which state that the code agrees with the fairness lemmas in
+    `pausing_lemmas`."""
     step = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
     steps = [
         Obligation(
@@ -56,7 +57,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
-    """Return a limit that any batch may fit or not; a request that is alone fits."""
+    """Return a limit that each batch may or may not fit; a request that is alone always fits."""
     calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:
@@ -67,7 +68,8 @@ def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
 
 
 def _step_keeps_order(decoding: int, paused: int, longest: bool, none_paused: int) -> list[Any]:
-    """With `none_paused`, no request is paused after the step."""
+    """Claim that a step keeps the order. With `none_paused`, no request is paused after the
+    step."""
     numbers = Numbers()
     count = decoding + paused
     steps = [length(numbers, "steps", 0) for _ in range(count)]
@@ -125,10 +127,10 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
 
 
 def _newcomer_joins_behind(running: int, paused: int, more: int) -> list[Any]:
-    """If the last running request has left, fewer requests are paused than there are slots.
+    """Claim that a newcomer, which starts only after the last running request has left, joins
+    behind the paused ones.
 
-    One of them stayed. With `more`, one more slot than is taken must exist, and a newcomer always
-    starts.
+    With `more`, there are more slots than are taken, and a newcomer always starts.
     """
     numbers = Numbers()
     count = running + paused

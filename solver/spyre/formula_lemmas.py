@@ -1,8 +1,8 @@
 """A formula keeps the limit, for any number of requests (`argument.md`, steps 1 to 6).
 
-No lemma names a number of requests: one symbolic request stands for all that are like it, and how
-many those are is itself a symbol. Each lemma has a guard, the same claim about something weaker,
-which Z3 must refute.
+No lemma fixes the number of requests: one symbolic request stands for all that are like it, and
+their number is itself a symbol. Each lemma has a guard, the same claim with a weaker premise, which
+Z3 must refute.
 """
 
 from functools import partial
@@ -38,9 +38,9 @@ from .symbolic_admission import (
 
 
 def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
-    """What has to be shown for `formula`, from 2 on, in the argument's order.
+    """Return the lemmas for `formula`, from step 2 on, in the argument's order.
 
-    `block`: tokens of a block; None: of any size, by symbols.
+    `block`: the size of a block in tokens; None for any size.
     """
     lengths = lengths_of(block)
     return [
@@ -131,7 +131,8 @@ def _tkv_ends_within_widest_blocks(lengths: Lengths, less: int) -> list[Any]:
 
 
 class Batch(NamedTuple):
-    """A batch in symbols, members no longer than the tkv that admission goes by, and a newcomer."""
+    """A batch in symbols whose members are no longer than the tkv that admission uses, and a
+    newcomer."""
 
     tkv: Any
     members: list[volumetric.Decoding]
@@ -140,7 +141,7 @@ class Batch(NamedTuple):
 
     @property
     def base(self) -> Any:
-        """The wider of batch and prompt."""
+        """Return the larger of the batch's tkv and the prompt."""
         return base_of(self.tkv, Joining(self.prompt, self.remaining))
 
 
@@ -157,7 +158,7 @@ def _batch(numbers: Numbers, decoding: int) -> Batch:
 
 
 def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
-    """Return what the model's formula projects, on every path through it."""
+    """Return the projections of the model's formula, on every path through it."""
     project = volumetric.formula_named(formula)
     if project is None:
         raise KeyError(formula)
@@ -183,7 +184,7 @@ def covers(formula: str, block: int = 64) -> bool:
 
 
 def _less(numbers: Numbers, weaker: bool) -> Any:
-    """Return the tokens that a guard takes from a term: all that it can spare, and one more."""
+    """Return the tokens that a guard takes from a term: its whole slack and one more."""
     return length(numbers, "less") if weaker else 0
 
 
@@ -250,10 +251,10 @@ def decode_step_adds_one_token() -> Obligation:
 
 
 def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
-    """The walk is at a request with any term.
+    """Claim one turn of the walk, at a request with any term.
 
-    Of the requests still to come, `active` run at some later step with some tkv, the newcomer among
-    them, and `others` do not.
+    Of the requests still to come, `active` ones (the newcomer included) run at some later step with
+    some tkv, and `others` do not.
     """
     numbers = Numbers()
     term, own, tkv, limit = (length(numbers, name) for name in ("term", "own", "tkv", "limit"))

@@ -1,4 +1,5 @@
-"""The constraint on max_model_len (SPY-R41): its purpose, what it keeps, and what it admits.
+"""The constraint on max_model_len (SPY-R41): its purpose, the bound that it keeps, and what it
+admits.
 
 Let mml be max_model_len, and RU round up to whole blocks. The front door keeps prompt + max_tokens
 - 1 <= mml, so no request is ever longer than mml.
@@ -9,8 +10,7 @@ Is the constraint needed where mml is whole blocks? No, the front door alone kee
    offset of another (or the same). The tkv that releases report when a prompt joins is the same
    sum, of the prompt and the tkv before.
 
-Where mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does not lower that
-bound:
+Where mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does not lower that bound:
 
 2. `no_tkv_exceeds_rounded_model_length`: as 1, without the assumption.
 3. `constraint_admits_rounded_model_length`: two requests that front door and constraint accept
@@ -20,8 +20,8 @@ bound:
    `front_door_excludes_one_odd_token`: with one token no request is longer than those blocks, and
    1 holds.
 
-Can the constraint keep a request out for ever? A request that is alone may be judged by the tkv of
-a batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle and forgets
+Can the constraint keep a request out forever? A request that is alone may be judged by the tkv of a
+batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle and forgets
 that tkv. Then:
 
 5. `lone_request_passes_length`: alone, with no tkv remembered, every request passes the
@@ -99,7 +99,7 @@ def passes(
 
 
 def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> Any:
-    """Return the max-tkv of two members with `number` and `other` tokens."""
+    """Return the max-tkv of two members of these lengths."""
     [before, offset], [before_other, offset_other] = (
         width(numbers, lengths, tokens - 1) for tokens in (number, other)
     )
@@ -108,14 +108,15 @@ def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> An
 
 
 def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
-    """Lengths of two requests that the front door let in."""
+    """Return the lengths of two requests that the front door accepted."""
     first, other = numbers.fresh("one", 1, None), numbers.fresh("other", 1, None)
     numbers.facts += [first <= longest, other <= longest]
     return first, other
 
 
 def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
-    """Tell Z3 what `more_blocks_are_one_block_more` proves of known blocks and of `tokens`."""
+    """Tell Z3 the facts that `more_blocks_are_one_block_more` proves of known blocks and of
+    `tokens`."""
     if isinstance(lengths.block, int):
         return
     wholes = known + [width(numbers, lengths, number)[0] for number in tokens]
@@ -151,10 +152,10 @@ def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[An
 def _constraint_admits_rounded_model_length(
     at_the_door: bool, lengths: Lengths, less: int
 ) -> list[Any]:
-    """The two requests of `beyond_length`.
+    """Claim that front door and constraint accept two requests that reach the rounded model length.
 
-    The first is two tokens beyond a block border, the second has a prompt of one token; both have a
-    block less one token to decode.
+    They are those of `beyond_length`: the first is two tokens beyond a block border, the second has
+    a prompt of one token, and both have a block less one token to decode.
     """
     numbers = make_numbers(lengths)
     block = lengths.block
@@ -190,14 +191,14 @@ def _front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]
 
 
 def _alone(numbers: Numbers, longest: Any) -> Joining:
-    """Any request that the front door let in, with a token to decode."""
+    """Return any request that the front door accepted, with a token to decode."""
     prompt, remaining = numbers.fresh("prompt", 1, None), numbers.fresh("remaining", 1, None)
     numbers.facts.append(prompt + remaining <= longest)
     return Joining(prompt, remaining)
 
 
 def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """With `stale`, any earlier batch may have left its tkv."""
+    """Claim that a lone request passes. With `stale`, the tkv may be that of any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
     newcomer = _alone(numbers, longest)
@@ -208,7 +209,8 @@ def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
-    """A request that the check refuses although it is alone; `others`: with so many decoding."""
+    """Return facts: the check refuses a request beside `others` decoding requests (0: although it
+    is alone)."""
     numbers = make_numbers(lengths)
     newcomer = _alone(numbers, LIMIT)
     batch = []
@@ -288,7 +290,7 @@ def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
 
 
 def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
-    """Return two requests of which the second waits longest for SPY-R41 without need.
+    """Return two requests, the second of which waits as long as possible for SPY-R41 without need.
 
     No tkv would exceed max_model_len. The second is considered after the first decode step, with a
     prompt of one chunk, and refused until the first has ended. None: no request waits at this
@@ -313,9 +315,10 @@ def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
 
 
 def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
-    """Return two requests; a tkv that is out of date refuses the last chunk of the second.
+    """Return two requests such that an outdated tkv makes the release refuse the second one's last
+    chunk.
 
-    It is the tkv of the first, which has just left. None: no such pair at this scale.
+    It is the tkv of the first, which has just left. None if there is no such pair at this scale.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)
@@ -333,11 +336,12 @@ def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
 
 
 def refused_alone(scale: Scale, limit: int) -> Scenario:
-    """A request of two chunks that is alone at its last, and that a check refuses for ever.
+    """Return a request of two chunks that is alone at its last one, and that a check refuses
+    forever.
 
-    It may generate until the limit on batch x tkv. A check that rounds this up to whole blocks
-    refuses it where the limit is none (`rounded`), one that adds a token first (`document_figure`)
-    everywhere.
+    It may generate up to the limit on batch x tkv. A check that rounds this up to whole blocks
+    (`rounded`) refuses it if the limit is not whole blocks; one that adds a token first
+    (`document_figure`) always refuses it.
     """
     prompt = scale.chunk + 1
     alone = Ask(prompt, min(scale.max_model_len, limit) - prompt + 1)
@@ -346,7 +350,7 @@ def refused_alone(scale: Scale, limit: int) -> Scenario:
 
 
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
-    """Two requests that pass the releases' own input checks, with prompts rounded up."""
+    """Return two requests that pass the releases' own input checks, which round prompts up."""
     requests = []
     for name in ("first", "second"):
         prompt = numbers.fresh(f"{name}_prompt", 1, scale.max_model_len)
@@ -386,7 +390,8 @@ def _scenario(
     decodes: int = 1,
     max_batch_tkv: int = 131_072,
 ) -> Scenario:
-    """The second arrives when the first has run `decodes` decode steps."""
+    """Return the scenario in which the second request arrives once the first has run `decodes`
+    decode steps."""
     steps = [0, chunk_count(requests[0].prompt, scale.chunk) + decodes]
     return Scenario(
         system="spyre",

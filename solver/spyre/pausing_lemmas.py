@@ -1,7 +1,7 @@
 """What decode pausing guarantees: the limit (SPY-R07), and that paused requests resume (SPY-P01).
 
-**The limit, whatever joins.** Before each decode step `release_2_5_2.pause_and_resume` takes one
-request after the other and keeps it if the batch that stays is within the limit with it, by
+**The limit, whatever joins.** Before each decode step, `release_2_5_2.pause_and_resume` takes one
+request after the other, and keeps it if it and the requests kept so far are within the limit, at
 the tkv that the step will have.
 
 1. `kept_requests_fit_after_each_turn`: after each request, all that are kept fit together. The
@@ -9,12 +9,12 @@ the tkv that the step will have.
 2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the one that is
    compared with the limit.
 
-So the batch that is kept is within the limit, however large it is. `decoding_requests_were_kept`
-runs the scheduler's step with up to three requests, some of them paused before: those that decode
-were compared with the limit together. `limit_is_compared_with_next_step` is about that comparison.
+So the kept batch is within the limit, however large it is. `decoding_requests_were_kept` runs the
+scheduler's step with up to three requests, some of them paused before: those that decode were
+compared with the limit together. `limit_is_compared_with_next_step` is about that comparison.
 
-`batch_within_limit_is_not_paused`: so a configuration in which admission keeps the limit pauses no
-request.
+`batch_within_limit_is_not_paused`: a configuration in which admission keeps the limit therefore
+pauses no request.
 
 **How long a request stays paused (SPY-R51, SPY-P01).** Requests that may decode are taken in the
 order of fairness: paused longest first, then by tokens generated, then by place in the queue. N
@@ -31,13 +31,14 @@ requests share the limit, paused ones included.
    slot.
 
 So paused requests never starve among themselves, whichever outputs have priority. Prefills settle
-no pauses, and 4 does not count them. While a request decodes, none starts. When the last one
-leaves, release 2.5.2 lets the next in although a request is paused (its `is_empty`). If that one
-stays, the next step settles the pauses; but a prompt of one chunk that wants one token leaves at
-once, and the next follows, without end if they keep coming (`starving`). With finitely many
-requests a paused one waits at most 2 (N - 1) steps, and one more for each of those.
+no pauses, so 4 does not count them. While a request decodes, none starts. When the last one leaves,
+release 2.5.2 admits the next although a request is paused (its `is_empty`). If that one stays, the
+next step settles the pauses. But a request with a prompt of one chunk and one token to generate
+leaves at once, and the next one follows, without end if such requests keep coming (`starving`).
+With finitely many requests, a paused one waits at most 2 (N - 1) steps, and one more for each
+request of this kind.
 
-Each guard takes away a step's count, or the request that is kept.
+Each guard removes a step's count, or the kept request.
 """
 
 from collections.abc import Callable
@@ -77,7 +78,8 @@ def any_number(block: int = BLOCK) -> list[Obligation]:
 
 
 def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[Obligation]:
-    """The step's code; how many decode and how many are paused is in the names."""
+    """Return the lemmas on the step's code; their names give the numbers of decoding and paused
+    requests."""
     configuration = StepConfiguration(revision, block=block, chunk=chunk)
     return [
         Obligation(
@@ -102,7 +104,7 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
 
 
 def batch_within_limit_is_not_paused(block: int = BLOCK) -> list[Obligation]:
-    """For configurations in which requests join by the formula."""
+    """Return the lemmas for configurations in which requests join by the formula."""
     return [
         Obligation(
             f"batch_within_limit_is_not_paused_{size}",
@@ -115,7 +117,8 @@ def batch_within_limit_is_not_paused(block: int = BLOCK) -> list[Obligation]:
 
 
 def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Obligation:
-    """`size` None stands for any number, of which two have lengths."""
+    """Return the lemma for `size` requests; None stands for any number, of which two have
+    lengths."""
     return Obligation(
         f"limit_is_compared_with_next_step_{size or 'any'}",
         f"Requests ({size or 'any number'}) that fit the limit together keep it in the next step.",
@@ -125,7 +128,7 @@ def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Ob
 
 
 class Batch(NamedTuple):
-    """Decoding requests in symbols, each with any tokens."""
+    """Decoding requests in symbols, each with any number of tokens."""
 
     numbers: Numbers
     limit: Any
@@ -157,14 +160,14 @@ class Batch(NamedTuple):
         return len(self.tokens) if self.more is None else len(self.tokens) + self.more
 
     def reached(self) -> list[Any]:
-        """The tkv of each in the next step."""
+        """Return the tkv of each in the next step."""
         lengths, numbers = Lengths(self.block, None), self.numbers
         after = [tokens + 1 for tokens in self.tokens]
         widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])
         return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
 
     def within(self, more: int) -> Any:
-        """The next step of these requests is within the limit."""
+        """Return whether the next step of these requests is within the limit."""
         return z3.And([self.count * own + more <= self.limit for own in self.reached()])
 
 
@@ -206,7 +209,7 @@ def _batch_within_limit_is_not_paused(size: int, block: int, more: int) -> list[
 
 
 class SettlingStep(Step):
-    """A step of a release that pauses; any batch may fit the limit or not."""
+    """A step of a release that pauses, in which any batch may or may not fit the limit."""
 
     settles = True
 
@@ -229,7 +232,10 @@ class SettlingStep(Step):
 
 
 def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
-    """`settled`, whatever fits; with `all_asked`, the paused requests must fit as well."""
+    """Claim that the requests which `settled` keeps fit together, whichever batches fit.
+
+    With `all_asked`, the paused requests must fit as well.
+    """
     numbers = Numbers()
 
     def code(run: SymbolicRun) -> Any:
@@ -251,7 +257,7 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
 
 
 def _no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
-    """`documented.rectangle_tkv`, beside any member."""
+    """Claim that `documented.rectangle_tkv` is no less than the tkv of any member."""
     numbers, lengths = Numbers(), Lengths(block, None)
     longest, tokens, filled = (length(numbers, name) for name in ("longest", "tokens", "filled"))
     own = own_tkv(numbers, lengths, tokens, blocks(numbers, lengths, longest))
@@ -304,7 +310,7 @@ class FairnessRank(NamedTuple):
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order, whatever the size of a block."""
+    """Return the lemmas in the argument's order; they do not depend on the block size."""
     return [
         Obligation(name, sentence, partial(lemma, 0), partial(lemma, 1))
         for name, (sentence, lemma) in LEMMAS.items()
@@ -323,9 +329,11 @@ def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
 
 
 def starving(scale: Scale, members: int, passing: int) -> Scenario:
-    """The first is paused, the others leave, and `passing` one-token requests go before it.
+    """Return a scenario in which the first request is paused, the others leave, and `passing`
+    one-token requests overtake it.
 
-    So many members exceed the limit together; one less must not, at any length that they reach.
+    All `members` together exceed the limit; one fewer must stay within it at any length that they
+    reach.
     """
     prompt = next(
         tokens
@@ -365,12 +373,12 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """After a step in which it was paused."""
+    """Return the rank after a step in which the request was paused."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
 def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
-    """After a step in which it decoded, wherever it stands then."""
+    """Return the rank after a step in which the request decoded, at whatever place it then has."""
     return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0, None))
 
 
@@ -417,7 +425,7 @@ def _new_request_joins_behind(uncounted: int) -> list[Any]:
 
 
 def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
-    """From a step that settles the pauses to the next prefill.
+    """Claim the bound from a step that settles the pauses to the next prefill.
 
     With `none_there`, that step may keep no request.
     """

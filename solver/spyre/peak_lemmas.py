@@ -1,6 +1,6 @@
 """The checks of `model.spyre.peak` keep the limit, and the exact one refuses no safe request.
 
-A newcomer joins a batch and no other request does. Each request has an end, its last step; it is
+A newcomer joins a batch, and no other request does. Each request has an end, its last step, and is
 active until then.
 
 1. `batch_is_constant_until_next_end`: the requests that are active in a step are those of the next
@@ -22,7 +22,7 @@ active until then.
 6. After the newcomer has left, and by induction over admissions: as for a formula (`argument.md`,
    step 6).
 7. Both volumes are reached: at e by the active requests, at f by them and perhaps more, whose tkv
-   is no less (`leaving_raises_no_tkv`). `check_value_is_reached` says so of the code. So every
+   is no less (`leaving_raises_no_tkv`). `check_value_is_reached` proves this of the code. So every
    newcomer that the exact check refuses could exceed the limit.
 """
 
@@ -141,7 +141,8 @@ def _shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[An
 
 
 def _no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
-    """`tokens` grow for `steps` steps; no step before the last fills a block."""
+    """Claim that a request which grows by `steps` tokens takes no new block if no step before the
+    last fills one."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
     held = blocks(numbers, lengths, tokens)
@@ -159,8 +160,11 @@ def _full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
-    """`back` steps before it had `tokens`, a request had whole blocks; since then it has been
-    between these and one more."""
+    """Claim that the offset counts the steps since a block was filled.
+
+    `back` steps before it had `tokens`, the request had whole blocks; since then its length has
+    been between these and one more.
+    """
     numbers = make_numbers(lengths)
     tokens, since = length(numbers, "tokens"), length(numbers, "since", 0)
     whole, back = numbers.split(tokens, lengths.block, None)
@@ -250,8 +254,11 @@ def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 
 
 def _check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
-    """`largest_tkv` and `filled_blocks` answer as they like. More than two decoding requests come
-    in descending order of ends and tokens, since the code sorts them: one order stands for all."""
+    """Claim that the code compares the active requests at each end with the limit.
+
+    `largest_tkv` and `filled_blocks` may return anything. More than two decoding requests come in
+    descending order of ends and tokens: since the code sorts them, one order stands for all.
+    """
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
     ends = [length(numbers, "ends", 0) for _ in range(size + 1)]
@@ -276,7 +283,7 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             return ordered if reverse else ordered[::-1]
 
         def insort(offsets: list[Any], offset: Any) -> None:
-            """In any place: only which offsets are present matters."""
+            """Insert anywhere: only which offsets are present matters."""
             offsets.append(offset)
             inserted.append(offset)
 
@@ -403,19 +410,21 @@ def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
 
 
 def _below(turn: Any, below: Any, offset: Any) -> Any:
-    """Beside any offset: `below` is the largest below the turn, or the largest of all."""
+    """Return the claim that, of all offsets, `below` is the largest one below the turn, or else the
+    largest of all."""
     largest_of_all = z3.And(offset >= turn, offset <= below)
     return z3.If(below >= turn, largest_of_all, z3.Or(offset >= turn, offset <= below))
 
 
 def _above(turn: Any, above: Any, offset: Any) -> Any:
-    """Beside any offset: `above` is the smallest not below the turn, or the smallest of all."""
+    """Return the claim that, of all offsets, `above` is the smallest one not below the turn, or
+    else the smallest of all."""
     smallest_of_all = z3.And(offset < turn, offset >= above)
     return z3.If(above < turn, smallest_of_all, z3.Or(offset < turn, offset >= above))
 
 
 class _ToTheEnd(NamedTuple):
-    """Any number of requests with the same end.
+    """Any number of requests that end in the same step.
 
     Attributes:
         longest: tokens of the longest.
@@ -436,7 +445,8 @@ class _ToTheEnd(NamedTuple):
 
     @classmethod
     def make(cls, block: int) -> "_ToTheEnd":
-        """Assume `nearest_offsets_are_found`, beside any offset, their own and the longest's."""
+        """Assume `nearest_offsets_are_found` for any offset, the requests' own and the
+        longest's."""
         numbers = Numbers()
         longest, ends = length(numbers, "longest"), length(numbers, "ends")
         offset, below, above = (
@@ -478,7 +488,8 @@ def _no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
 
 
 def _check_value_is_reached(block: int, more: int) -> list[Any]:
-    """In the last step by the one next below, or by the one next above when it filled a block."""
+    """Claim that the check's value is reached: in the last step by the request next below, or when
+    the one next above filled a block."""
     batch = _ToTheEnd.make(block)
     _, then = batch.numbers.split(-batch.ends, block, None, signed=True)
     _, back = batch.numbers.split(batch.above - then, block, None, signed=True)

@@ -1,8 +1,9 @@
 """How long the first in line waits for its first chunk (SPY-R53), for any number of requests.
 
-For revision `sound`, and for every sound check in its place that accepts a lone newcomer. The rank
-of a state, in steps, is the chunks that the ongoing prefill has left, plus the decode steps that
-its request will have, plus the most decode steps that a decoding request has left.
+This holds for revision `sound`, with any sound check that accepts a lone newcomer. The rank of a
+state, in steps, is the number of chunks that the ongoing prefill has left, plus the decode steps
+that its request will have, plus the largest number of decode steps that a decoding request has
+left.
 
 1. `waiting_request_prevents_idling`: a step is not idle while a request waits or prefills.
 2. `only_first_in_line_starts`: no other request starts, and none while another prefills.
@@ -15,9 +16,9 @@ its request will have, plus the most decode steps that a decoding request has le
 7. `rank_is_bounded_by_model_length`: no rank exceeds the chunks of a prompt of max_model_len and
    twice its tokens.
 
-So the first in line starts after no more steps than the rank, whatever arrives behind it; every
-request is first in its turn, and none waits for ever. 1 to 4 run the model's code on symbols, with
-a pool that is not bounded; one symbolic request stands for all that decode.
+So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
+Every request is first at some time, so none waits forever. 1 to 4 run the model's code on symbols
+with an unbounded pool; one symbolic request stands for all that decode.
 """
 
 from collections.abc import Callable
@@ -44,8 +45,7 @@ CHUNK = 512  # tokens
 
 
 def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order, for blocks of 64 and chunks of
-    512."""
+    """Return the lemmas in the argument's order, for blocks of 64 and chunks of 512 tokens."""
     return [
         Obligation(
             *(name, sentence, partial(lemma, revision, 0), partial(lemma, revision, 1)),
@@ -56,7 +56,7 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
 
 
 def rank(config: SpyreConfig, state: State) -> int:
-    """Steps after which the first in line has started, at most."""
+    """Return the number of steps after which the first in line has started at the latest."""
     ongoing = state.prefilling
     left = max((sequence.remaining for sequence in state.decoding), default=0)
     if ongoing is None:
@@ -65,14 +65,15 @@ def rank(config: SpyreConfig, state: State) -> int:
 
 
 def chunks_left(config: SpyreConfig, sequence: Sequence) -> int:
-    """Chunks until the request decodes."""
+    """Return the number of chunks until the request decodes."""
     pad = documented.left_padding_blocks(sequence.prompt, config.chunk_size, config.block_size)
     done = (pad * config.block_size + sequence.computed) // config.chunk_size
     return documented.chunk_count(sequence.prompt, config.chunk_size) - done
 
 
 def passed_by() -> Scenario:
-    """2.5.2 with pausing off: the volume refuses the first in line; others go before it."""
+    """Return a scenario of 2.5.2 with pausing off: the volume refuses the first in line, and others
+    overtake it."""
     lengths = [(1, 313), (1, 326), (1, 448), (128, 375)]
     return Scenario(
         system="spyre",
@@ -94,8 +95,7 @@ def passed_by() -> Scenario:
 
 
 def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> SpyreConfig:
-    """Any numbers that let the requests (prompt, max_tokens) in; a request is one step long at
-    least."""
+    """Return a configuration with any numbers that admit these requests (prompt, max_tokens)."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
     for prompt, tokens in requests:
         numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]
@@ -111,7 +111,10 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
 
 
 def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
-    """A newcomer waits or prefills, alone or beside a member; `none_there`: or there is none."""
+    """Claim that a newcomer which waits or prefills, alone or beside a member, prevents idling.
+
+    With `none_there`, there may be no newcomer.
+    """
     numbers = Numbers()
     prompt, tokens, member, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
     computed = length(numbers, "computed", 0)
@@ -141,8 +144,10 @@ def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> lis
 
 
 def _only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
-    """Two wait, and a third prefills or none does, whatever the volumetric check says; `second`:
-    the second may be the first in line."""
+    """Claim that only the first in line starts, whatever the volumetric check answers.
+
+    Two requests wait, and a third may prefill. With `second`, the second may be the first in line.
+    """
     numbers = Numbers()
     prompts = [length(numbers, "prompt") for _ in range(4)]
     tokens = [length(numbers, "tokens") for _ in range(4)]
@@ -176,7 +181,7 @@ def _only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
 
 
 def _decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
-    """`scheduler.complete` of a decode step of one request."""
+    """Claim that `scheduler.complete` of a decode step brings the end of its request nearer."""
     numbers = Numbers()
     left, wanted, before = (length(numbers, name) for name in ("left", "wanted", "generated"))
     numbers.facts += [before < wanted, wanted <= before + left]
@@ -222,8 +227,8 @@ def _chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
 
 
 def _every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
-    """A decode step, a chunk that is not the last, and the last; `m`: steps that its request will
-    have."""
+    """Claim that a decode step, a chunk that is not the last, and a last chunk each lower the
+    rank."""
     numbers = Numbers()
     chunks, most, will = (length(numbers, name, 0) for name in ("chunks", "most", "will"))
     left = length(numbers, "left", 0)
@@ -235,7 +240,8 @@ def _every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
 
 
 def _first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
-    """With no request that prefills or decodes; `beside`: one may decode."""
+    """Claim that the first in line starts if no request prefills or decodes; with `beside`, one may
+    decode."""
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
 

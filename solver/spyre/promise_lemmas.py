@@ -1,7 +1,7 @@
-"""No step promises more blocks than are free (SPY-R50): the code, run on symbols.
+"""Lemmas on the code, run on symbols: no step promises more blocks than are free (SPY-R50).
 
-A whole step with a request, or with one that joins it, beside which any number of blocks is
-promised to others, keeps what `reservation_lemmas` calls covered; so does an abort.
+A whole step keeps the invariant of `reservation_lemmas`, and so does an abort. The step has a
+request, and perhaps one that joins it; any number of blocks may be promised to others.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ FEW_BLOCKS = 2  # of a chunk, each of which the code hands out
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas on what the code does of `reservation_lemmas`."""
+    """Return the lemmas which state that the code agrees with `reservation_lemmas`."""
     size = block or BLOCK
     step = ("spyre.scheduler.step", "spyre.blocks.hold")
     joins = ("spyre.blocks.fits_pool", "spyre.blocks.reserved", "spyre.blocks.admit")
@@ -65,7 +65,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 class Holder(NamedTuple):
-    """A request in symbols that holds `held` blocks, and decodes or is in its prefill."""
+    """A request in symbols that holds `held` blocks and is decoding or in its prefill."""
 
     prompt: Any
     tokens: Any
@@ -87,7 +87,8 @@ class Holder(NamedTuple):
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
-        """Return the blocks of its whole life; `last_token` is 1 if that has a place as well."""
+        """Return the blocks that it needs in its whole life; `last_token` is 1 if its last token
+        needs a place."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
@@ -105,7 +106,8 @@ class Holder(NamedTuple):
 
 
 def _promising(name: str) -> tuple[Any, int]:
-    """Return the revision without its other constraints, and the extra tokens that it promises."""
+    """Return the revision without its other constraints, and the extra tokens for which it promises
+    blocks."""
     yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
     return replace(REVISIONS[name], **yes), int(name == "2.5.2")
 
@@ -136,7 +138,10 @@ def _after(state: State) -> Any:
 
 
 def _step_keeps_promises(block: int, name: str, kind: str, more: int) -> list[Any]:
-    """With `more`, one block more is promised than is free before the step."""
+    """Claim that a step keeps the promises.
+
+    With `more`, one more block is promised than is free before the step.
+    """
     numbers = Numbers()
     revision, last_token = _promising(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
@@ -192,9 +197,10 @@ def _nothing(*_: Any) -> Any:
 
 
 def _abort_keeps_promises(block: int, name: str, more: int) -> list[Any]:
-    """A request holds two blocks, one of which another may hold as well.
+    """Claim that an abort keeps the promises; a request holds two blocks, one of them perhaps
+    shared.
 
-    With `more`, three blocks more are promised than are free.
+    With `more`, three more blocks are promised than are free.
     """
     numbers = Numbers()
     revision, last_token = _promising(name)

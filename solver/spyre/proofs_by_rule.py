@@ -1,8 +1,8 @@
-"""What is proven and refuted of each of Spyre's rules.
+"""The proofs and counterexamples for each of Spyre's rules.
 
-`limit_lemmas` gives the lemmas of the volumetric limit in one configuration: no request joins that
-can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` is the argument.
-`PROOFS` has the other rules.
+`limit_lemmas` returns the lemmas on the volumetric limit in one configuration: no request joins
+that can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` is the
+argument. `PROOFS` has the other rules.
 """
 
 from typing import NamedTuple, cast
@@ -35,17 +35,17 @@ BESIDE = f"0 to {MANY} decoding requests, {MANY} counted as any number"
 
 
 class Group(NamedTuple):
-    """Lemmas, and what they are about in a few words."""
+    """Lemmas with a title of a few words."""
 
     title: str
     lemmas: list[Obligation]
 
 
 def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
-    """Return the lemmas that prove LIMIT or JOIN; `block`: tokens of a block, None for any.
+    """Return the lemmas that prove LIMIT or JOIN; `block` is in tokens, None for any size.
 
-    LIMIT follows from JOIN by induction over admissions. Releases that pause keep LIMIT whatever
-    joins.
+    LIMIT follows from JOIN by induction over admissions. Releases that pause keep LIMIT whichever
+    requests join.
     """
     revision = REVISIONS[setting.revision]
     pauses = "paused" in revision.shows
@@ -86,7 +86,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 
 
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
-    """Return what the lemmas together are about: more than that is not proven."""
+    """Describe the cases that the lemmas together cover, since nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
     beside = f"{BESIDE}, and any number that wait"
     if settles:
@@ -98,7 +98,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _check(setting: Setting) -> Check:
-    """The check that is asked: the revision's own, unless the formula is another."""
+    """Return the revision's own check, or that of the setting's formula if it differs."""
     if ADMITS_BY[setting.revision] == setting.formula:
         return REVISIONS[setting.revision].volume_check
     return ByFormula(cast(Formula, formula_named(setting.formula)))

@@ -1,9 +1,9 @@
 """No more blocks are promised than are free (SPY-R50), for any number of requests.
 
-Each admitted request has a need, the blocks of its whole life, and holds no more than that. What
-it does not hold yet is promised to it. The invariant: all promises together, those kept for
-aborted requests (SPY-P02) included, are at most the free blocks. `others` is the sum for every
-request but the one that moves, so the number of requests does not appear.
+Each admitted request has a need, the blocks of its whole life, and never holds more. The blocks
+that it does not hold yet are promised to it. The invariant: all promises together, including those
+kept for aborted requests (SPY-P02), are at most the number of free blocks. `others` is the sum over
+every request but the current one, so the number of requests does not appear.
 
 1. `holdings_never_exceed_need`: hits, chunks and decode steps are within prompt + max_tokens - 1
    tokens.
@@ -18,9 +18,9 @@ request but the one that moves, so the number of requests does not appear.
 5. `abort_keeps_promises_covered`: so does an abort whose promise is never taken back: at least
    that many blocks came back.
 
-Publishing and pausing move no block. That hits lower the number of free blocks by exactly `idle`,
-and that leaving raises it by what no other request holds, is rule ALL-R09, which exploration
-checks.
+Publishing and pausing move no block. Hits lower the number of free blocks by exactly `idle`, and
+leaving raises it by the blocks that no other request holds; both are rule ALL-R09, which
+exploration checks.
 
 Admission, when nothing is held or promised:
 
@@ -28,7 +28,7 @@ Admission, when nothing is held or promised:
    `lone_request_is_admitted_with_last_token`: where its last token is promised a block as well
    (release 2.5.2), with that release's own front door.
 
-Each guard takes a block away, or adds one.
+Each guard removes a block, or adds one.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -
 
 
 def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """`more` idle hits are taken off the need, as if a request held them."""
+    """Claim the lemma; `more` idle hits are subtracted from the need, as if a request held them."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -97,7 +97,7 @@ def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 
 def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """With `more`, that many more blocks stay promised."""
+    """Claim the lemma; with `more`, that many more blocks stay promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -114,7 +114,8 @@ def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """With `protocol`, the front door is the target protocol's: prompt + max_tokens - 1."""
+    """Claim the lemma; with `protocol`, the front door is that of the target protocol: prompt +
+    max_tokens - 1."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     longest = numbers.fresh("longest", 1, None)
@@ -163,9 +164,10 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
 
 
 def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
-    """Return a request that fills the pool; release 2.5.2 wants another block for its last token.
+    """Return a request that fills the pool, so that release 2.5.2 needs another block for its last
+    token.
 
-    The target protocol lets it in; the release's own front door does not.
+    The target protocol accepts it; the release's own front door does not.
     """
     longest = pool * block
     request = Request(id="r0", arrival=0, prompt=(("r0", longest - 1),), max_tokens=2, output_len=2)

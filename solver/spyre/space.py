@@ -1,6 +1,6 @@
-"""Spyre's models as `solver.exploration` explores them, one for each limit; and their scopes.
+"""Spyre's models for `solver.exploration`, one for each limit; and their scopes.
 
-Sizes are the smallest at which every constraint can bind: a chunk is two blocks of two tokens,
+Sizes are the smallest at which every constraint can bind: a chunk is two blocks of two tokens, and
 prompts take up to three chunks.
 """
 
@@ -45,7 +45,7 @@ A_CHUNK_AND_MORE = SHARED[2:]
 
 @dataclass(frozen=True)
 class Scope(AnyScope):
-    """A scope of Spyre; its limits are those of max_batch_tkv."""
+    """A scope of Spyre; its limits are values of max_batch_tkv."""
 
     system: ClassVar[str] = "spyre"
     smallest: ClassVar[Mapping[str, Any]] = SMALLEST
@@ -190,7 +190,7 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class SpyreModels(QueueModels):
-    """The models of one revision in one configuration, for every limit, in ascending order."""
+    """The models of one revision in one configuration, one for each limit, in ascending order."""
 
     system = "spyre"
     limit_key = "max_batch_tkv"
@@ -203,7 +203,8 @@ class SpyreModels(QueueModels):
     ) -> SpyreModel:
         """Build one model, whose configuration notices when its limit is read.
 
-        Promises of blocks mean nothing without a bound; to show them, every length would be read.
+        Without a bounded pool the model does not show promises of blocks: they would mean nothing,
+        and every length would be read to compute them.
         """
         model = make_model(revision, config)
         own = model.revision if formula is None else admitting_by(model.revision, formula)
@@ -243,7 +244,7 @@ class SpyreModels(QueueModels):
 
 
 class WatchedConfig:
-    """A configuration that notices when its limit is asked for."""
+    """A configuration that records whether its limit was read."""
 
     def __init__(self, config: SpyreConfig) -> None:
         for name in config.__struct_fields__:
@@ -261,12 +262,11 @@ class WatchedConfig:
 class Key:
     """The key of a state in one revision, with or without a prefix cache.
 
-    Without one, requests and blocks are numbers only, and a request that decodes is as good as one
-    whose prompt was all that it has computed: it counts by that and by what is left to generate.
-    The order of requests that decode matters where they may be paused, to break ties; else it is
-    only the order in which they are listed.
+    Without one, requests and blocks are only numbers. A decoding request behaves like one whose
+    prompt was everything that it has computed, so only that and the tokens left to generate count.
+    The order of decoding requests matters only if they may be paused, to break ties.
 
-    `mentioned`: requests whose answers the menu has prompts with; these keep their names.
+    `mentioned`: requests whose answers occur in prompts of the menu; these keep their names.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Key:
         self._mentioned = mentioned
 
     def __call__(self, state: State, history: BranchingHistory) -> Hashable:
-        """The key; equal for states that differ in names only."""
+        """Return the key, which is equal for states that differ only in names."""
         tkv = (state.tkv, state.runner_tkv) if self._stale else ()
         queues = self._with_contents if self._caches else self._by_length
         return state.last_step_was_prefill, tkv, state.lost_blocks, queues(state, history)
@@ -312,7 +312,8 @@ class Key:
         )
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
-        """With a cache it matters what blocks hold, and in which order the free ones go."""
+        """Return the queues for a cache, where the contents of blocks and the order of free ones
+        matter."""
         members, pool = (state.waiting, state.running, state.paused), state.pool
         names = CanonicalNames(self._mentioned, members, history)
         queues = tuple(

@@ -1,24 +1,24 @@
-"""The scheduler's own step keeps what the argument needs (`argument.md`, the step).
+"""The scheduler's own step keeps the invariant of the argument (`argument.md`, the step).
 
-`scheduler.step` runs on symbols as it is: decide, compute, aborts, complete, beside so many
-decoding requests, a request anywhere in its prompt, and any number that wait, of which two are
-known. The last of five decoding requests counts as any number: each loop goes over five, and `len`
-says any number from five on. Blocks have numbers that nothing here reads, so finding, taking and
-returning them is replaced; any length of prefix may be found. The volumetric check, the
-model-length constraint and the room in the pool are replaced by answers of which nothing is known.
-The lemmas say what became of the state:
+`scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
+number of decoding requests, a request anywhere in its prompt, and any number of waiting ones, of
+which two are known. The last of five decoding requests stands for any number: each loop visits
+five, and `len` returns any number from five on. Nothing here reads the numbers of blocks, so
+finding, taking and returning them is stubbed; a prefix of any length may be found. The volumetric
+check, the model-length constraint and the room in the pool are replaced by arbitrary answers. The
+lemmas describe the state afterwards:
 
 Invariant. Before every step
 
-1. each decoding request has generated less than it will, and holds its prompt and what it
-   generated but the last token; at most one request prefills, first or last in the queue;
-2. where a release goes by a tkv that it remembers: no decoding request is longer than that tkv; or,
-   with interleaving, the last step was a prefill, after which no request is asked about;
-3. where a release asks at the first chunk only, and does not interleave: the request that prefills
-   was accepted beside the requests that decode.
+1. each decoding request still has tokens to generate, and holds its prompt and all generated tokens
+   but the last; at most one request prefills, first or last in the queue;
+2. if a release uses a remembered tkv: no decoding request is longer than that tkv; or, with
+   interleaving, the last step was a prefill, after which the check is not called;
+3. if a release calls the check at the first chunk only, and does not interleave: the prefilling
+   request was accepted beside the decoding ones.
 
-Every step keeps it, and each request that joins was accepted beside all that decode, as they are.
-An abort and an arrival keep it as well.
+Every step keeps it, and each request that joins was accepted beside all decoding requests in their
+current state. An abort and an arrival keep it as well.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
 def obligations(
     configuration: StepConfiguration, sizes: tuple[int, ...] = SIZES
 ) -> list[Obligation]:
-    """Return the lemmas on the step beside so many decoding requests."""
+    """Return the lemmas on the step, beside each of these numbers of decoding requests."""
     lemmas = []
     for size in sizes:
         step = Step(configuration, size)
@@ -99,7 +99,7 @@ def _decoding(size: int) -> str:
 
 
 def between_steps(revision: Revision) -> list[Obligation]:
-    """Return the lemmas on aborts, also within a step, and on arrivals."""
+    """Return the lemmas on arrivals and on aborts, including those within a step."""
     named = (
         (
             f"abort_only_removes_{SIZES[-1]}",

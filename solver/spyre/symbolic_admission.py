@@ -1,9 +1,9 @@
 """The volumetric formulas, their walk and the peak checks of the model, on symbolic numbers.
 
 The terms of the formulas are the model's own (`model.spyre.volumetric`). The walk, and the checks
-of `model.spyre.peak`, which estimate nothing or by whole blocks, are written for Z3; the tests
-compare them with the model's on concrete numbers. The checks look at every request when a request
-ends: which are active then, how long they are, and where in their last block.
+of `model.spyre.peak`, are written again for Z3; the tests compare them with the model's on concrete
+numbers. Whenever a request ends, these checks look at every request: whether it is active, how long
+it is, and its offset in its last block.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,8 +24,8 @@ class Lengths(NamedTuple):
     """The units of all formulas.
 
     Attributes:
-        block: tokens of a block, a number or a symbol.
-        longest: tokens that nothing exceeds, if such a bound is known.
+        block: the size of a block in tokens, a number or a symbol.
+        longest: a bound in tokens on every length, if one is known.
     """
 
     block: Any
@@ -44,14 +44,14 @@ class Member(NamedTuple):
 
 
 class Joining(NamedTuple):
-    """The newcomer: tokens of its prompt, decode steps that it can run."""
+    """The newcomer: its prompt in tokens, and the decode steps that it can run."""
 
     prompt: Any
     remaining: Any
 
 
 class Projected(NamedTuple):
-    """Largest tkv that each can still reach; the names are the model's."""
+    """The largest tkv that each request can still reach; the names are the model's."""
 
     newcomer: Any
     decoding: list[Any]
@@ -62,7 +62,7 @@ Formula = Callable[[Numbers, Lengths, Any, list[Member], Joining], Projected]
 
 
 def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
-    """Whole blocks in `tokens`, which are not negative (block // size), and the tokens beyond."""
+    """Return the whole blocks in `tokens`, which must not be negative, and the tokens beyond."""
     return numbers.split(tokens, lengths.block, None)
 
 
@@ -79,7 +79,7 @@ def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> An
 
 
 def base_of(tkv: Any, newcomer: Joining) -> Any:
-    """The wider of batch and prompt."""
+    """Return the larger of the batch's tkv and the prompt."""
     return z3.If(newcomer.prompt > tkv, newcomer.prompt, tkv)
 
 
@@ -87,7 +87,7 @@ def formula_named(name: str) -> Formula:
     """Return the formula that `FORMULA` or `FORMULA+TOKENS` names.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such formula.
     """
     formula = model.formula_named(name)
     if formula is None:
@@ -103,7 +103,8 @@ def projected(
     decoding: list[Member],
     newcomer: Joining,
 ) -> Projected:
-    """What the formula says of the newcomer and of each member, whichever path its code takes."""
+    """Return the formula's projections of the newcomer and of each member, on any path of its
+    code."""
     base, block = base_of(tkv, newcomer), lengths.block
 
     def own(run: SymbolicRun) -> Any:
@@ -122,11 +123,11 @@ def projected(
 def accepts(
     numbers: Numbers, lengths: Lengths, projected: Projected, decoding: list[Member], limit: int
 ) -> list[Any]:
-    """Facts that hold exactly if the walk of `model.spyre.volumetric.accepts` says yes.
+    """Return facts that hold exactly if the walk of `model.spyre.volumetric.accepts` accepts.
 
-    In ascending order the batch at a projection is all that are not below it; from equal ones the
-    first, with the largest batch, decides. Products are split into cases: with m or more in the
-    batch the projection is at most limit // m.
+    In ascending order, the batch at a projection consists of all that are not below it; of equal
+    ones the first, with the largest batch, decides. Products are split into cases: with m or more
+    in the batch, the projection is at most limit // m.
     """
     own, others, to_the_end = projected
     lengths = lengths._replace(longest=None)  # a formula may project more than can come
@@ -174,8 +175,11 @@ def within_length(
     newcomer: Joining,
     longest: Any,
 ) -> list[Any]:
-    """Facts of `model.spyre.documented.fits_model_length`; `batch`: whether each
-    request is present, its tokens computed and its decode steps left."""
+    """Return the facts of `model.spyre.documented.fits_model_length`.
+
+    `batch` has for each request whether it is present, its computed tokens and its decode steps
+    left.
+    """
     whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
     ends = [(z3.BoolVal(True), newcomer.prompt, newcomer.remaining), *batch]
     return [
@@ -185,7 +189,8 @@ def within_length(
 
 
 def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> Any:
-    """batch x tkv is within the limit, without the product; the batch is at most `largest`."""
+    """Return whether batch x tkv is within the limit, without the product; the batch is at most
+    `largest`."""
     return z3.And(
         [
             z3.Implies(batch >= size, tkv <= limit // size)
@@ -196,7 +201,7 @@ def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> An
 
 
 def make_numbers(lengths: Lengths) -> Numbers:
-    """Unbounded numbers, among them the tokens of a block where these are symbolic."""
+    """Return unbounded numbers; a symbolic block size is at least 1."""
     numbers = Numbers()
     if not isinstance(lengths.block, int):
         numbers.facts.append(lengths.block >= 1)
@@ -204,7 +209,7 @@ def make_numbers(lengths: Lengths) -> Numbers:
 
 
 def lengths_of(block: int | None) -> Lengths:
-    """Return blocks of `block` tokens; None: of any number of tokens, a symbol."""
+    """Return lengths in blocks of `block` tokens; None stands for any size, as a symbol."""
     return Lengths(z3.Int("block") if block is None else block, None)
 
 
@@ -230,11 +235,11 @@ class End(NamedTuple):
     """The step in which a request ends.
 
     Attributes:
-        counts: the newcomer is still active then.
+        counts: whether the newcomer is still active then.
         step: counted from 1.
-        active: of each request, whether it still decodes.
-        before: of each request, the whole blocks before its last one.
-        offset: of each request, the tokens in its last block (1 to a block).
+        active: for each request, whether it still decodes.
+        before: for each request, the whole blocks before its last one.
+        offset: for each request, the tokens in its last block (1 to a block).
         widest: the largest `before` of the active requests.
     """
 
@@ -272,7 +277,8 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """At each end, the active requests times the blocks of the widest are within the limit."""
+    """Return facts: at each end, the active requests times the blocks of the widest are within the
+    limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block
@@ -284,7 +290,8 @@ def rounded(
 def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """At each end, and at the last step before it at which a request fills a block."""
+    """Return facts: the volume is within the limit at each end, and at the last step before it in
+    which a request fills a block."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)
@@ -314,10 +321,10 @@ def accepted_by(
     newcomer: Joining,
     limit: int,
 ) -> list[Any]:
-    """Facts that hold exactly if the check of that name says yes: one of these, or a formula.
+    """Return facts that hold exactly if the named check, one of `CHECKS` or a formula, accepts.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such check.
     """
     if name in CHECKS:
         return CHECKS[name](numbers, lengths, decoding, newcomer, limit)
@@ -326,10 +333,10 @@ def accepted_by(
 
 
 def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> Any:
-    """A request fills a block while the widest is in the block that it is in at the end.
+    """Return whether a request fills a block while the widest is already in its last block.
 
-    Then the tkv is the end of that block. `back` is how many steps before the end that is; a
-    request at offset o filled its block before that one o steps ago.
+    The tkv is then the end of that block. `back` is the number of steps from there to the end; a
+    request at offset o filled its previous block o steps ago.
     """
     back = numbers.fresh("back", 0, lengths.block - 1)
     turned = [z3.If(rest == lengths.block, numbers.value(0), rest) for rest in end.offset]

@@ -1,6 +1,7 @@
-"""The scheduler's own step on symbols, beside a number of decoding requests, and claims about it.
+"""The scheduler's own step on symbols, with a number of decoding requests, and claims about it.
 
-`step_lemmas` says what is proven of it, and what of the step is replaced."""
+`step_lemmas` explains what is proven, and which parts of the step are stubbed.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -39,7 +40,7 @@ ENDING = 2  # of more, only so many may end in the step
 
 
 class StepConfiguration(NamedTuple):
-    """What a step is run by; `bounded`: there may be no room in the pool for a prompt."""
+    """The configuration of a step. With `bounded`, the pool may have no room for a prompt."""
 
     revision: Revision
     interleave: bool = True
@@ -49,12 +50,12 @@ class StepConfiguration(NamedTuple):
 
     @property
     def remembers(self) -> bool:
-        """Admission goes by the tkv that the last forward reported."""
+        """Whether admission uses the tkv that the last forward pass reported."""
         return self.revision.current_tkv is release_2_1_2.current_tkv
 
     @property
     def asks_once(self) -> bool:
-        """The first chunk is held to the last-chunk constraints, and no chunk after it."""
+        """Whether only the first chunk must meet the last-chunk constraints, and no later one."""
         at_first = self.revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
         return at_first and not self.interleave
 
@@ -64,7 +65,7 @@ class StepConfiguration(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """A request in symbols, in tokens: `ends`, those that it generates."""
+    """A request in symbols, in tokens; `ends` is the number that it generates."""
 
     prompt: Any
     tokens: Any
@@ -75,13 +76,13 @@ class Lengths(NamedTuple):
 
 
 class Several(Request, frozen=True):
-    """A request that counts as several in a queue; loops go over it once."""
+    """A request that counts as several in a queue; loops visit it once."""
 
     counts_more: Any = 0
 
 
 class SymbolicConfig:
-    """A configuration, with settings that are decided where the code reads them."""
+    """A configuration whose settings are decided when the code reads them."""
 
     def __init__(self, run: SymbolicRun, settings: SpyreConfig, blocks: Any) -> None:
         self._run, self._settings, self._blocks = run, settings, blocks
@@ -106,7 +107,7 @@ class SymbolicConfig:
 
 
 class Held(tuple[int, ...]):
-    """The blocks of a request, of which nothing is known."""
+    """The blocks of a request, of which only the number is known."""
 
     def __bool__(self) -> bool:
         return True
@@ -141,8 +142,8 @@ class Stepped(NamedTuple):
 class Step:
     """All paths of one step beside `size` decoding requests.
 
-    They are run when `paths` is first read. If `settles`, the release settles in the step which
-    requests decode.
+    The step runs when `paths` is first read. If `settles`, the release decides in the step which
+    requests decode and which pause.
     """
 
     settles = False
@@ -169,7 +170,7 @@ class Step:
 
     @property
     def newcomers(self) -> dict[str, Lengths]:
-        """Requests that do not decode, by their ids."""
+        """Return the requests that do not decode, by id."""
         return {"p": self.ongoing, "w0": self.waiting[0], "w1": self.waiting[1]}
 
     @cached_property
@@ -311,7 +312,7 @@ class Step:
         return Stepped(before, after, decision, computed, calls, inside, compared)
 
     def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
-        """Any number that `no_length_exceeds_its_tkv_N` allows."""
+        """Return any number that the lemma `no_length_exceeds_its_tkv_N` allows."""
         if not lengths:
             return 0
         return run.number(self._at_least([bare(each) for each in lengths]))
@@ -349,7 +350,8 @@ class Step:
         return z3.And(claims)
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
-        """Whether the call accepted this newcomer beside all decoding requests, as they are."""
+        """Return whether the call accepted this newcomer beside all decoding requests in their
+        current state."""
         if len(call.members) != self.size or call.block != self.configuration.block:
             return z3.BoolVal(False)
         return z3.And(

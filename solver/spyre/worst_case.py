@@ -1,13 +1,15 @@
-"""How far a formula goes: the fewest requests that overrun, the worst overrun, the slack it needs.
+"""The limits of a formula: the fewest requests that exceed the limit, the worst excess, the slack
+it needs.
 
 - `fewest`: the fewest requests with which a formula lets the limit be exceeded (SPY-R07).
-- `worst`: the worst that so many requests can do, bisected exactly. `volume` is the largest batch
-  x tkv that the formula lets come, `overshoot` the same beyond the limit only, and `waste` the
-  safest newcomer that it refuses, by the tokens that would have stayed below the limit.
-- `needed`, `enough`: the slack, in tokens, that makes a formula sound. At least: a run goes beyond
-  a limit although every request was given a token less; the limit is a symbol, which the last
-  request uses to the last token. At most: the slack with which the lemmas hold (`formula_lemmas`).
-- `using`: an admission sequence that uses a volume exactly, as close to the limit as it gets.
+- `worst`: the worst case of a number of requests, by exact bisection. `volume` is the largest batch
+  x tkv that the formula admits, `overshoot` the same beyond the limit only, and `waste` the safest
+  newcomer that it refuses, by the tokens that would have stayed free below the limit.
+- `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. The lower
+  bound is a run that exceeds a limit although every request has one token of slack less; this limit
+  is a symbol, which the last request uses to the last token. The upper bound is the slack with
+  which the lemmas hold (`formula_lemmas`).
+- `using`: an admission sequence that reaches a given volume exactly.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,8 +48,8 @@ from .symbolic_admission import Projected, formula_named
 class Question(NamedTuple):
     """One question to the solver and its answer.
 
-    `where` is "short prompts first", where most counterexamples are, or "everywhere": only the
-    latter's `unsat` says anything. `arrivals` is the sequence of a `sat`.
+    `where` is "short prompts first", which has most counterexamples, or "everywhere". Only with
+    "everywhere" does `unsat` mean that there is none. `arrivals` is the sequence of a `sat`.
     """
 
     requests: int
@@ -57,10 +59,10 @@ class Question(NamedTuple):
 
 
 def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Question]:
-    """Ask with more and more requests, up to `most`, until there is a counterexample.
+    """Yield questions with more and more requests, up to `most`, until one has a counterexample.
 
-    Fewer than `largest_harmless` + 1 cannot exceed the limit whatever admits them; two are the
-    fewest that an admission rule has a say in.
+    Fewer than `largest_harmless` + 1 requests cannot exceed the limit, whatever admits them; and an
+    admission rule decides nothing for fewer than two.
     """
     for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
         problem = violation(replace(setting, requests=requests), kind)
@@ -86,8 +88,11 @@ OBJECTIVES: tuple[Objective, ...] = ("volume", "overshoot", "waste")
 
 
 class Known(NamedTuple):
-    """What is known so far, in tokens: `arrivals` reach `reached` (where there are none it is what
-    that was not asked for), and no request reaches more than `at_most`."""
+    """The bounds known so far, in tokens.
+
+    `arrivals` reach `reached`; if there are none, `reached` is a lower bound that no run was
+    required to reach. No requests reach more than `at_most`.
+    """
 
     reached: int
     at_most: int
@@ -95,7 +100,8 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Nothing is left open. A guess may reach more than the bound that it is guessed by."""
+        """Return whether the bounds meet. A guess may reach more than the bound that it was
+        made with."""
         return self.reached >= self.at_most
 
 
@@ -104,7 +110,8 @@ Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
 
 
 def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
-    """Narrow the worst case of `setting.requests` down; ends early where Z3 cannot tell."""
+    """Yield ever closer bounds on the worst case of `setting.requests`; end early if Z3 gives
+    up."""
     if objective == "waste":
         return _worst_refusal(setting)
     floor = setting.limit if objective == "overshoot" else 0
@@ -115,7 +122,8 @@ def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
 
 
 def _worst_refusal(setting: Setting) -> Iterator[Known]:
-    """First where the worst refusals are, and by whole blocks; then everywhere, exactly."""
+    """Yield bounds on the waste: first by whole blocks where the worst refusals are, then
+    everywhere, exactly."""
     known = Known(-1, setting.limit, ())
     for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
         if guess.reached > known.reached:
@@ -126,9 +134,12 @@ def _worst_refusal(setting: Setting) -> Iterator[Known]:
 
 
 def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Problem:
-    """All but the last are accepted, and decode; the last is refused, and would leave more than
-    `beyond` tokens below the limit, by the check `safe_by`. Where the tkv is `stale`, some of the
-    others may have left in the decode step before."""
+    """Return the problem of a refusal that would leave more than `beyond` tokens below the limit.
+
+    All requests but the last are accepted and decode; the check `safe_by` says how much room the
+    last would leave. If the tkv is `stale`, some of the others may have left in the decode step
+    before.
+    """
     numbers = make_numbers(setting, "integers")
     arrivals = make_arrivals(numbers, setting)
     for number in range(1, len(arrivals) - 1):
@@ -146,7 +157,7 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
 
 
 def headroom(setting: Setting, arrivals: list[Arrival]) -> int:
-    """Tokens below the limit that the last one's batch x tkv never reaches if it joins."""
+    """Return the tokens below the limit that batch x tkv never uses if the last request joins."""
     *earlier, last = arrivals
     ages = [last.joins - request.joins for request in earlier]
     decoding = [
@@ -192,15 +203,16 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Short prompts that join early; then a long one; then, at once, the short one that is
-    refused."""
+    """Return facts: short prompts join early, then a long one, and right after it the short one
+    that is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
 
 
 def long_and_leaving(setting: Setting, problem: Problem) -> list[Any]:
-    """A long request that leaves in the step before the refusal; the others are short."""
+    """Return facts: a long request leaves in the step before the refusal, and the others are
+    short."""
     long, *others = problem.arrivals
     *_, last = others
     facts = [request.prompt + request.max_tokens <= 4 * setting.block for request in others]
@@ -211,7 +223,8 @@ PATIENCE = 20.0  # seconds for a question
 
 
 class Needed(NamedTuple):
-    """`arrivals` go beyond `limit` where every request is given `tokens` - 1 tokens more."""
+    """The slack that a run needs: `arrivals` exceed `limit` if every request has one token less
+    than `tokens`."""
 
     tokens: int
     limit: int
@@ -219,8 +232,11 @@ class Needed(NamedTuple):
 
 
 def needed(setting: Setting) -> Needed | None:
-    """The run of `setting.requests` that needs most slack, as far as Z3 finds it in its time; None
-    where it finds none. Whether each request is accepted is for a replay to say."""
+    """Return the run of `setting.requests` that needs most slack, as far as Z3 finds one in its
+    time; None if it finds none.
+
+    A replay must confirm that each request is accepted.
+    """
     numbers = make_numbers(setting, "integers")
     arrivals = make_arrivals(numbers, setting)
     *earlier, last = arrivals
@@ -251,9 +267,12 @@ def needed(setting: Setting) -> Needed | None:
     return most_needed
 
 
-def enough(formula: str, most: int) -> int | None:
-    """The least slack, up to `most` tokens, with which the formula's terms cover every tkv that can
-    come; None where no slack is enough. By it the formula is sound."""
+def least_slack(formula: str, most: int) -> int | None:
+    """Return the least slack, up to `most` tokens, with which the formula's terms cover every
+    possible tkv.
+
+    With it, the formula is sound. None if no slack is enough.
+    """
     low, high = -1, most
     if not covers(f"{formula}+{high}"):
         return None
@@ -288,8 +307,8 @@ MAX_REQUESTS = 4
 
 
 def using(setting: Setting, volume: int, revision: str, seconds: float) -> Scenario | None:
-    """The fewest requests, two or more, of which the formula accepts all, and which in some step
-    decode with batch x tkv of exactly `volume` tokens; None where Z3 finds none in time."""
+    """Return the fewest requests, at least two, that the formula accepts and that decode with
+    exactly `volume` tokens in some step; None if Z3 finds none in time."""
     for requests in range(2, MAX_REQUESTS + 1):
         whole = replace(setting, requests=requests)
         problem = violation(whole, beyond=volume - 1)

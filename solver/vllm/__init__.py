@@ -1,1 +1,1 @@
-"""Encodings of vLLM's rules, and its scheduler as it is explored."""
+"""Lemmas, encodings and state space for vLLM's rules."""

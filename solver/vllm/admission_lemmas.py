@@ -1,7 +1,8 @@
-"""No request is admitted, or kept out, for ever: V1CP-R19, R20, R22, for any numbers.
+"""No request is admitted that cannot finish, or kept out forever: V1CP-R19, R20, R22, for any
+numbers.
 
-The front door accepts a request only if the blocks of prompt + max_tokens - 1 tokens are within
-the pool. The known tokens of a request are its prompt and what it has generated.
+The front door accepts a request only if the blocks of prompt + max_tokens - 1 tokens are within the
+pool. The known tokens of a request are its prompt and those that it has generated.
 
 1. `holdings_never_exceed_front_door`: a request computes known tokens only, and never the last one
    that it generates. So it never holds more blocks than the front door asked for.
@@ -13,22 +14,22 @@ the pool. The known tokens of a request are its prompt and what it has generated
 4. `admitted_request_finds_first_blocks`: a request that passes the gate finds the blocks of its
    first chunk. Cached blocks that no request holds are free before and not after, so they count as
    needed.
-5. `admission_leaves_watermark_free`: while a request runs, the watermark's blocks are free after
-   an admission.
+5. `admission_leaves_watermark_free`: while a request runs, the watermark's blocks are free after an
+   admission.
 6. `rest_of_admitted_prompt_is_free`: with `reserve_full_isl`, the blocks of all known tokens of an
    admitted request are free, and those of the watermark beside them
    (`rest_and_watermark_are_free`).
 7. `later_chunks_find_room`: so as long as the others take no more than they give back, every chunk
-   of what it knew finds its blocks. What it generates later was never promised: that is where
-   preemption comes from.
+   of the tokens it knew finds its blocks. Tokens that it generates later were never promised
+   blocks, which is why preemption exists.
 8. `full_pool_never_runs_out`: a pool for max_num_seqs requests of max_model_len never runs out, so
-   no request is preempted. What else the chapter says of knobs and preemption is no theorem: see
-   `anomalies`.
+   no request is preempted. The chapter's other advice on knobs and preemption does not always hold:
+   see `anomalies`.
 
-So neither gate admits a request that could not finish alone (1, 2), nor keeps one out for ever
-that could (3). `progress_lemmas` has the rest of the argument.
+So neither gate admits a request that could not finish alone (1, 2), or keeps one out forever that
+could (3). `progress_lemmas` has the rest of the argument.
 
-Each guard takes a block away, or adds a token.
+Each guard removes a block, or adds a token.
 """
 
 from collections.abc import Callable
@@ -55,12 +56,12 @@ class Gate(NamedTuple):
     """`model.vllm.kv_cache.admit` in symbols.
 
     Attributes:
-        request: the one that waits first in line.
-        free: blocks free before, `reserve` of which it may not have.
-        hit: cached blocks that it finds; `idle` of them are held by no request.
+        request: the request that waits first in line.
+        free: the number of free blocks, `reserve` of which it may not take.
+        hit: the number of cached blocks that it finds; no request holds `idle` of them.
         tokens: its first chunk.
-        passes: it is admitted.
-        left: blocks free after its admission.
+        passes: whether it is admitted.
+        left: the number of free blocks after its admission.
     """
 
     request: SymbolicRequest
@@ -74,7 +75,7 @@ class Gate(NamedTuple):
 
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
-    """Return any request before the gate; `whole`: with reserve_full_isl.
+    """Return any request before the gate; `whole` stands for reserve_full_isl.
 
     `counted` says how many of the idle hits count as needed; all of them if it is None.
     """
@@ -134,7 +135,7 @@ def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """With a `reserve`, the watermark applies although no request runs."""
+    """Claim the lemma; with a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -146,7 +147,7 @@ def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
 
 
 def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """`uncounted` idle hits do not count as needed."""
+    """Claim the lemma; `uncounted` idle hits do not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(entry.passes)
@@ -161,7 +162,8 @@ def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
 
 
 def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
-    """With `chunk_only`, the gate asks for the first chunk alone, as without reserve_full_isl."""
+    """Claim the lemma; with `chunk_only`, the gate considers only the first chunk, as without
+    reserve_full_isl."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.BoolVal(not chunk_only))
     numbers.facts.append(entry.passes)
@@ -171,7 +173,7 @@ def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only:
 
 
 def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """The request computes `more` tokens than it knew at its admission."""
+    """Claim the lemma; the request computes `more` tokens than it knew at its admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)

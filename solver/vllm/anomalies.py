@@ -1,8 +1,8 @@
-"""Knobs that do the contrary of what they are for (V1CP-R32).
+"""Knobs that have the opposite of their intended effect (V1CP-R32).
 
-The chapter on chunked prefill says what to do about preemption: raise the watermark, lower
-max_num_seqs, lower max_num_batched_tokens. Each of them makes some requests wait, and so brings
-others together in time that did not meet before. `anomaly` searches for the smallest such case.
+The chapter on chunked prefill recommends three remedies for preemption: raise the watermark, lower
+max_num_seqs, or lower max_num_batched_tokens. Each makes some requests wait, and so lets others run
+at the same time that did not before. `anomaly` searches for the smallest case that backfires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ MAX_TOKENS, MAX_REQUESTS = 10, 3  # of all prompts and answers together
 
 
 class Lengths(NamedTuple):
-    """Lengths of a request, in tokens."""
+    """The lengths of a request, in tokens."""
 
     prompt: int
     max_tokens: int
@@ -31,9 +31,9 @@ class Lengths(NamedTuple):
 def anomaly(knob: Knob) -> ScenarioPair | None:
     """Return the smallest case in which turning `knob` backfires: it preempts more, not less.
 
-    Smallest by the tokens of all requests together, then by requests and blocks; None if there is
-    no case up to MAX_REQUESTS requests and MAX_TOKENS tokens. All requests arrive at once, a block
-    holds one token, and nothing is cached.
+    The size is the number of tokens of all requests together, then the number of requests and of
+    blocks. None if there is no case with up to MAX_REQUESTS requests and MAX_TOKENS tokens. All
+    requests arrive at once, a block holds one token, and nothing is cached.
     """
     for tokens in range(2, MAX_TOKENS + 1):
         for count in range(1, MAX_REQUESTS + 1):
@@ -64,9 +64,9 @@ def scarce(lengths: Sequence[Lengths]) -> range:
 
 
 def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
-    """Return two neighbouring values of the knob of which the second preempts more.
+    """Return runs at two neighbouring values of the knob, the second of which preempts more.
 
-    It should preempt less. None if there are no such values.
+    It should preempt less. None if there is no such pair.
     """
     settings = [with_knob(knob, value, lengths, blocks) for value in values(knob, lengths, blocks)]
     counts = [preemptions(config, lengths) for config in settings]
@@ -87,7 +87,7 @@ def values(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> Sequence[int]
 
 
 def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -> VllmConfig:
-    """Return the configuration in which nothing binds but the pool and this knob."""
+    """Return a configuration in which only the pool and this knob can bind."""
     config: dict[str, Any] = {
         "block_size": 1,
         "num_blocks": blocks,
@@ -103,8 +103,8 @@ def with_knob(knob: Knob, value: int, lengths: Sequence[Lengths], blocks: int) -
 def share(reserve: int, blocks: int) -> float:
     """Return the share of a pool that keeps `reserve` blocks free.
 
-    It lies half a block above that, so it does not matter whether the block that is never handed
-    out counts as well.
+    It lies half a block above, so it does not matter whether the block that vLLM never hands out
+    counts.
     """
     return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
 

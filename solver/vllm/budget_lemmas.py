@@ -1,8 +1,8 @@
 """No step schedules more than its budget, for any number of requests: V1-I2, V1-R04, V1CP-R02.
 
-The invariant of a step that is half decided: the tokens scheduled so far and the budget left add
-up to max_num_batched_tokens, and the budget left is not negative. Requests are taken one by one,
-so their number does not appear: `spent` is the sum of all shares so far.
+The invariant while a step is being decided: the tokens scheduled so far and the budget left add up
+to max_num_batched_tokens, and the budget left is not negative. Requests are taken one by one, so
+their number does not appear: `spent` is the sum of all shares so far.
 
 1. `whole_budget_is_left_at_start`: the invariant holds when nothing is scheduled.
 2. `share_is_least_of_three_bounds`: a request that is behind gets the least of the tokens that it
@@ -27,7 +27,7 @@ What follows for the budget:
    it in the step it always may.
 9. `running_stays_within_slots`: no more than max_num_seqs requests run.
 
-Each guard takes a token or a slot away, or adds one.
+Each guard removes a token or a slot, or adds one.
 """
 
 from collections.abc import Callable
@@ -57,12 +57,12 @@ def _whole_budget_is_left_at_start(block: Any, more: int) -> list[Any]:
 
 
 def _holds(budget: Any, spent: Any, left: Any) -> Any:
-    """The invariant of a step that is half decided."""
+    """Return the invariant while a step is being decided."""
     return z3.And(spent + left == budget, left >= 0, spent >= 0)
 
 
 def _half_decided(numbers: Numbers) -> tuple[Any, Any, Any]:
-    """Return the budget of a step, what is spent of it, and what is left."""
+    """Return the budget of a step, the part spent so far, and the part left."""
     budget, spent, left = (some(numbers, name) for name in ("budget", "spent", "left"))
     numbers.facts.append(_holds(budget, spent, left))
     return budget, spent, left
@@ -112,7 +112,7 @@ def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
 
 
 def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
-    """With `more`, the cache may hold the last known token as well (V1CP-R28)."""
+    """Claim the lemma; with `more`, the cache may hold the last known token as well (V1CP-R28)."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     hit, _ = numbers.split(request.known - 1 + more, block, None)  # whole blocks, at most
@@ -145,7 +145,7 @@ def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
 
 
 def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
-    """With `more`, a request is admitted although every slot is taken."""
+    """Claim the lemma; with `more`, a request is admitted although every slot is taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")
     admits = running < slots + more

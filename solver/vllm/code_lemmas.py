@@ -1,7 +1,7 @@
-"""The code of vLLM's scheduler, run on symbols: it does what the other lemmas say of numbers.
+"""Lemmas on the code of vLLM's scheduler, run on symbols: it computes what the other lemmas assume.
 
-The lemmas on any number of requests are arithmetic: a share, a budget that is left, blocks that are
-missing. Those here run the model's own functions (`smt.execution`), so that a change of the
+The lemmas on any number of requests are pure arithmetic, on shares, remaining budgets and missing
+blocks. Those here run the model's own functions (`smt.execution`), so that a wrong change of the
 scheduler makes one of them fail:
 
 - `share_is_computed_as_in_lemmas`, `door_refuses_what_lemmas_assume`,
@@ -46,9 +46,9 @@ FEW = 3  # blocks, where the code hands out each of them
 
 
 def budget(block: int | None) -> list[Obligation]:
-    """Return what the code does of `budget_lemmas`.
+    """Return the lemmas which state that the code agrees with `budget_lemmas`.
 
-    If `block` is None, `BLOCK` stands for blocks of any size where the code hands out blocks.
+    If `block` is None, `BLOCK` stands for any size in code that hands out blocks.
     """
     sizes = (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
     return [
@@ -66,12 +66,12 @@ def budget(block: int | None) -> list[Obligation]:
 
 
 def admission(block: int | None) -> list[Obligation]:
-    """What the code does of `admission_lemmas`."""
+    """Return the lemmas which state that the code agrees with `admission_lemmas`."""
     return [_door(block), *_admits(block), *_grows(block)]
 
 
 def progress(block: int | None) -> list[Obligation]:
-    """What the code does of `progress_lemmas`."""
+    """Return the lemmas which state that the code agrees with `progress_lemmas`."""
     kept = product(("fcfs", "priority"), ((2, 1), (3, 0)))
     return [
         _share(),
@@ -83,7 +83,7 @@ def progress(block: int | None) -> list[Obligation]:
 
 
 def never_preempted(block: int | None) -> list[Obligation]:
-    """What the code does of the claims on knobs."""
+    """Return the lemmas which state that the code agrees with the claims on knobs."""
     return [_door(block), *_grows(block)]
 
 
@@ -154,8 +154,11 @@ def _config(**keys: Any) -> VllmConfig:
 
 
 def _door_refuses(block: int, more: int) -> list[Any]:
-    """What passes is within the model's length, the pool and, not chunked, the budget; nothing else
-    is refused. `more`: and a token more."""
+    """Claim that the front door refuses exactly the requests beyond the model's length, the pool
+    or, without chunking, the budget.
+
+    With `more`, requests a token longer count as accepted.
+    """
     numbers = Numbers()
     prompt, tokens = some(numbers, "prompt", 1), some(numbers, "tokens", 1)
     longest, pool, budget = (some(numbers, name, 1) for name in ("longest", "pool", "budget"))
@@ -184,8 +187,12 @@ def _door_refuses(block: int, more: int) -> list[Any]:
 
 
 def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
-    """`kv_cache.admit` of a request that finds `hit` blocks, `idle` of them held by no request:
-    whether it passes, and what is free then. `more`: a block more is kept back."""
+    """Claim that `kv_cache.admit` decides as `admission_lemmas.gate` does, and leaves as many
+    blocks free.
+
+    The request finds `hit` blocks, `idle` of them held by no request. With `more`, one more block
+    is reserved.
+    """
     numbers = Numbers()
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
     free, reserve = some(numbers, "free", idle), some(numbers, "reserve")
@@ -229,7 +236,8 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
 
 
 def _growth_decides(block: int, held: int, more: int) -> list[Any]:
-    """`kv_cache.grow` of a request that holds `held` blocks."""
+    """Claim that `kv_cache.grow` decides as the lemmas do for a request that holds `held`
+    blocks."""
     numbers = Numbers()
     computed, tokens, free = (
         some(numbers, "computed", 1),
@@ -264,8 +272,11 @@ def _growth_decides(block: int, held: int, more: int) -> list[Any]:
 
 
 def _hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
-    """`pool.cached_blocks` where every block is cached: a prompt of up to `size` blocks and one
-    token. `more`: its last token is found as well."""
+    """Claim that `pool.cached_blocks` leaves the last token uncached even if every block is cached.
+
+    The prompt has up to `size` blocks and one token. With `more`, the last token may be found as
+    well.
+    """
 
     class Everything(dict[Any, Any]):
         def get(self, key: Any, default: Any = None) -> Any:
@@ -287,8 +298,11 @@ def _hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
-    """No request runs, and the front door let it in; `hit` blocks are cached and free. `reserve`: a
-    block more than the pool has is free."""
+    """Claim that a whole decision admits the first in line if no request runs and the front door
+    accepted it.
+
+    `hit` blocks are cached and free. With `reserve`, one more block is free than the pool has.
+    """
     numbers = Numbers()
     request = Symbolic.make(numbers, 0, runs=False)
     pool, budget, slots = (some(numbers, name, 1) for name in ("pool", "budget", "slots"))

@@ -1,7 +1,7 @@
 """A whole decision of vLLM's scheduler, run on symbols, with few requests of any length.
 
-The pool answers as it likes, but it has room for a request that is alone. How much each request
-computes is by `clamp` and `capped`, which `code_lemmas` compares with the model's.
+The pool may answer anything, but has room for a request that is alone. `clamp` and `capped` decide
+how much each request computes; `code_lemmas` compares them with the model's.
 """
 
 from typing import Any, NamedTuple, cast
@@ -72,7 +72,7 @@ class Decided(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A decision, its numbers bare; `hits` of waiting requests in tokens."""
+    """A decision with plain terms for its numbers; `hits` of waiting requests are in tokens."""
 
     scheduled: dict[str, Any]
     left: Any
@@ -83,10 +83,11 @@ class Result(NamedTuple):
 
 
 def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """Decide with so many running and waiting requests; `then` continues from the decision.
+    """Decide with these numbers of running and waiting requests; `then` continues from the
+    decision.
 
-    The pool is the number of requests that hold blocks. It may refuse any request but one that is
-    alone.
+    The pool is modelled as the number of requests that hold blocks. It may refuse any request but
+    one that is alone.
     """
     numbers = Numbers()
     budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))
@@ -185,9 +186,11 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
 
 
 def first_is_kept(policy: str, running: int, waiting: int, other: int) -> list[Any]:
-    """The request that goes first, or the most important one, keeps its place, and none comes
-    before a request that stays; a step that computes nothing has a victim and admits none.
-    `other`: no other is preempted either."""
+    """Claim that the request that goes first, or the most important one, keeps its place.
+
+    No request comes before one that stays; a step that computes nothing has a victim and admits no
+    request. With `other`, no other request is preempted either.
+    """
     decision = decided(policy, running, waiting)
     ran = decision.ran
 
@@ -227,9 +230,10 @@ def _before(decision: Decided, name: str, other: str) -> Any:
 
 
 def completion_leaves_next_token(more: int) -> list[Any]:
-    """A whole step counts what it computes, and emits only for requests that have caught up.
+    """Claim that a whole step counts the tokens that it computes, and emits only for requests that
+    have caught up.
 
-    A request that continues has a token to compute; with `more`, two.
+    A request that continues has a token left to compute; with `more`, two.
     """
     before: list[Symbolic] = []
 

@@ -1,4 +1,4 @@
-"""States of vLLM's scheduler without names: what two of them share that behave alike."""
+"""Keys of vLLM's states, which are equal for states that behave alike and differ only in names."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -13,12 +13,12 @@ from ..exploration.undecided import Candidates, OpenFields, tokens_left
 
 
 class Key:
-    """The key of a state, with or without a prefix cache; of LLMServingSim's states too, which
-    have the same fields.
+    """The key of a state, with or without a prefix cache. LLMServingSim's states have the same
+    fields, and so the same key.
 
-    Without one, requests and blocks are numbers only, and what a request has generated is as good
-    as if its prompt had been longer: it counts by its known tokens, by those computed, and by what
-    is left to generate.
+    Without a cache, requests and blocks are only numbers. A request that has generated tokens
+    behaves like one with a longer prompt, so only its known tokens, its computed tokens and the
+    tokens left to generate count.
 
     Requests that are `mentioned` (their answers are part of a prompt of the menu) keep their names.
     `in_flight`: decisions may be in flight, and requests parked. `newest`: of two blocks with the
@@ -39,7 +39,7 @@ class Key:
         self._in_flight = in_flight
 
     def __call__(self, state: Any, history: BranchingHistory) -> Hashable:
-        """Return the key, which is equal for states that differ in names only."""
+        """Return the key, which is equal for states that differ only in names."""
         queues = self._with_contents if self._caches else self._by_length
         own = state.pool.size, len(state.aborted), queues(state, history)
         return (own, in_flight_key(state, history)) if self._in_flight else own
@@ -53,7 +53,8 @@ class Key:
         )
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
-        """With a cache, the contents of blocks matter, and the order of the free blocks.
+        """Return the queues for a cache, where the contents of blocks and the order of free ones
+        matter.
 
         Free blocks without content go first, in any order.
         """
@@ -77,7 +78,8 @@ class Key:
 
 
 def in_flight_key(state: State, history: BranchingHistory) -> Hashable:
-    """Return what scheduler and client know of decisions in flight and of parked requests."""
+    """Return what the scheduler and the client know about decisions in flight and parked
+    requests."""
     places = {name: place for place, name in enumerate(history.live)}
     queues = (*state.waiting, *state.running, *state.parked)
     generated = {request.id: request.generated for request in queues}
@@ -122,7 +124,7 @@ def _in_flight(request: Any, history: BranchingHistory, places: dict[str, int]) 
 
 
 def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
-    """Return what keeps the blocks of a request that has left, and for how long.
+    """Return what still holds the blocks of a request that has left, and for how long.
 
     The time counts only as far as a rule reads it.
     """
@@ -135,7 +137,8 @@ def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
 def _as_numbers(
     request: Any, history: BranchingHistory, places: dict[str, int], waits: bool
 ) -> tuple[Any, ...]:
-    """Return what the scheduler reads of a request, and what else the client knows of it.
+    """Return the numbers of a request that the scheduler reads, and what else the client knows
+    about it.
 
     A request with an undecided prompt has not started; its candidates stand for it.
     """

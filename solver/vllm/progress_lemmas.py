@@ -1,6 +1,6 @@
-"""Accepted requests never block each other for ever, for any number: V1-P01, V1CP-R12, V1CP-R15.
+"""Accepted requests, in any number, never block each other forever: V1-P01, V1CP-R12, V1CP-R15.
 
-Nothing is said of requests that can never fit: V1-R17 is broken.
+The lemmas do not cover requests that can never fit, for which V1-R17 is broken.
 
 1. `first_running_is_never_preempted`: first come, first served, the first running request is never
    preempted: the victim is the last, and alone it grows (`admission_lemmas`,
@@ -8,29 +8,29 @@ Nothing is said of requests that can never fit: V1-R17 is broken.
    for the most important one.
 2. `request_with_budget_advances`: the first request of a step has the whole budget and computes at
    least one token, or is preempted itself. Computing brings it nearer to its end.
-3. `first_in_line_is_admitted_if_none_run`: and computes a token.
-4. `no_request_overtakes_running`: no request comes to stand before one that runs.
+3. `first_in_line_is_admitted_if_none_run`: it also computes a token.
+4. `no_request_overtakes_running`: no request gets a place before a running one.
 
 First come, first served: by 1 and 2 the first running request computes a token in every step until
 it ends, and by 3 some request runs. So a step computes something as long as any request is
 unfinished, and every request is first in its turn (4). A request's `rank` bounds its wait: the
 tokens that those before it compute in their lives, less those that the first has computed.
-`computing_lowers_every_rank`: each step lowers it by at least one, whatever is preempted behind
-the first. So a request waits no longer than (requests before it) x max_model_len steps
+`computing_lowers_every_rank`: each step lowers it by at least one, whatever is preempted behind the
+first. So a request waits no longer than (requests before it) x max_model_len steps
 (`each_predecessor_adds_one_length`).
 
-By priority, take the most important of all unfinished requests, once no more requests arrive.
-While it waits it is first in line, so no request is admitted before it; by 2 each step brings the
-first running request nearer to its end, or preempts it. So in the end the most important one runs:
-if not before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is
-first itself.
+By priority, take the most important of all unfinished requests, once no more requests arrive. While
+it waits it is first in line, so no request is admitted before it; by 2 each step brings the first
+running request nearer to its end, or preempts it. So in the end the most important one runs: if not
+before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is first
+itself.
 
-A step may compute nothing then, when the first request is its own victim (V1CP-R15):
+By priority, a step computes nothing if the first request is its own victim (V1CP-R15):
 
 5. `idle_steps_are_fewer_than_slots`: each such step takes one from the running requests and admits
    none (V1-R16), so at most max_num_seqs - 1 of them follow one another.
 
-Each guard takes a token, a slot or a place away.
+Each guard removes a token, a slot or a place.
 """
 
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 
 def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """With `fewer`, it may be the only one that runs."""
+    """Claim the lemma; with `fewer`, it may be the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -83,7 +83,7 @@ def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 
 def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """If they are `alike`, both may have the same arrival."""
+    """Claim the lemma; with `alike`, both may have the same arrival."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:
@@ -103,7 +103,7 @@ def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 
 def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """With a `reserve`, the watermark applies although no request runs."""
+    """Claim the lemma; with a `reserve`, the watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -120,7 +120,7 @@ def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any
 
 
 def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """With `in_front`, newcomers go to the front of the queue."""
+    """Claim the lemma; with `in_front`, newcomers go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -128,7 +128,8 @@ def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 
 
 def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
-    """The first request computes tokens or leaves; the next one's computed tokens then count.
+    """Claim the lemma: the first request computes tokens or leaves, and then the next one's
+    computed tokens count.
 
     With `nothing`, a step may compute no token.
     """
@@ -145,7 +146,7 @@ def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 
 def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """With `more`, the added request may be a token longer than max_model_len."""
+    """Claim the lemma; with `more`, the added request may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -154,7 +155,7 @@ def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
 
 
 def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """With `none_there`, an idle step preempts no request."""
+    """Claim the lemma; with `none_there`, an idle step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)

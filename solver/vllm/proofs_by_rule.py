@@ -1,4 +1,4 @@
-"""How rules of vLLM's scheduler are decided: what is proven, what is refuted."""
+"""The proofs and counterexamples for each of vLLM's rules."""
 
 from functools import partial
 
@@ -21,7 +21,8 @@ NEVER_PREEMPTED = (
 
 
 def never_preempted(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas on when no request is preempted: with one slot, or room for all."""
+    """Return the lemmas on configurations that never preempt: one slot, or room for all
+    requests."""
     arithmetic = [
         lemma for lemma in admission_lemmas.obligations(block) if lemma.name in NEVER_PREEMPTED
     ]

@@ -1,10 +1,10 @@
-"""vLLM's models as `solver.exploration` explores them, one for each pool; and their scopes.
+"""vLLM's models for `solver.exploration`, one for each pool; and their scopes.
 
 Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of two
 blocks, pools that two requests fill.
 
 The free blocks are part of a state, so pools of different sizes never share a state: one
-exploration covers them all, and they are never stepped together.
+exploration covers them all, but they are never stepped together.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -44,8 +44,11 @@ def loaded(
     loads: tuple[tuple[int, int], ...],
     priorities: tuple[int, ...] = (0,),
 ) -> tuple[Loaded, ...]:
-    """Every item with every priority and every load: the blocks that a connector has of the prompt
-    (at most all of it), and the steps that they take."""
+    """Return every item with every priority and every load.
+
+    A load gives the number of blocks that a connector has of the prompt, at most all of it, and the
+    steps that loading them takes.
+    """
     return tuple(
         (prompt, tokens, own, min(blocks * SMALLEST_BLOCK, sum(part for _, part in prompt)), steps)
         for own in priorities
@@ -72,7 +75,7 @@ SHARED = tuple(
 
 @dataclass(frozen=True)
 class Scope(AnyScope):
-    """A scope of vLLM; its limits are those of num_blocks."""
+    """A scope of vLLM; its limits are values of num_blocks."""
 
     system: ClassVar[str] = "vllm"
     smallest: ClassVar[Mapping[str, Any]] = SMALLEST
@@ -299,14 +302,14 @@ CHECKUP = (
 
 
 class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
-    """A request that is not fully decided; its priority and its load are."""
+    """A request that is not fully decided, except for its priority and its load."""
 
     kept_output_len = model_state.Sequence.output_len
     kept_content = model_state.Sequence.content
 
 
 class VllmModels(QueueModels):
-    """The models of one revision in one configuration, for every pool, in ascending order."""
+    """The models of one revision in one configuration, one for each pool, in ascending order."""
 
     system = "vllm"
     queues = ("waiting", "running", "parked")
@@ -326,7 +329,7 @@ class VllmModels(QueueModels):
         self.waits_are_bounded = self.idle_is_waste and first.policy == "fcfs"
 
     def opened(self, request: str, candidates: Candidates) -> Any:
-        """Return a new sequence; all candidates have one priority and one load."""
+        """Return a new sequence; all candidates must have the same priority and the same load."""
         assert candidates.priority is not None, request
         assert candidates.external_tokens is not None, request
         assert candidates.load_steps is not None, request
@@ -342,12 +345,12 @@ class VllmModels(QueueModels):
         )
 
     def queued(self, state: State, sequence: model_state.Sequence) -> State:
-        """Return the state in which it waits where its priority puts it."""
+        """Return the state in which the sequence waits at the place that its priority gives it."""
         return scheduler.arrive(self.models[0].config, state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Return whether every request decodes, and none begins a block, fills one that others may
-        find, or gets its last token."""
+        """Return whether the next step only decodes: no request begins a block, fills a block that
+        others may find, or gets its last token."""
         if state.waiting or not self.idle_is_waste:
             return False
         config = self.configs[0]

@@ -1,4 +1,4 @@
-"""Tokens and blocks in symbols, for lemmas about vLLM's scheduler."""
+"""Symbolic tokens and blocks for lemmas about vLLM's scheduler."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from ..smt.numbers import Numbers, ordered
 
 
 class SymbolicRequest(NamedTuple):
-    """A request that the front door let in.
+    """A request that the front door accepted.
 
     Attributes:
         prompt: tokens of its prompt.
@@ -22,22 +22,23 @@ class SymbolicRequest(NamedTuple):
 
     @property
     def known(self) -> Any:
-        """Tokens known so far (`model.vllm.state.Sequence.num_tokens`)."""
+        """Return the tokens known so far (`model.vllm.state.Sequence.num_tokens`)."""
         return self.prompt + self.generated
 
     @property
     def longest(self) -> Any:
-        """Tokens that it computes in its life: all but the last one that it generates."""
+        """Return the tokens that it computes in its life: all but the last one that it
+        generates."""
         return self.prompt + self.max_tokens - 1
 
 
 def block_of(block: int | None) -> Any:
-    """Return the tokens of a block: a symbol if `block` is None."""
+    """Return the size of a block in tokens: a symbol if `block` is None."""
     return z3.Int("block") if block is None else block
 
 
 def make_numbers(block: Any) -> Numbers:
-    """Return unbounded numbers; a block that is a symbol has at least one token."""
+    """Return unbounded numbers; a symbolic block size is at least 1."""
     numbers = Numbers()
     if not isinstance(block, int):
         numbers.facts.append(block >= 1)
@@ -51,7 +52,7 @@ def some(numbers: Numbers, name: str, low: int = 0) -> Any:
 def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
     """Return any request that has a token left to generate.
 
-    With `more`, it may be beyond its end by that many tokens.
+    With `more`, it may have generated up to that many tokens too many.
     """
     request = SymbolicRequest(
         some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own")
@@ -61,23 +62,25 @@ def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
 
 
 def clamp(behind: Any, threshold: Any, budget: Any) -> Any:
-    """`model.vllm.scheduler.clamp`: tokens that a request may compute now."""
+    """Return the tokens that a request may compute now, as `model.vllm.scheduler.clamp` does."""
     own = capped(behind, threshold)
     return z3.If(own < budget, own, budget)
 
 
 def capped(behind: Any, threshold: Any) -> Any:
-    """`model.vllm.scheduler.capped`: tokens of one request in one step."""
+    """Return the tokens that one request may compute in a step, as
+    `model.vllm.scheduler.capped` does."""
     return z3.If(z3.And(threshold > 0, threshold < behind), threshold, behind)
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
-    """`model.pool.blocks_for`: blocks that hold `tokens` tokens, at least one."""
+    """Return the blocks that hold `tokens` tokens, at least one, as `model.pool.blocks_for`
+    does."""
     whole, _ = numbers.split(tokens - 1, block, None)
     return whole + 1
 
 
 def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
-    """Tell Z3 `more_blocks_are_one_block_more` if the size of a block is a symbol."""
+    """Tell Z3 the lemma `more_blocks_are_one_block_more` if the block size is a symbol."""
     if not isinstance(block, int):
         ordered(numbers, block, *counts)

@@ -32,6 +32,8 @@ RELEASE_ALONE = [
         "first-token-comes-twice",
         "promises-run-out",
         "threshold-below-the-drafts",
+        "padded-and-cut-computes-its-prompt-twice",
+        "scheduled-once-more-than-it-has-tokens",
         "alone-below-the-watermark",
         "loaded-behind-one-without-room",
         "loads-wait-for-each-other",

@@ -176,6 +176,28 @@ def test_taking_a_block_does_not_change_the_pool_that_it_was_taken_from():
     assert pool.cached == {A: (1,)}
 
 
+class Copied(dict[Any, Any]):
+    """A dictionary that counts how often it is copied."""
+
+    copies = 0
+
+    def keys(self):
+        Copied.copies += 1
+        return super().keys()
+
+    __iter__ = None  # type: ignore[assignment]  # so that `dict(...)` asks for the keys
+
+
+def test_what_is_cached_is_copied_once_for_all_blocks_that_are_taken():
+    contents = [(("a", 4 * number),) for number in range(1, 9)]
+    cached = Copied({content: (number,) for number, content in enumerate(contents, 1)})
+    tail = tuple(enumerate(contents, 1))
+    Copied.copies = 0
+    taken, left = take(Pool(size=8, fresh=9, tail=tail, cached=cached), 5)
+    assert (taken, Copied.copies) == ((1, 2, 3, 4, 5), 1)
+    assert sorted(left.cached.values()) == [(6,), (7,), (8,)]
+
+
 def test_a_block_that_is_touched_leaves_the_free_list_and_is_found_as_before():
     pool = Pool(4, (4,), 5, ((1, A), (2, None), (3, B)), {A: (1,), B: (3,)})
     assert touch(pool, [1, 3]) == pool._replace(tail=((2, None),))
@@ -188,11 +210,12 @@ def test_blocks_come_back_at_the_end_in_the_order_given():
     assert freed == pool._replace(tail=((1, A), (2, None), (3, B), (4, None)))
 
 
-def test_without_a_size_nobody_keeps_a_block_that_is_neither_found_nor_handed_out_again():
-    pool = Pool(None, fresh=5, tail=((1, A),))
-    freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=False)
-    assert freed.tail == ((1, A), (3, B))
-    assert take(freed, 2)[0] == take(pool._replace(tail=()), 2)[0] == (5, 6)
+def test_without_a_size_nobody_keeps_a_block_that_is_not_handed_out_again():
+    pool = Pool(None, fresh=5)
+    given = [(2, None), (3, B), (4, None)]
+    assert give_back(pool, given, nameless_first=False) == pool
+    assert give_back(pool, given, nameless_first=True) == Pool(None, head=(2, 4), fresh=5)
+    assert take(pool, 2)[0] == (5, 6)
 
 
 def test_blocks_that_hold_nothing_to_be_found_come_back_to_the_front():

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from schedproof.model.observation import Step
+from schedproof.model.systems import full_config
+from schedproof.properties.history.request_history import RequestHistory
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.spyre.predicates import admission
 from schedproof.tests.mutants.faults import mutants_of
 from schedproof.tests.mutants.planting import imported_anew, planted
+from schedproof.tests.properties.build import known
 
 HERE = Path(__file__).parent / "too_little"
 
@@ -57,3 +63,19 @@ def test_a_block_held_ahead_of_need_is_named():
 def test_a_share_of_the_budget_that_does_not_come_back_is_named():
     found = broken("vllm", "V1-R04", "budget_not_given_back.json", "the share of a preempted")
     assert found == ({"V1-R04"}, set())
+
+
+@pytest.mark.parametrize(("interleave", "broken"), [(False, False), (True, True)])
+def test_only_without_interleaving_may_the_volume_delay_the_first_of_several_chunks(
+    interleave, broken
+):
+    """Release 2.1.2 and later: all constraints hold before the first chunk, which is the only one
+    that is checked."""
+    values = {"chunk_size": 128, "max_num_seqs": 4, "max_model_len": 512, "max_batch_tkv": 1534}
+    config = full_config("spyre", "2.5.2", {**values, "pausing": False, "interleave": interleave})
+    accounts = [RequestHistory(name, 1, 2, 2, computed=1, emitted=1) for name in "abc"]
+    late = RequestHistory("d", 257, 1, 1, content=(("d", 257),))
+    history = RunHistory(config, "2.5.2", "spyre", **known((*accounts, late)))
+    assert (
+        admission.refused(history, Step(kind="decode", scheduled={"a": 1})) is not None
+    ) is broken

@@ -12,11 +12,14 @@ from schedproof.tools.track_record import (
     MARK,
     NO_START,
     PAGE,
+    RED_LINES,
     ROOT,
     Span,
     details,
     faults,
     recorded,
+    red_lines,
+    red_lines_page,
     span_of,
     table,
 )
@@ -29,6 +32,7 @@ def test_the_pages_are_made_of_the_faults_and_of_what_was_replayed():
     record = recorded()
     assert table_in(PAGE, MARK).splitlines() == [*table(record)], "run make tool NAME=track_record"
     assert DETAILS.read_text(encoding="utf-8").splitlines() == [*details(record)]
+    assert RED_LINES.read_text(encoding="utf-8").splitlines() == [*red_lines_page(record)]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.id for fault in FAULTS])
@@ -36,6 +40,16 @@ def test_a_fault_has_a_scenario_a_rule_and_an_explanation(fault):
     scenario = read_scenario(ROOT / fault.scenario)
     assert select(load(scenario.system), [fault.rule])
     assert fault.heading
+
+
+def test_a_red_line_is_a_fault_that_its_release_has_or_a_decision_with_a_reason():
+    record = recorded()
+    for line in red_lines():
+        name, _, version = line.target.partition("==")
+        assert bool(line.fault) != bool(line.why and line.change), line
+        assert not line.fault or record[name][version][line.fault] == BROKEN, line
+        system = "vllm" if name == "vllm" else "spyre"
+        assert len(select(load(system), list(line.rules))) == len(line.rules)
 
 
 def test_each_id_is_one_fault_and_the_page_stays_short():
@@ -67,5 +81,7 @@ def test_no_scenario_is_kept_for_what_is_no_fault():
     assert {path.name for path in DETAILS.parent.iterdir()} == {
         "details.md",
         "faults.toml",
+        "red-lines.md",
+        "red-lines.toml",
         "releases.json",
     }

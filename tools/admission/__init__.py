@@ -1,1 +1,1 @@
-"""Admission by volume: what published formulas cost, and how good a rule can be."""
+"""Tools about admission by volume: what the published formulas cost, and how good a rule can be."""

@@ -22,7 +22,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
-from schedproof.solver.spyre.worst_case import Known, enough, needed, worst
+from schedproof.solver.spyre.worst_case import Known, least_slack, needed, worst
 from schedproof.spec.catalogue import load as load_rules
 from schedproof.spec.catalogue import select
 
@@ -51,10 +51,14 @@ INSTANCES = 200
 
 
 def slack() -> Iterator[str]:
-    """Tokens that every request has to be given in advance."""
+    """Yield the table of the slack that each formula needs, as rows of Markdown.
+
+    Slack is the number of tokens by which the limit is lowered in advance so that no run exceeds
+    it.
+    """
     found = [("formula", "slack that a run needs", "slack that is proven to be enough")]
     for formula, name in {**PUBLISHED, "common_base": OURS["common_base"]}.items():
-        proven = enough(formula, PRODUCTION.max_model_len)
+        proven = least_slack(formula, PRODUCTION.max_model_len)
         settings = [Setting(formula, 2), _short(formula, 3)]
         settings += [Setting(formula, 4)] if proven is None else []
         runs = map(replayed, settings)
@@ -65,12 +69,17 @@ def slack() -> Iterator[str]:
 
 
 def _short(formula: str, requests: int) -> Setting:
-    """Z3 answers sooner for short requests; a slack of two blocks shows with them."""
+    """Return a setting with short requests: Z3 answers sooner for them, and they too show a slack
+    of two blocks."""
     return Setting(formula, requests, max_model_len=1024)
 
 
 def replayed(setting: Setting) -> int | None:
-    """The slack with which the run found just keeps the limit, once a token less has broken it."""
+    """Return the slack with which the run that Z3 finds just keeps the limit; None if Z3 finds no
+    run.
+
+    The run is replayed: with one token less it must break the limit.
+    """
     found = needed(setting)
     if found is None:
         return None
@@ -85,7 +94,7 @@ def replayed(setting: Setting) -> int | None:
 
 
 def waste() -> Iterator[str]:
-    """The refusal of one of five requests that leaves most of the limit unused."""
+    """Yield the table of the refusals that leave most of the limit unused, as rows of Markdown."""
     found = [("admission", "a refusal leaves unused", "none leaves more than")]
     settings = {name: Setting(name, 5) for name in (*PUBLISHED, *OURS)}
     titles = {**PUBLISHED, **OURS}
@@ -103,7 +112,8 @@ def waste() -> Iterator[str]:
 
 
 def _unused(setting: Setting, known: Known | None) -> tuple[str, str]:
-    """What is known of the worst refusal, in words."""
+    """Return the two cells that describe the worst refusal: what was found, and the proven
+    bound."""
     if known is None or (not known.arrivals and not known.exact):
         return "none found", f"{setting.limit if known is None else known.at_most:,}"
     if not known.arrivals:
@@ -112,12 +122,12 @@ def _unused(setting: Setting, known: Known | None) -> tuple[str, str]:
 
 
 def chosen_loads() -> list[Load]:
-    """The three loads that the tables are about, to their max_tokens."""
+    """Return the three loads of the tables, whose outputs all reach max_tokens."""
     return [load for load in all_loads(0, quick=False) if load.name in LOADS and not load.early_eos]
 
 
 def loads() -> Iterator[str]:
-    """Steps of the model under each check, against the exact one."""
+    """Yield the table of steps that the model takes under each check, relative to the exact one."""
     chosen = chosen_loads()
     least = [formulas.run(PRODUCTION, "exact", load).steps for load in chosen]
     found = [("admission", *(load.name for load in chosen))]
@@ -132,14 +142,14 @@ def loads() -> Iterator[str]:
 
 
 class Ratios(NamedTuple):
-    """Cost by a check against the best: mean and worst over all instances."""
+    """The cost of a check relative to the best: mean and worst over all instances."""
 
     mean: float
     worst: float
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Ratios":
-        """Of pairs of what a check costs and the best."""
+        """Return the ratios of pairs (cost of the check, cost of the best)."""
         ratios = [cost / best for cost, best in pairs]
         return cls(sum(ratios) / len(ratios), max(ratios))
 
@@ -148,7 +158,7 @@ class Ratios(NamedTuple):
 
 
 def in_hindsight() -> Iterator[str]:
-    """Small loads: each check against the best schedule."""
+    """Yield the table that compares each check with the best schedule, on small loads."""
     found: list[Sequence[str]] = [
         (
             *("requests", "check", "steps, to the best in the same order", "in any order"),
@@ -173,7 +183,7 @@ def in_hindsight() -> Iterator[str]:
 
 
 def releases() -> Iterator[str]:
-    """Real releases as they are and with the scheduler class of `examples/`."""
+    """Yield the table of real releases, as they are and with the scheduler class of `examples/`."""
     found = [("release", "load", "steps", "with the exact check", "saved", "largest batch x tkv")]
     runs: list[tuple[str, str, dict[str, Any]]] = [
         ("2.1.2", "2.1.2", {}),
@@ -191,7 +201,7 @@ def releases() -> Iterator[str]:
 
 
 def _driven(target: str, load: Load, config: dict[str, Any]) -> tuple[int, int]:
-    """Steps until all have finished, and the largest batch x tkv."""
+    """Return the steps until all requests have finished, and the largest batch x tkv."""
     largest = 0
 
     def watch(_: int, step: Step) -> None:

@@ -41,8 +41,8 @@ class Measured(NamedTuple):
 
     Attributes:
         steps: from step 0 until every request has finished.
-        chunk_mean, chunk_p95: steps that a request waits from its arrival to its first chunk; 0
-            if that is the step it arrives before.
+        chunk_mean, chunk_p95: steps that a request waits from its arrival to its first chunk; 0 if
+            its first chunk is in the very step before which it arrives.
         token_mean, token_p95: the same to the step that emits its first token.
         batch: members of a decode step, on average.
         refusals: steps in which a last chunk, allowed by everything else, was not by the check.
@@ -87,7 +87,7 @@ class Counted:
 
 
 def checked_by(name: str) -> Revision:
-    """Revision `sound` with the named check."""
+    """Return revision `sound` with the named check."""
     revision = admitting_by(SOUND, name)
     assert revision is not None, name
     return revision
@@ -100,16 +100,17 @@ def answer(
     block_size: int,
     limit: int,
 ) -> bool:
-    """What the revision's volumetric check says, as admission asks it without a stale tkv."""
+    """Return what the volumetric check of the revision says when admission asks it with a
+    current tkv."""
     current = max((member.tkv for member in decoding), default=0)
     return revision.volume_check(decoding, newcomer, block_size, limit, current)
 
 
 def run(config: SpyreConfig, name: str, load: Load) -> Measured:
-    """The load under the named check, until every request has finished.
+    """Run the load under the named check until every request has finished.
 
     Raises:
-        AssertionError: nothing moves any more.
+        AssertionError: no request makes progress any more.
     """
     counted = Counted(checked_by(name))
     revision = replace(counted.revision, volume_check=counted)
@@ -149,15 +150,17 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
 
 
 def p95(waits: Iterable[int]) -> int:
-    """The smallest wait that at least 95 of 100 do not exceed."""
+    """Return the smallest wait that at least 95 of 100 waits do not exceed."""
     ordered = sorted(waits)
     return ordered[-(-95 * len(ordered) // 100) - 1]
 
 
 class Alone(NamedTuple):
-    """A check by itself, on batches whose largest volume is known: how many of `batches` it
-    accepts where the limit is one token less (`permissive`), and refuses where the limit is just
-    that volume (`needless`)."""
+    """The result of a check by itself, on batches whose largest volume is known.
+
+    Of `batches`, it accepts `permissive` although the limit is one token below that volume, and
+    refuses `needless` although the limit is exactly that volume.
+    """
 
     batches: int
     permissive: int
@@ -165,8 +168,10 @@ class Alone(NamedTuple):
 
 
 def alone(name: str, batches: int, seed: int) -> Alone:
-    """The named check on random batches, their volumes as large as limits are: a lone request of
-    max_model_len always fits."""
+    """Try the named check on random batches and count its wrong answers.
+
+    Only volumes above max_model_len are tried: every limit has room for one request of that length.
+    """
     revision, chance, block = checked_by(name), random.Random(seed), PRODUCTION.block_size
     permissive = needless = tried = 0
     while tried < batches:
@@ -180,12 +185,13 @@ def alone(name: str, batches: int, seed: int) -> Alone:
 
 
 def title(load: Load) -> str:
-    """The load's name, and whether its outputs end early."""
+    """Return the name of the load, and whether its outputs end early."""
     return f"{load.name}, early EOS" if load.early_eos else load.name
 
 
 def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> str:
-    """Steps of every check on every load, as ratios to the base's, which are numbers."""
+    """Return the table of steps of every check on every load, as ratios to the base, whose column
+    shows numbers."""
     rows = [["load", f"{BASE}, steps", *(name for name in NAMES if name != BASE)]]
     for load in loads:
         found = results[title(load)]
@@ -199,7 +205,7 @@ def summary(loads: Sequence[Load], results: dict[str, dict[str, Measured]]) -> s
 
 
 def details(found: dict[str, Measured]) -> str:
-    """One load, the base first; checks that do the same share a row."""
+    """Return the table of one load, the base first; checks with equal results share a row."""
     base = found[BASE]
     names: dict[Measured, list[str]] = {base: []}
     for name in NAMES:
@@ -208,7 +214,8 @@ def details(found: dict[str, Measured]) -> str:
 
 
 def cells(measured: Measured, base: Measured) -> list[str]:
-    """Ratios to the base where that means something, else numbers; the base's own are numbers."""
+    """Return the cells of a row: ratios to the base where a ratio means something, numbers
+    elsewhere and for the base itself."""
     shown = []
     for field, value in measured._asdict().items():
         reference = getattr(base, field)
@@ -222,7 +229,7 @@ def cells(measured: Measured, base: Measured) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as Markdown, the first one the head."""
+    """Return the rows as a table in Markdown; the first row is the head."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
@@ -230,7 +237,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def markdown(
     loads: Sequence[Load], results: dict[str, dict[str, Measured]], checks: dict[str, Alone]
 ) -> str:
-    """Everything that was measured."""
+    """Return all results as Markdown."""
     parts = [
         f"Steps until all have finished, as a ratio to {BASE}; `!`: the limit was exceeded.\n"
         "Early EOS: each output ends at a point drawn evenly from 1 to max_tokens, and the check\n"
@@ -256,7 +263,7 @@ def markdown(
 def plain(
     loads: Sequence[Load], results: dict[str, dict[str, Measured]], checks: dict[str, Alone]
 ) -> dict[str, Any]:
-    """The same for JSON."""
+    """Return all results as plain data for JSON."""
     return {
         "base": BASE,
         "loads": [

@@ -1,9 +1,10 @@
-"""The best that any order of admission could do, in hindsight, at sizes where all can be tried.
+"""The best that any order of admission could do in hindsight, at sizes where all orders can be
+tried.
 
-Requests that are all there before step 0. One joins in each prefill step, its prompt in one chunk;
-while a request decodes, a decode step follows. A schedule says before which decode step each one
-joins, in any order; nothing is paused. Every schedule that keeps batch x tkv within the limit is
-looked at, by states that are the same.
+All requests are there before step 0. One joins in each prefill step, its prompt in one chunk; while
+a request decodes, a decode step follows. A schedule says before which decode step each request
+joins, in any order; nothing is paused. The search covers every schedule that keeps batch x tkv
+within the limit, and visits equal states once.
 """
 
 import random
@@ -20,18 +21,19 @@ from schedproof.model.spyre.sound import SOUND
 # Prompts of one chunk; a batch of two of the longest fits.
 SMALL = SpyreConfig(block_size=2, chunk_size=4, max_num_seqs=8, max_model_len=12, max_batch_tkv=24)
 Counted = Literal["steps", "waits"]
-Asked = tuple[int, int]  # prompt and max_tokens
+Lengths = tuple[int, int]  # prompt and max_tokens
 
 
 class Cost(NamedTuple):
-    """Steps until all have finished, and the sum over requests of the steps until theirs."""
+    """Steps until all requests have finished, and the sum of the steps that each request waits for
+    its end."""
 
     steps: int
     waits: int
 
 
-def drawn(count: int, chance: random.Random) -> list[Asked]:
-    """Requests that the front door lets in, each decoding at least once."""
+def drawn(count: int, chance: random.Random) -> list[Lengths]:
+    """Draw requests that are accepted on arrival, each with at least one decode step."""
     sizes = [
         (prompt, tokens)
         for prompt in range(1, SMALL.chunk_size + 1)
@@ -41,8 +43,8 @@ def drawn(count: int, chance: random.Random) -> list[Asked]:
     return [chance.choice(sizes) for _ in range(count)]
 
 
-def admitted(requests: list[Asked], check: str) -> Cost:
-    """What the model does, in the order given, by a volumetric check."""
+def admitted(requests: list[Lengths], check: str) -> Cost:
+    """Run the model on the requests in this order, with a volumetric check, and return the cost."""
     revision = admitting_by(SOUND, check)
     assert revision is not None, check
     model = SpyreModel(SMALL, revision)
@@ -60,13 +62,15 @@ def admitted(requests: list[Asked], check: str) -> Cost:
     return Cost(steps, waits)
 
 
-def best(requests: list[Asked], counted: Counted, *, in_order: bool) -> int:
-    """The least that any schedule within the limit costs; `in_order`: requests join as given."""
+def best(requests: list[Lengths], counted: Counted, *, in_order: bool) -> int:
+    """Return the least cost of any schedule within the limit; with `in_order`, requests join as
+    given."""
     never = 10**9
 
     @cache
-    def cost(waiting: tuple[Asked, ...], decoding: tuple[Asked, ...], may_prefill: bool) -> int:
-        """`decoding`: tokens computed and decode steps left of each."""
+    def cost(waiting: tuple[Lengths, ...], decoding: tuple[Lengths, ...], may_prefill: bool) -> int:
+        """Return the least cost from here; each entry of `decoding` is (tokens computed, decode
+        steps left)."""
         if not waiting and not decoding:
             return 0
         here = 1 if counted == "steps" else len(waiting) + len(decoding)

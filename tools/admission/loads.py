@@ -1,6 +1,6 @@
-"""Described loads at Spyre's production scale: who asks for what, and when.
+"""Described loads at Spyre's production scale: the lengths and arrivals of their requests.
 
-Lengths in tokens, arrivals in steps. A seed gives the same requests on every machine: only
+Lengths are in tokens, arrivals in steps. A seed gives the same requests on every machine: only
 `random.Random.random` is drawn from.
 """
 
@@ -19,11 +19,11 @@ from schedproof.model.spyre.volumetric import Decoding, Newcomer
 PRODUCTION = SpyreConfig()
 LIMIT, CHUNK = PRODUCTION.max_batch_tkv, PRODUCTION.chunk_size
 # (arrival, prompt, max_tokens)
-AskedRequest = tuple[int, int, int]
+ShapedRequest = tuple[int, int, int]
 
 
 class Load(NamedTuple):
-    """Requests in order of arrival; `early_eos`: they end before their max_tokens."""
+    """Requests in order of arrival; with `early_eos` they end before their max_tokens."""
 
     name: str
     about: str
@@ -31,8 +31,8 @@ class Load(NamedTuple):
     early_eos: bool = False
 
 
-def load(name: str, about: str, requests: Iterable[AskedRequest]) -> Load:
-    """The load of these requests, numbered from 1; each prompt is its own."""
+def load(name: str, about: str, requests: Iterable[ShapedRequest]) -> Load:
+    """Return a load of these requests, numbered from 1; no two share a prompt."""
     return Load(
         name,
         about,
@@ -49,10 +49,10 @@ def load(name: str, about: str, requests: Iterable[AskedRequest]) -> Load:
 
 
 def ending_early(load: Load, seed: int) -> Load:
-    """The same load, each output cut at a point drawn evenly from 1 to max_tokens.
+    """Return the same load with each output cut at a point drawn evenly from 1 to max_tokens.
 
-    The scheduler is not told: it goes on reckoning with max_tokens, as it does when a real model
-    emits its end-of-sequence token.
+    The scheduler does not learn of it: it goes on planning for max_tokens, as it does when a real
+    model emits its end-of-sequence token.
     """
     chance = random.Random(f"{seed} early EOS {load.name}")
     cut = tuple(
@@ -69,17 +69,18 @@ def ending_early(load: Load, seed: int) -> Load:
 
 
 def evenly(chance: random.Random, low: int, high: int) -> int:
-    """From `low` to `high`, both included, each as likely."""
+    """Draw a number from `low` to `high`, both included, each equally likely."""
     return low + int(chance.random() * (high - low + 1))
 
 
 def log_evenly(chance: random.Random, low: int, high: int) -> int:
-    """From `low` to `high`, each power of two as likely: many short ones, a few long ones."""
+    """Draw a number from `low` to `high`, with each power of two equally likely: many are short, a
+    few are long."""
     return int(low * (high / low) ** chance.random())
 
 
 def poisson(chance: random.Random, count: int, gap: float) -> list[int]:
-    """Arrivals of clients that know nothing of each other, `gap` steps apart on average."""
+    """Return the arrivals of independent clients, `gap` steps apart on average."""
     arrivals, now = [], 0.0
     for _ in range(count):
         arrivals.append(int(now))
@@ -87,26 +88,26 @@ def poisson(chance: random.Random, count: int, gap: float) -> list[int]:
     return arrivals
 
 
-def chat(chance: random.Random, count: int) -> list[AskedRequest]:
+def chat(chance: random.Random, count: int) -> list[ShapedRequest]:
     return [
         (arrival, log_evenly(chance, 50, 4000), log_evenly(chance, 20, 1500))
         for arrival in poisson(chance, count, 10)
     ]
 
 
-def long_prompts(chance: random.Random, count: int) -> list[AskedRequest]:
+def long_prompts(chance: random.Random, count: int) -> list[ShapedRequest]:
     return [
         (arrival, evenly(chance, 8000, 30000), evenly(chance, 50, 500))
         for arrival in poisson(chance, count, 50)
     ]
 
 
-def long_outputs(chance: random.Random, count: int) -> list[AskedRequest]:
+def long_outputs(chance: random.Random, count: int) -> list[ShapedRequest]:
     return [(arrival, 100, evenly(chance, 2000, 8000)) for arrival in poisson(chance, count, 100)]
 
 
-def mixed(chance: random.Random, count: int) -> list[AskedRequest]:
-    """One request in ten is very long."""
+def mixed(chance: random.Random, count: int) -> list[ShapedRequest]:
+    """Return requests of which one in ten is very long."""
     return [
         (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
         if number % 10 == 5
@@ -115,12 +116,14 @@ def mixed(chance: random.Random, count: int) -> list[AskedRequest]:
     ]
 
 
-def shares(batches: Iterable[int], life: int = 300) -> list[AskedRequest]:
-    """For each n of `batches`, n requests that end in the same step with an n-th of the limit.
+def shares(batches: Iterable[int], life: int = 300) -> list[ShapedRequest]:
+    """Return for each n of `batches` n requests that end in the same step with an n-th of the limit
+    each.
 
-    For n = 5, 7, 11, 31 that is no whole number of blocks: only a check that does not round sees
-    that n fit. With prefill and decode steps in turn, the batch has grown by a token for each
-    chunk of the next prompt when that joins: prompts grow by as many, and all have one length.
+    For n = 5, 7, 11 and 31 that share is no whole number of blocks: only a check that does not
+    round sees that n requests fit. Prefill and decode steps alternate, so by the time a prompt
+    joins, the batch has grown by one token for each of its chunks. Each prompt is longer by that
+    much, so that all requests have one length.
     """
     requests = []
     for batch in batches:
@@ -133,7 +136,7 @@ def shares(batches: Iterable[int], life: int = 300) -> list[AskedRequest]:
 
 
 # Admission sequences that exceed the limit under some formula (shared design, "Counterexamples").
-AIMED: dict[str, list[AskedRequest]] = {
+AIMED: dict[str, list[ShapedRequest]] = {
     "2.0.1 and two readings": [
         (0, 26031, 210),
         (53, 26083, 158),
@@ -153,8 +156,8 @@ AIMED: dict[str, list[AskedRequest]] = {
 }
 
 
-def aimed(names: Iterable[str]) -> list[AskedRequest]:
-    """The counterexamples one after the other, each from an empty system."""
+def aimed(names: Iterable[str]) -> list[ShapedRequest]:
+    """Return the counterexamples one after the other, each from an empty system."""
     requests, start = [], 0
     for name in names:
         requests += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
@@ -165,14 +168,15 @@ def aimed(names: Iterable[str]) -> list[AskedRequest]:
 
 
 def all_loads(seed: int, quick: bool) -> list[Load]:
-    """Every load as it is, and all but the aimed one with early EOS.
+    """Return every load as it is, and all but the aimed one with early EOS.
 
-    `quick`: a sixth of the requests that are drawn, without the loads that take long.
+    With `quick`, loads that are drawn have a sixth of their requests, and those that take long are
+    left out.
     """
 
     def drawn(
         name: str,
-        generate: Callable[[random.Random, int], list[AskedRequest]],
+        generate: Callable[[random.Random, int], list[ShapedRequest]],
         count: int,
         about: str,
     ) -> Load:
@@ -199,9 +203,9 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
 
 
 def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
-    """A decode batch of 1 to 31 and a newcomer, of any lengths that the model holds.
+    """Draw a decode batch of 1 to 31 members and a newcomer, of any lengths that the model allows.
 
-    In every other one all lengths and ends are nearly equal: there roundings decide.
+    In every other batch all lengths and ends are nearly equal: there the rounding decides.
     """
     longest = PRODUCTION.max_model_len
     near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None

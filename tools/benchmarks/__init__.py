@@ -1,1 +1,1 @@
-"""Figures of speed, each beside another figure of the same run."""
+"""Benchmarks: each figure is compared with another one of the same run."""

@@ -31,7 +31,7 @@ def command(
         Path | None, typer.Option("--json", help="write the figures to this file")
     ] = None,
 ) -> None:
-    """Measure the speed of everything: each figure compares what ran side by side."""
+    """Measure the speed of everything: each figure compares things that ran side by side."""
     from . import figures  # Z3 takes a while to import
 
     plans = figures.chosen([part for word in only or [] for part in _parts(word)])
@@ -55,7 +55,8 @@ def run(
     details: bool,
     json_file: Path | None,
 ) -> int:
-    """Measure and print the figures; return the exit code. Ctrl-C keeps those that are complete."""
+    """Measure and print the figures, and return the exit code. Ctrl-C keeps the figures that are
+    complete."""
     from .figures import measured
     from .machine import this_machine
     from .table import as_json, compared, reported, table
@@ -92,7 +93,7 @@ def run(
 
 
 def _concluded(found: Sequence[Figure]) -> int:
-    """A figure that is missing for no good reason is a failure."""
+    """Return the exit code: a figure that is missing without an excuse is a failure."""
     missing = [figure for figure in found if figure.missing is not None and not figure.excused]
     for figure in missing:
         output.fail(f"figure {figure.name} is missing: {figure.missing}")

@@ -1,9 +1,9 @@
 """The explorer and Spin on the same model, rule and scope.
 
-Spin's model is `spyre.pml`, as one would write it; with LATE, a reduction made by hand is added: no
-request arrives behind a waiting one. Each tool has a process of its own. Seconds are those of the
-whole answer: Spin's translation and compilation belong to it. What does not end in time has no
-verdict. Spin needs spin and gcc.
+The model for Spin is `spyre.pml`, written as one would write it by hand. LATE adds a reduction made
+by hand: no request arrives behind a waiting one. Each tool has a process of its own. Seconds are
+those of the whole answer, including Spin's translation and compilation. A run that does not end in
+time has no verdict. Needs spin and gcc.
 """
 
 import time
@@ -26,7 +26,7 @@ START_UP = 30.0  # seconds that a process may take beyond its search
 
 
 class Question(NamedTuple):
-    """A rule of a revision in one scope; `limits` on batch x tkv, all at once."""
+    """A rule of a revision in one scope, checked at all `limits` on batch x tkv at once."""
 
     rule: str
     revision: str
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a tool found out; `holds` is None where it was not done in time."""
+    """The answer of a tool; `holds` is None if it did not finish in time."""
 
     holds: bool | None
     states: int
@@ -62,7 +62,7 @@ QUICK = (Question("SPY-R07", "2.1.2", 1, range(26, 27)),)
 
 
 def by_spin(question: Question, seconds: float, late: bool) -> Answer:
-    """Spin's answer."""
+    """Return Spin's answer."""
     macros = {
         **spin.SMALL,
         **spin.REVISIONS[question.revision],
@@ -79,7 +79,8 @@ def by_spin(question: Question, seconds: float, late: bool) -> Answer:
 
 
 def by_explorer(question: Question, seconds: float, reduced: bool) -> Answer:
-    """The explorer's, in a process of its own, so that its memory is its own."""
+    """Return the answer of the explorer, which runs in a process of its own so that its memory can
+    be measured."""
     [answer] = bounded(seconds + START_UP, _explore, question, seconds, reduced)
     return Answer(*answer)
 
@@ -102,7 +103,8 @@ def _explore(question: Question, seconds: float, reduced: bool) -> Iterator[Answ
 
 
 def answers(question: Question, seconds: float) -> dict[str, Answer]:
-    """By tool, the explorer first; the full graph where it is small.
+    """Return the answers by tool, the explorer first; small scopes are answered on the full graph
+    as well.
 
     Raises:
         AssertionError: the tools disagree.
@@ -119,7 +121,7 @@ def answers(question: Question, seconds: float) -> dict[str, Answer]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Two rows a tool and question: its pace, and how long the whole answer took."""
+    """Yield two rows for each tool and question: its pace, and the seconds of the whole answer."""
     for question in QUICK if quick else QUESTIONS[:-1]:
         found = answers(question, 10.0 if quick else 100.0)
         base = found["explorer"]
@@ -142,7 +144,7 @@ def rows(quick: bool) -> Iterator[Row]:
                 ratio=None if base.holds is None else figures.seconds / base.seconds,
                 ratio_at_least=late,
                 to="explorer, answer",
-                note=f"{figures.states:,} states, {_told(figures.holds)}",
+                note=f"{figures.states:,} states, {_in_words(figures.holds)}",
             )
     if spin.MISSING:
         yield Row(
@@ -153,7 +155,7 @@ def rows(quick: bool) -> Iterator[Row]:
         )
 
 
-def _told(holds: bool | None) -> str:
+def _in_words(holds: bool | None) -> str:
     return {True: "holds", False: "broken", None: "not in time"}[holds]
 
 

@@ -1,4 +1,4 @@
-"""What a figure is made of: rows that were measured side by side, each compared with another."""
+"""A figure: rows that were measured side by side, each compared with another."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +9,15 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One number, and what it is beside another of the same run.
+    """One number, and its ratio to another of the same run.
 
     Attributes:
-        what: what was measured, one name a row.
-        value: in `unit`, None where it was not measured; `note` then says why.
-        at_least: the true value is larger: the measurement ended before.
-        ratio: `value` divided by that of the row `to`, where there is one.
+        what: what was measured; unique among the rows.
+        value: in `unit`; None if it was not measured, and `note` then says why.
+        at_least: the true value is larger, because the measurement was cut off.
+        ratio: `value` divided by that of the row `to`, if there is one.
         ratio_at_least: the true ratio is larger.
-        is_detail: left out of the table of all figures.
+        is_detail: the row is left out of the table of all figures.
     """
 
     what: str
@@ -32,12 +32,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure as it was measured.
+    """A measured figure.
 
     Attributes:
-        seconds: by the clock, that all of it took.
-        missing: why there is no figure, or not all of it.
-        excused: it is missing for want of something that is optional and not installed.
+        seconds: by the clock, for the whole figure.
+        missing: why the figure or a part of it is missing.
+        excused: it is missing because something optional is not installed.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotMeasured(Exception):  # noqa: N818 (an answer, not an error)
-    """The figure cannot be measured here; `str()` says why in one line.
+    """Raised when the figure cannot be measured here; `str()` says why in one line.
 
-    `excused`: for want of something optional that is not installed.
+    `excused`: something optional that it needs is not installed.
     """
 
     def __init__(self, why: str, *, excused: bool = False) -> None:
@@ -61,7 +61,7 @@ class NotMeasured(Exception):  # noqa: N818 (an answer, not an error)
 
 
 class FigurePlan(NamedTuple):
-    """A figure that can be measured: `rows(quick)` yields them as they come."""
+    """A figure that can be measured: `rows(quick)` yields its rows one by one."""
 
     name: str
     title: str
@@ -72,9 +72,10 @@ class FigurePlan(NamedTuple):
 def in_turns(
     works: Sequence[Callable[[], float]], rounds: int, clock: Callable[[], float] | None = None
 ) -> list[float]:
-    """Median rates of works that take turns: what slows the machine down meets all of them.
+    """Return the median rates of works that take turns, so that a slow phase of the machine affects
+    all of them.
 
-    A work returns how much it did; its rate is that by the seconds of `clock` (default: CPU time
+    A work returns how much it did; its rate is that amount per second of `clock` (default: CPU time
     of this process).
     """
     clock = clock or time.process_time

@@ -1,4 +1,5 @@
-"""All figures, and how one is measured: a figure that fails is missing, and the others go on."""
+"""All figures, and how each is measured: if one fails it is reported as missing, and the others
+go on."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ PLANS: tuple[FigurePlan, ...] = (
 
 
 def chosen(names: list[str]) -> list[FigurePlan]:
-    """The figures that `--only` names, all without; in the order of the table.
+    """Return the figures that `--only` names, or all without it, in the order of the table.
 
     Raises:
         InputError: there is no such figure.
@@ -41,7 +42,8 @@ def chosen(names: list[str]) -> list[FigurePlan]:
 
 
 def measured(plan: FigurePlan, quick: bool, tell: Callable[[Row], None]) -> Figure:
-    """The figure, each row told as it comes; `missing` says what went wrong."""
+    """Measure the figure and pass each row to `tell` as it comes; `missing` says what went
+    wrong."""
     rows: list[Row] = []
     missing, excused = None, False
     began = time.monotonic()

@@ -1,10 +1,11 @@
 """How long until a known bug is found: the gate's engines, plain Hypothesis, and chance.
 
-The same rules are asked of all of them, on the same models with the same faults, and a bug is found
-when the rule breaks that names it: releases have faults of their own, which break others. What is
-compared is CPU time, from the first run to that step; nothing is shrunk. The gate's engines are
-those of profile `ci`: the seed corpus and the published scenarios, then Hypothesis at each scale;
-and, since some scenarios were written for such a bug, the latter alone.
+All of them check the same rules on the same models with the same planted faults. A bug counts as
+found when the rule that names it breaks: releases have faults of their own, which break other
+rules. The figures compare CPU time from the first run to that step, without shrinking. The gate's
+engines are those of profile `ci`: the seed corpus and the published scenarios, then Hypothesis at
+each scale. Some of those scenarios were written for such a bug, so Hypothesis alone is measured as
+well.
 """
 
 import time
@@ -44,8 +45,11 @@ PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published s
 
 
 class Sought(NamedTuple):
-    """A fault that is looked for: the target that has it, the rules that are asked, and which of
-    those that a step breaks show it (`new`, as in `Search`)."""
+    """A fault to search for.
+
+    `target` has the fault and `rules` are checked on it. `new` selects, of the rules that a step
+    breaks, those that show the fault, as in `Search`.
+    """
 
     target: Target
     system: str
@@ -55,7 +59,8 @@ class Sought(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """How one engine did on one fault: seconds of CPU, runs, steps, and by what it was found."""
+    """The result of one engine on one fault; seconds are CPU time, `by` names the engine or
+    scenario."""
 
     found: bool
     seconds: float
@@ -65,17 +70,19 @@ class Trial(NamedTuple):
 
 
 def checked(system: str) -> list[Rule]:
-    """The rules that have a predicate."""
+    """Return the rules that have a predicate."""
     return [rule for rule in load(system) if rule.checked]
 
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
-    """Of the rules that a step breaks the one that names the bug; with others the run goes on."""
+    """Return a filter that keeps only the rule that names the bug; the run goes on when others
+    break."""
     return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 
 def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
-    """The scenarios that a gate on a model begins with, each with what it belongs to."""
+    """Yield the scenarios that a gate on a model begins with, each with the name of its
+    collection."""
     for scale in SCALES:
         for scenario in seed_corpus(system, scale).values():
             yield SEEDS, scenario
@@ -84,13 +91,14 @@ def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
 
 
 def sought_of(fault: Fault, target: Target) -> Sought:
-    """A known bug, found by the rule that names it."""
+    """Return the search for a known bug, which counts as found when the rule that names it
+    breaks."""
     rules = checked(fault.system)
     return Sought(target, fault.system, fault.revision, rules, naming(fault))
 
 
 def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
-    """The engines of a gate, one after the other, until the first of them finds it."""
+    """Run the engines of a gate one after the other until one of them finds the fault."""
     runs, steps = 0, 0
     began = time.process_time()
     for by, scenario in brought_along(sought.system):
@@ -113,7 +121,8 @@ def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
 
 
 def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
-    """Of a gate's engines only Hypothesis: what is found without any scenario that comes along."""
+    """Run only Hypothesis, at the scales of a gate, without any scenario that comes with the
+    product."""
     runs, steps = 0, 0
     began = time.process_time()
     for scale in SCALES:
@@ -131,7 +140,7 @@ def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
 
 
 def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Trial:
-    """Plain Hypothesis, or chance, for so many seconds of CPU."""
+    """Run plain Hypothesis, or chance, for that many seconds of CPU."""
     search = plain.Plain(sought.target, sought.system, sought.revision, sought.rules, sought.new)
     plain.values_of_keys(sought.system, sought.revision)  # the range of chance is no search
     began = time.process_time()
@@ -145,7 +154,7 @@ def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Tri
 
 
 def trials(fault: Fault, seconds: float) -> dict[str, Trial]:
-    """One bug, by all engines in turn."""
+    """Search for one bug with all engines in turn."""
     with planted(fault) as target:
         anew = import_module(__name__)  # these functions, on the models that have the fault
         sought = anew.sought_of(fault, target)
@@ -160,7 +169,7 @@ def trials(fault: Fault, seconds: float) -> dict[str, Trial]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """A row a bug and engine, then the medians of all of them."""
+    """Yield a row for each bug and engine, then the medians over all bugs."""
     bugs = [fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug]
     if quick:
         bugs = [known for known in bugs if known.bug in QUICK_BUGS]
@@ -185,9 +194,9 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
-    """The medians over the bugs: times that were cut short are at least so long.
+    """Yield the medians over the bugs; a search that was cut short counts as at least its time.
 
-    So is a median that is one of them, or lies beside one.
+    A median is a lower bound, too, if a value that it is computed from is one.
     """
     middle = {}
     for engine in found[0]:
@@ -218,7 +227,8 @@ def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
 
 
 def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
-    """What Hypothesis builds once in a process is no part of the first fault of a revision."""
+    """Build what Hypothesis builds once per process, so that it is not charged to the first
+    fault."""
     for system, revision in revisions:
         warm = Search(SearchOptions(ModelTarget(), system, revision, checked(system), "small"))
         run_search(warm, 3, 0, 0)

@@ -1,4 +1,4 @@
-"""On what it was measured: the machine, how busy it was, and the versions of what took part."""
+"""The machine of a measurement: its hardware, how busy it was, and the versions of the software."""
 
 import os
 import platform
@@ -18,13 +18,13 @@ PACKAGES = (
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What the numbers depend on.
+    """The machine and software that the figures depend on.
 
     Attributes:
-        cores: that this process may use, of `cores_there`.
-        memory_mb: of the machine; None where the system does not tell.
-        load: runnable processes over the last minute, before anything was measured.
-        versions: by name; what is not installed is not there.
+        cores: those that this process may use, of `cores_there`.
+        memory_mb: of the machine; None if the system does not say.
+        load: runnable processes over the last minute, before the first measurement.
+        versions: by name, of what is installed.
     """
 
     cpu: str
@@ -37,7 +37,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def this_machine() -> Machine:
-    """The machine, now."""
+    """Return a description of the machine as it is now."""
     processors = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else processors
     return Machine(

@@ -1,11 +1,13 @@
-"""What judging costs: the gate's own runs, and the same operations on the bare target.
+"""What judging costs: the gate's own runs, compared with the same operations on the bare target.
 
-Hypothesis searches while every operation is written down; then, in turns, it searches once more,
-and exactly these operations are asked of the target under the monitor, without Hypothesis, and of
-the target by itself. By itself it is asked one operation after the other; and, where it can be, for
-the steps that follow one another at once, as a gate asks it. What counts is CPU time, of this
-process and of the target's. The clock stands beside it: where the target works ahead on a core of
-its own, judging costs less by the clock; on a busy machine it says mostly what others do meanwhile.
+Hypothesis searches once while every operation is recorded. Then three works take turns: the search
+is repeated; the recorded operations are sent to the target under the monitor, without Hypothesis;
+and they are sent to the bare target. The bare target is driven one operation at a time and, if it
+supports that, with consecutive steps in one request, as the gate drives it.
+
+The figure is the CPU time of this process and of the target's. Clock time is reported beside it: if
+the target works ahead on a core of its own, judging costs less by the clock. On a busy machine
+clock time mostly shows what other processes do.
 """
 
 import os
@@ -44,8 +46,8 @@ Operation = tuple[str, tuple[Any, ...]]
 
 
 class MeasuredTarget(NamedTuple):
-    """A target, the scale that it is searched at, the runs of a round, and the keys of the
-    configuration for which it has one value only."""
+    """A target, the scale and size of its search, and configuration keys for which it allows only
+    one value."""
 
     spec: str
     scale: str
@@ -55,14 +57,15 @@ class MeasuredTarget(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Seconds: of the CPU, in both processes together, and by the clock."""
+    """Seconds of CPU time in both processes together, and seconds by the clock."""
 
     cpu: float
     clock: float
 
 
 class MeasuredRound(NamedTuple):
-    """What the same operations cost in the gate, under the monitor only, and on the bare target."""
+    """The cost of the same operations in the gate, under the monitor only, and on the bare
+    target."""
 
     steps: int
     gate: Spent
@@ -71,40 +74,35 @@ class MeasuredRound(NamedTuple):
 
 
 class Recording:
-    """A target that writes down what it is asked, and how often it steps."""
+    """A target that records its operations and passes them on."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self.operations: list[Operation] = []
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Noted, and passed on."""
         self.operations.append(("start", (system, revision, config)))
         return self._target.start(system, revision, config)
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Noted, and passed on."""
         self.operations.append(("add", (request,)))
         return self._target.add(request)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Noted, and passed on."""
         args = (id, True) if inside else (id,)
         self.operations.append(("abort", args))
         return self._target.abort(*args)
 
     def step(self) -> Reply:
-        """Noted, and passed on."""
         self.operations.append(("step", ()))
         return self._target.step()
 
     def stop(self) -> Reply:
-        """Passed on."""
         return self._target.stop()
 
 
 def subjects(quick: bool) -> Iterator[MeasuredTarget]:
-    """The model, and the real schedulers at the block sizes that they take."""
+    """Yield the model, and the real schedulers at the block sizes that they accept."""
     yield MeasuredTarget("model", "small", 8 if quick else 60, 2 if quick else 7)
     yield MeasuredTarget(
         RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4
@@ -114,7 +112,7 @@ def subjects(quick: bool) -> Iterator[MeasuredTarget]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """A few rows for each target; a target that is not installed has one row that says so."""
+    """Yield a few rows for each target; a target that is not installed has one row that says so."""
     for subject in subjects(quick):
         name = subject.spec.replace("==", " ")
         try:
@@ -128,7 +126,8 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
-    """Medians over the rounds: milliseconds of CPU a step, and ratios within a round."""
+    """Yield the medians over the rounds: milliseconds of CPU per step, and ratios within a
+    round."""
     steps = sum(ran.steps for ran in measured)
     for what in ("bare", "judged", "gate"):
         both = [(getattr(ran, what), ran) for ran in measured]
@@ -144,10 +143,10 @@ def reported(name: str, measured: Sequence[MeasuredRound]) -> Iterator[Row]:
 
 
 def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
-    """A round after the other, each with runs of its own.
+    """Measure the rounds one after the other, each with runs of its own.
 
     Raises:
-        InputError, ReleaseError: the target is not there.
+        InputError, ReleaseError: the target is not available.
     """
     spec = parse_target(subject.spec)
     system, revision = spec.default_system, spec.default_revision() or "sound"
@@ -160,7 +159,8 @@ def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
 def round_of(
     target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> MeasuredRound:
-    """What the gate's search asks, by the search and otherwise, in turns."""
+    """Measure one round: the search, then its operations under the monitor and on the bare target,
+    in turns."""
     rules, spent = load(system), clocks(target)
     operations = searched(target, system, revision, subject, seed)
     works: dict[str, Callable[[], object]] = {
@@ -176,14 +176,14 @@ def round_of(
 
 
 def quickest(turns: Sequence[Spent]) -> Spent:
-    """The least of each: what disturbs a turn only ever adds to it."""
+    """Return the least of each time: a disturbance only ever adds to it."""
     return Spent(min(turn.cpu for turn in turns), min(turn.clock for turn in turns))
 
 
 def searched(
     target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> Sequence[Operation]:
-    """What the search asks a target: the same every time, by its seed."""
+    """Search a target and return the operations it received, which are the same for equal seeds."""
     recording = Recording(target)
     options = SearchOptions(
         recording, system, revision, load(system), subject.scale, fixed=subject.fixed
@@ -195,7 +195,7 @@ def searched(
 
 
 def ask(target: Target, operations: Sequence[Operation]) -> None:
-    """Ask the bare target the operations, one after the other."""
+    """Send the operations to the bare target, one after the other."""
     for op, args in operations:
         getattr(target, op)(*args)
 
@@ -207,7 +207,7 @@ def judge(
     revision: str,
     rules: Any,
 ) -> None:
-    """The target under the monitor."""
+    """Run the operations on the target under the monitor."""
     session: Session | None = None
     for op, args in operations:
         if op == "start":
@@ -224,10 +224,10 @@ def judge(
 
 
 def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
-    """What a work takes, here and in the target's process.
+    """Return a function that measures the seconds of a work, here and in the target's process.
 
     Raises:
-        NotMeasured: it is not the same process after it, or its time cannot be read.
+        NotMeasured: the target was restarted meanwhile, or its time cannot be read.
     """
 
     def process() -> int | None:
@@ -248,10 +248,10 @@ def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
 
 
 def _cpu_of(process: int) -> float:
-    """CPU seconds of a process until now, all its threads together.
+    """Return the CPU seconds of a process so far, over all its threads.
 
     Raises:
-        NotMeasured: the system does not tell.
+        NotMeasured: the system does not provide them.
     """
     clock = (~process << 3) | CPU_CLOCK
     try:

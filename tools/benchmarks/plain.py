@@ -1,8 +1,10 @@
-"""What schedproof is compared with: the same predicates, and requests that are not aimed.
+"""The baseline that schedproof is compared with: the same predicates, and requests that are not
+aimed at anything.
 
-A list of requests that are evenly drawn integers, and a configuration: the published one, or one
-whose keys are drawn by themselves, each evenly from the values that our own configurations have,
-which are small. Hypothesis draws them (`given`, lists of tuples of integers), or chance does.
+A run is a list of requests, drawn evenly as integers, and a configuration. That is either the
+published one, or each key is drawn separately and evenly from the (small) values that schedproof's
+own configurations have. Hypothesis draws them (`given` on lists of tuples of integers), or a random
+generator does.
 """
 
 import random
@@ -40,9 +42,9 @@ Numbers = Sequence[int]  # of one request, in the order of `ranges`
 
 
 class Plain:
-    """One search: `runs` and `steps` so far, `found` once a run has broken a rule.
+    """One search: the `runs` and `steps` so far, and `found` once a run has broken a rule.
 
-    `new`: of the rules that a step breaks those that count, as in `Search`.
+    `new` selects, of the rules that a step breaks, those that count, as in `Search`.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Plain:
 
 
 def by_hypothesis(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Search our sizes until a rule breaks or the time is over."""
+    """Search small sizes until a rule breaks or the time is over."""
     _by_hypothesis(search, values_of_keys(system, revision), is_over)
 
 
@@ -117,7 +119,7 @@ def by_chance(search: Plain, system: str, revision: str, is_over: Any) -> None:
 
 @cache
 def values_of_keys(system: str, revision: str) -> Mapping[str, Sequence[Any]]:
-    """What each key of our own configurations may be."""
+    """Return the values that each key has in schedproof's own configurations."""
     drawn: list[dict[str, Any]] = []
 
     @seed(0)
@@ -131,13 +133,13 @@ def values_of_keys(system: str, revision: str) -> Mapping[str, Sequence[Any]]:
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """A pool without a bound comes first."""
+    """Return a sort key that puts a pool without a bound first."""
     return (value is not None, value or 0)
 
 
 def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
-    """Of arrival, prompt, max_tokens, output_len, which requests share the prompt, priority,
-    abort."""
+    """Return the bounds of arrival, prompt, max_tokens, output_len, number of the shared prompt,
+    priority and abort."""
     pool = config["block_size"] * (config.get("num_blocks") or 16)
     longest = config.get("max_model_len") or pool
     lengths = (1, longest)
@@ -145,7 +147,8 @@ def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
 
 
 def request_of(number: int, numbers: Numbers) -> Request:
-    """A request; half of all clients give up, `LATEST` steps after they came at most."""
+    """Return a request from its numbers; half of all clients give up, at most `LATEST` steps after
+    arrival."""
     arrival, prompt, max_tokens, output_len, says, priority, patience = numbers
     return Request(
         id=f"r{number}",

@@ -22,10 +22,10 @@ QUICK = {"gate": ("gate", "model", "--system", "nano_vllm", "--profile", "quick"
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Two rows a command; both take turns.
+    """Yield two rows for each command, with one process and with two, which take turns.
 
     Raises:
-        NotMeasured: a command did not end as it should.
+        NotMeasured: a command ended with an unexpected exit code.
     """
     for name, words in (QUICK if quick else COMMANDS).items():
         seconds: dict[int, list[float]] = {1: [], 2: []}
@@ -46,10 +46,10 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def run(words: Sequence[str], ends: int) -> float:
-    """The seconds of a command by the clock, which ends with this exit code.
+    """Run a command and return its seconds by the clock; `ends` is the exit code to expect.
 
     Raises:
-        NotMeasured: it ended otherwise.
+        NotMeasured: it ended with another one.
     """
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()

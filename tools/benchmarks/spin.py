@@ -1,7 +1,7 @@
-"""Asks Spin what `spyre.pml` can do, and the Python model whether it does the same.
+"""Check `spyre.pml` with Spin, and compare the Python model with it.
 
-A counterexample of Spin is a scenario, which is replayed on the Python model. Needs spin (6.5) and
-gcc.
+A counterexample of Spin becomes a scenario, which is replayed on the Python model. Needs spin (6.5)
+and gcc.
 """
 
 import re
@@ -59,14 +59,14 @@ Macros = Mapping[str, int]
 
 
 class Verdict(NamedTuple):
-    """What Spin says of one rule.
+    """Spin's verdict on one rule.
 
     Attributes:
-        holds: None where the search was cut short and found nothing.
+        holds: None if the search was cut short and found nothing.
         complete: every reachable state was visited.
-        transitions: as pan prints it, rounded beyond 10^8.
+        transitions: as pan prints them, rounded above 10^8.
         seconds_run: by the clock, as the other two.
-        trail: what the model printed on the way to the error, if there is one.
+        trail: the output of the model on the way to the error, if there is one.
     """
 
     holds: bool | None
@@ -82,7 +82,7 @@ class Verdict(NamedTuple):
 
 
 class SpinAnswer(NamedTuple):
-    """What pan printed at the end of its search, as in `Verdict`."""
+    """The figures that pan printed at the end of its search, as in `Verdict`."""
 
     holds: bool | None
     complete: bool
@@ -107,8 +107,7 @@ NOTHING = SpinStep("", {}, {}, 0, frozenset(), {})
 
 
 class SpinRun(NamedTuple):
-    """What Spin ran: the limit it chose, the requests that came, and the steps that were
-    completed."""
+    """A run of Spin: the limit that it chose, the requests that came, and the completed steps."""
 
     limit: int
     requests: tuple[Request, ...]
@@ -116,7 +115,7 @@ class SpinRun(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """A counterexample of Spin on the Python model."""
+    """A counterexample of Spin, replayed on the Python model."""
 
     scenario: Scenario
     outcome: Outcome
@@ -126,10 +125,10 @@ class Replayed(NamedTuple):
 def verdict(
     macros: Macros, *, memory_mb: int = 6000, seconds: float = 180.0, depth: int = 1_000_000
 ) -> Verdict:
-    """Ask Spin for the one rule that `macros` checks.
+    """Check with Spin the one rule that `macros` selects.
 
-    `depth` is how many transitions a path may have; one costs 48 bytes. What `seconds` or
-    `memory_mb` cut short is no pass.
+    `depth` is the maximal number of transitions of a path; each costs 48 bytes. A search that
+    `seconds` or `memory_mb` cut short is no pass.
 
     Raises:
         ValueError: not exactly one rule or formula, or a macro that the model does not know.
@@ -165,7 +164,7 @@ def verdict(
 
 
 def check(macros: Macros) -> None:
-    """Raise ValueError where a macro is unknown, or not exactly one formula is chosen."""
+    """Raise ValueError if a macro is unknown or the macros do not choose exactly one formula."""
     unknown = sorted(macros.keys() - SIZES.keys() - OTHERS - RULES.keys() - FORMULAS.keys())
     if unknown:
         raise ValueError(f"unknown macro {unknown[0]}")
@@ -174,7 +173,8 @@ def check(macros: Macros) -> None:
 
 
 def asked_rule(macros: Macros) -> str:
-    """The rule that is asked: a search without an assertion would pass for a proof."""
+    """Return the rule to check. There must be one: a search without assertions would look like a
+    proof."""
     matching = [rule for name, rule in RULES.items() if name in macros]
     if len(matching) != 1:
         raise ValueError(f"exactly one of {', '.join(RULES)}")
@@ -182,14 +182,15 @@ def asked_rule(macros: Macros) -> str:
 
 
 def write(macros: Macros, folder: str, first: str = "") -> str:
-    """The model with its macros as a file of `folder`: Spin hands -D to a shell, unquoted."""
+    """Write the model with its macros to a file of `folder`, because Spin passes -D to a shell
+    unquoted."""
     defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     Path(folder, "asked.pml").write_text(f'{first}{defined}#include "{MODEL}"\n', encoding="utf-8")
     return "asked.pml"
 
 
 def finish(command: Sequence[str], folder: str) -> str:
-    """What the command prints.
+    """Run a command and return its output.
 
     Raises:
         RuntimeError: it failed.
@@ -203,7 +204,8 @@ def finish(command: Sequence[str], folder: str) -> str:
 
 
 def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bool]:
-    """What pan prints, and whether it ended by itself: interrupted, it says how far it got."""
+    """Return the output of pan, and whether it ended by itself; when interrupted it prints its
+    progress."""
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=both, text=True) as process:
         try:
@@ -218,7 +220,8 @@ def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bo
 
 
 def read_search(printed: str, ended: bool) -> SpinAnswer:
-    """What pan found. A search holds nothing unless all of it says that it was complete."""
+    """Read the output of pan. A rule holds only if every part of the output says that the search
+    was complete."""
     broken = re.search(r"^pan:\d+: assertion violated", printed, re.MULTILINE) is not None
     complete = (
         ended
@@ -242,23 +245,23 @@ def read_search(printed: str, ended: bool) -> SpinAnswer:
 
 
 def figure(pattern: str, printed: str) -> float:
-    """The number in the group of the pattern, 0 where pan did not come to print it."""
+    """Return the number in the group of the pattern, or 0 if pan did not get to print it."""
     found = re.search(pattern, printed)
     return float(found[1]) if found else 0.0
 
 
 def events(printed: str) -> Iterator[str]:
-    """The lines that are for us, without their mark."""
+    """Yield the lines that the model printed for this tool, without their mark."""
     for line in printed.splitlines():
         if line.startswith("@ "):
             yield line[2:]
 
 
 def simulate(macros: Macros, seed: int) -> list[str]:
-    """The events of a random run: prompts and tokens are chosen with equal chances.
+    """Return the events of a random run in which all prompts and tokens are equally likely.
 
-    The model itself counts up and stops by chance: half of all prompts would be of one token.
-    Spin's chance needs a seed above 0.
+    The model by itself counts up and stops at random, so that half of all prompts would have one
+    token. Spin's random numbers need a seed above 0.
     """
     check(macros)
     most = max(macros["MAX_PROMPT"], macros["MAX_TOKENS"], macros["REQUESTS"])
@@ -269,9 +272,9 @@ def simulate(macros: Macros, seed: int) -> list[str]:
 
 
 def read_run(lines: Sequence[str]) -> SpinRun:
-    """The requests and steps of a run of the model.
+    """Read the requests and steps of a run of the model.
 
-    A step that broke its rule is not completed, and counts as none.
+    A step that broke its rule was not completed and is left out.
     """
     limit = 0
     known: dict[str, dict[str, Any]] = {}
@@ -316,7 +319,7 @@ def read_run(lines: Sequence[str]) -> SpinRun:
 
 
 def scenario_of(run: SpinRun, macros: Macros) -> Scenario:
-    """The run as a scenario of the revision that the macros mean."""
+    """Return the run as a scenario of the revision that the macros select."""
     config = {key: macros[name] for name, key in SIZES.items()}
     return Scenario(
         system="spyre",
@@ -327,14 +330,15 @@ def scenario_of(run: SpinRun, macros: Macros) -> Scenario:
 
 
 def python_model(macros: Macros) -> ModelTarget:
-    """The Python model, admitting by the formula that the macros mean."""
+    """Return the Python model that admits by the formula of the macros."""
     return ModelTarget(next(FORMULAS[name] for name in FORMULAS if name in macros))
 
 
 def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
     """Run Spin's counterexample on the Python model.
 
-    It is confirmed if that breaks the same rule in the same step, and did the same before.
+    It is confirmed if the Python model breaks the same rule in the same step, and behaves alike
+    before it.
     """
     run = read_run(trail)
     scenario = scenario_of(run, macros)
@@ -352,7 +356,7 @@ def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
 
 
 def difference(run: SpinRun, macros: Macros) -> str | None:
-    """The first step in which the Python model does otherwise, or None."""
+    """Return the first difference between a run of Spin and the Python model, or None."""
     watched: list[Step] = []
     if not run.steps:
         return None
@@ -373,7 +377,7 @@ def difference(run: SpinRun, macros: Macros) -> str | None:
 
 
 def seen_in(step: Step) -> SpinStep:
-    """What the model in Promela tells of a step, from a step of the Python model."""
+    """Convert a step of the Python model to what the model in Promela reports of one."""
     held = {**dict.fromkeys(step.waiting or (), 0), **(step.computed or {})}
     ended = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
     return SpinStep(

@@ -1,4 +1,4 @@
-"""How long a command takes to begin: CPU of its process until its help is there."""
+"""How long a command takes to start: CPU time of its process until its help is printed."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ BEGIN: dict[str, Sequence[str]] = {
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """A row a command; all take turns."""
+    """Yield a row for each command; all take turns."""
     works = [partial(begin, words) for words in BEGIN.values()]
     rates = in_turns(works, 1 if quick else 15, cpu_of_children)
     for what, rate in zip(BEGIN, rates, strict=True):
@@ -26,13 +26,13 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def begin(words: Sequence[str]) -> float:
-    """Run Python once, to the end."""
+    """Run Python with these arguments, to the end."""
     subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
     return 1.0
 
 
 def cpu_of_children() -> float:
-    """Seconds of CPU of all processes that have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = getrusage(RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -14,7 +14,7 @@ FORMAT = "schedproof/bench@1"
 
 
 def reported(machine: Machine) -> list[str]:
-    """The machine in two lines."""
+    """Describe the machine in two lines."""
     memory = "" if machine.memory_mb is None else f", {machine.memory_mb / 1024:,.0f} GB"
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
     return [
@@ -25,7 +25,8 @@ def reported(machine: Machine) -> list[str]:
 
 
 def table(figure: Figure, details: bool) -> Table:
-    """A row a measurement; `details`: those, too, that stand in the file only."""
+    """Return a table of the measurements; with `details`, including rows that are otherwise only in
+    the file."""
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column(figure.name, overflow="fold")
     drawn.add_column("", justify="right", no_wrap=True)
@@ -45,13 +46,13 @@ def table(figure: Figure, details: bool) -> Table:
 
 
 def compared(figure: Figure) -> str:
-    """What the ratios are to."""
+    """Return the line that says which row the ratios refer to."""
     others = {row.to for row in figure.rows if row.ratio is not None}
     return f"ratios to {others.pop()}" if len(others) == 1 else "ratios to the nearest 1.00 above"
 
 
 def number(value: float | None, at_least: bool = False) -> str:
-    """Three digits that count; `>` before what is larger than that."""
+    """Format a number to about three significant digits, with `>` before a lower bound."""
     if value is None:
         return ""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
@@ -59,7 +60,8 @@ def number(value: float | None, at_least: bool = False) -> str:
 
 
 def as_json(machine: Machine, quick: bool, figures: Sequence[Figure]) -> bytes:
-    """The file of --json; seconds of a figure are by the clock, units stand beside values."""
+    """Return the file of --json; units stand beside values, and seconds of a figure are by the
+    clock."""
     return output.as_json(
         {"format": FORMAT, "quick": quick, "machine": machine, "figures": list(figures)}
     )

@@ -1,1 +1,1 @@
-"""Attacks from outside: spoiled files, bad targets, kills, odd surroundings, hostile requests."""
+"""Attacks from outside: corrupted files, bad targets, kills, odd surroundings, hostile requests."""

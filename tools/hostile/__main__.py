@@ -1,7 +1,7 @@
 """Does anything that reaches schedproof from outside break it?
 
-Runs every attack of this folder at full size, two hours of two cores, and puts its table into
-`docs/reference/attacks.md`:
+Runs every attack of this folder at full size, which takes two hours on two cores, and puts its
+table into `docs/reference/attacks.md`:
 
     make tool NAME=hostile
     make tool NAME=hostile.inputs OPTIONS="--inputs 10000"    # a single attack, without --write

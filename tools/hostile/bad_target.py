@@ -1,4 +1,4 @@
-"""A target that behaves, until the Nth time of an operation: then it does one misdeed.
+"""A target that behaves until the Nth time of an operation, and then commits one misdeed.
 
 python bad_target.py MISDEED OPERATION N
 """
@@ -84,7 +84,7 @@ def changed(reply: Reply, **values: Any) -> bytes:
 
 
 def watchdogs() -> list[int]:
-    """Our parent and its parent, as long as they are watchdogs: not the gate, nor init."""
+    """Return the watchdogs among our ancestors: neither the gate nor init."""
     above, process = [], os.getppid()
     while "watchdog.py" in Path(f"/proc/{process}/cmdline").read_text():
         above.append(process)

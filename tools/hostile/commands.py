@@ -1,4 +1,4 @@
-"""Does every command that reads a spoiled file end in a verdict or in one line?
+"""Does every command that reads a corrupted file end in a verdict or in one line?
 
 Each command runs in a process of its own:
 
@@ -58,7 +58,7 @@ COMMANDS = {
 
 
 class AttackReport(NamedTuple):
-    """What became of one command."""
+    """The result of one command."""
 
     command: str
     code: int
@@ -67,7 +67,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
-    """One command that reads one spoiled file."""
+    """Run one command on one corrupted file."""
     kind, files, seed = task
     words = random.Random(seed).choice(COMMANDS[kind])
     with tempfile.TemporaryDirectory() as place:
@@ -94,7 +94,7 @@ def attack(task: tuple[str, Mapping[str, bytes], int]) -> AttackReport:
 
 
 def forked(work: Callable[[], int], folder: Path) -> Ended:
-    """Do the work in a fork of this process, in the folder; what it printed, and how it ended."""
+    """Do the work in a fork of this process, in the folder; return its output and how it ended."""
     began = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -122,7 +122,7 @@ def forked(work: Callable[[], int], folder: Path) -> Ended:
 
 
 def _alone(folder: Path) -> None:
-    """A folder, streams, signals and bounds of its own."""
+    """Give this process a folder, streams, signals and limits of its own."""
     os.chdir(folder)
     for number, name in ((1, "out.txt"), (2, "err.txt")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
@@ -136,7 +136,7 @@ def _alone(folder: Path) -> None:
 
 
 def attacked(inputs: int, seed: int, jobs: int) -> list[AttackReport]:
-    """So many commands, shared out over the kinds of files."""
+    """Run that many commands, shared out over the kinds of files."""
     files = good()
     kinds = [*COMMANDS]
     tasks = [(kinds[number % len(kinds)], files, seed * 10**9 + number) for number in range(inputs)]
@@ -145,7 +145,7 @@ def attacked(inputs: int, seed: int, jobs: int) -> list[AttackReport]:
 
 
 def main() -> int:
-    """Attack, and print a table; how many commands went wrong."""
+    """Attack, print a table, and return the number of commands that went wrong."""
     options = parser(__doc__, inputs=2_000).parse_args()
     began = time.monotonic()
     reports = attacked(options.inputs, options.seed, options.jobs)

@@ -1,5 +1,8 @@
-"""An installation of a release as a process: `installer RELEASE`, with a stand-in for venv, pip and
-the package index, whose commands are processes that take their time (`installer -- COMMAND`)."""
+"""An installation of a release as a process: `installer RELEASE`.
+
+A stand-in replaces venv, pip and the package index; its commands are processes that take some time
+(`installer -- COMMAND`).
+"""
 
 import os
 import random
@@ -21,14 +24,14 @@ SLOW = 0.02  # seconds between two things that a command does
 
 
 def members(package: str, version: str) -> dict[str, str]:
-    """The files of the wheel that the stand-in has of a version."""
+    """Return the files of the stand-in's wheel of a version."""
     module = package.replace("-", "_")
     files = {name.format(module=module): f"{text}# {version}\n" for name, text in FILES.items()}
     return {**files, f"{module}/_C.abi3.so": "machine code"}
 
 
 def install(text: str) -> int:
-    """As a command of schedproof would: the exit code."""
+    """Install a release and return the exit code, as a command of schedproof would."""
     release = parse_release(text)
     assert release is not None
     try:
@@ -43,7 +46,7 @@ def install(text: str) -> int:
 
 
 def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Stands in the place of `releases.run`: the same command, to this file."""
+    """Run the command through this file; it replaces `releases.run`."""
     words = [sys.executable, "-m", __spec__.name, "--", *command]
     here = {**env, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = run_watched(words, env=here, pass_fds=(lock,), stderr=subprocess.STDOUT)
@@ -51,7 +54,7 @@ def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tupl
 
 
 def answer(command: Sequence[str]) -> int:
-    """What venv or pip would do, slowly; in one of twelve cases it fails half way."""
+    """Do slowly what venv or pip would do; one time in twelve, fail half-way."""
     fails = random.random() < 1 / 12
     for kind, act in (("venv", _venv), ("download", _download), ("install", _install)):
         if kind in command:

@@ -1,6 +1,6 @@
-"""Does an installation of a release survive kills, rivals, failures and a spoiled cache?
+"""Does an installation of a release survive kills, rivals, failures and a corrupted cache?
 
-A release must be there as a whole or not at all. Python's `venv`, pip and the package index are
+A release must be installed completely or not at all. Python's `venv`, pip and the package index are
 replaced by slow stand-ins:
 
     make tool NAME=hostile.installs OPTIONS="--rounds 20"
@@ -46,7 +46,8 @@ Spoiler = Callable[[Path, random.Random], object]
 
 
 class AttackReport(NamedTuple):
-    """What became of the installations of one round: its spoilers, endings, and faults."""
+    """The results of the installations of one round: how its cache was damaged, how they ended, and
+    what was wrong."""
 
     spoilers: list[str]
     endings: list[str]
@@ -54,9 +55,10 @@ class AttackReport(NamedTuple):
 
 
 def attack(seed: int) -> AttackReport:
-    """Some turns in one cache: it is spoiled, then installations begin at once and some are ended.
+    """Damage a cache in several turns, each followed by installations of which some are
+    interrupted.
 
-    At last one is left alone.
+    The last installation is left alone.
     """
     chance, report = random.Random(seed), AttackReport([], [], [])
     with tempfile.TemporaryDirectory() as place:
@@ -78,7 +80,7 @@ def attack(seed: int) -> AttackReport:
 
 
 def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
-    """One to three installations at the same time, of which some get a signal."""
+    """Start one to three installations at the same time, and send signals to some of them."""
     plans = []
     for _ in range(chance.randint(1, 3)):
         process = _begun(cache, chance.choice(RELEASES), mark, chance)
@@ -122,7 +124,8 @@ def _ending(code: int) -> str:
 
 
 def _wrong(ended: Ended) -> list[str]:
-    """What is wrong with an installation: its exit code, its words, or what it made."""
+    """Return what is wrong with an installation: its exit code, its output, or the files that
+    it made."""
     found = faults(ended, (0, 2, 3, *(-number for number in SIGNALS)))
     if ended.code == 2 and not (ended.err.startswith("schedproof: ") and ended.err.count("\n") < 2):
         found.append(f"not one line: {ended.err[-300:]!r}")
@@ -135,7 +138,7 @@ def _wrong(ended: Ended) -> list[str]:
 
 
 def unlike(tree: Path) -> list[str]:
-    """The files of an installed tree that are not those of its wheel."""
+    """Return the files of an installed tree that differ from those of its wheel."""
     package, _, version = tree.name.rpartition("-")
     wanted = {k: v for k, v in members(package, version).items() if k.endswith(".py")}
     contents = {
@@ -148,7 +151,8 @@ def unlike(tree: Path) -> list[str]:
 
 
 def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
-    """What is wrong where nothing disturbs an installation: it may fail as its stand-in does."""
+    """Return what is wrong with an installation that nothing disturbs; it may still fail as its
+    stand-in does."""
     release, mark = chance.choice(RELEASES), f"alone-{os.getpid()}-{seed}"
     for name in ("lock", "downloads"):  # the errors have named what stands in their place
         path = cache / name
@@ -177,7 +181,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
 
 
 def _trees(cache: Path) -> list[Path]:
-    """Trees and environments, whole or not; none is there at first."""
+    """Return the trees and environments in the cache, complete or not."""
     return sorted(path for path in cache.glob("*-*") if path.is_dir())
 
 
@@ -267,7 +271,7 @@ SPOILERS: dict[str, Spoiler] = {
 
 
 def main() -> int:
-    """Attack, and print a table; how many times something was wrong."""
+    """Attack, print a table, and return how many times something was wrong."""
     options = parser(__doc__, rounds=300).parse_args()
     began = time.monotonic()
     seeds = range(options.seed * 10_000, options.seed * 10_000 + options.rounds)

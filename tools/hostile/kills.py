@@ -1,7 +1,7 @@
-"""Can every long command be killed at any instant?
+"""Can every long command be killed at any moment?
 
-SIGKILL at random instants: nothing may be left half-written, no process may stay, and the next run
-must go on.
+SIGKILL comes at random moments. It must leave no half-written file and no process behind, and the
+next run must go on:
 
     make tool NAME=hostile.kills OPTIONS="--only campaign --kills 50"
 """
@@ -31,7 +31,8 @@ GATE = ("--system", "vllm", "--profile", "quick", "--out", "out", "--ndjson", "e
 
 
 class Work(NamedTuple):
-    """A command, what it may end with when it is left alone, and about how many seconds it takes.
+    """A command, the exit codes that it may have when left alone, and about how many seconds it
+    takes.
 
     It is killed within that time.
     """
@@ -81,7 +82,7 @@ SCENARIO = {
 
 
 class AttackReport(NamedTuple):
-    """What became of the kills of one command in one folder."""
+    """The results of the kills of one command in one folder."""
 
     work: str
     killed: int
@@ -90,7 +91,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, int, int]) -> AttackReport:
-    """So many kills in a row of a command in one folder; then it is left alone."""
+    """Kill a command that many times in a row in one folder, then let it run to its end."""
     name, kills, seed = task
     work, dice, killed, wrong = WORKS[name], random.Random(f"{name} {seed}"), 0, list[str]()
     with tempfile.TemporaryDirectory() as place:
@@ -111,7 +112,7 @@ def attack(task: tuple[str, int, int]) -> AttackReport:
 
 
 def _goes_on(work: Work, folder: Path) -> Sequence[str]:
-    """What is wrong where the command runs to its end."""
+    """Run the command to its end, and return what is wrong with it."""
     began, mark = time.monotonic(), f"alone-{os.getpid()}-{id(folder)}"
     process = begin(work.words, folder, mark)
     try:
@@ -129,7 +130,7 @@ def _goes_on(work: Work, folder: Path) -> Sequence[str]:
 
 
 def damaged(folder: Path) -> list[str]:
-    """What cannot be read of what a command has written."""
+    """Return the files written by a command that cannot be read."""
     found = []
     for file in sorted(folder.rglob("*")):
         reader = READERS.get(file.suffix)
@@ -160,7 +161,7 @@ READERS: dict[str, Callable[[Path], None]] = {
 
 
 def main() -> int:
-    """Kill, and print a table; how many times something was wrong."""
+    """Kill, print a table, and return how many times something was wrong."""
     known = parser(__doc__, kills=600)
     known.add_argument("--only", choices=WORKS)
     options = known.parse_args()

@@ -1,4 +1,4 @@
-"""Every file that schedproof reads: a good one of each kind, and what reads it."""
+"""Every kind of file that schedproof reads: a good one, and its loader."""
 
 import datetime
 import io
@@ -19,7 +19,7 @@ from schedproof.gate.campaign.report import report
 from schedproof.gate.compare.baseline import read_baseline
 from schedproof.gate.corpus.folder import Origin, add, entries
 from schedproof.gate.explore.checkpoint import load as load_checkpoint
-from schedproof.gate.explore.checkpoint import put_by
+from schedproof.gate.explore.checkpoint import save_checkpoint
 from schedproof.gate.files.project_file import read_project
 from schedproof.gate.files.scenario_file import read_scenario, scenario_json
 from schedproof.gate.judging.deviations import read_deviations
@@ -85,7 +85,8 @@ CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
 
 
 class Loader(NamedTuple):
-    """A kind of file: what reads it, and what spoils it (a path, its good bytes, a number)."""
+    """A kind of file: the function that reads it, and the one that corrupts it (path, good bytes,
+    number)."""
 
     read: Callable[[Path], Any]
     spoil: Callable[[Path, bytes, int], None]
@@ -96,7 +97,8 @@ def _spoil(path: Path, whole: bytes, seed: int) -> None:
 
 
 def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
-    """A rules file is code, and is run: it is cut, or ends with what is no Python."""
+    """Cut a rules file or append invalid code to it, but leave its code unchanged, because it
+    is run."""
     rng = random.Random(seed)
     cut = whole[: rng.choice((len(whole), rng.randint(0, len(whole))))]
     path.write_bytes(
@@ -149,7 +151,7 @@ LOADERS: Mapping[str, Loader] = {
 
 @cache
 def good() -> Mapping[str, bytes]:
-    """A good file of each kind, by name."""
+    """Return a good file of each kind, by name."""
     with tempfile.TemporaryDirectory() as place:
         return _made(Path(place))
 
@@ -170,7 +172,7 @@ def _made(folder: Path) -> Mapping[str, bytes]:
     run = Exploration(EXPLORED, CHECKED)
     for _ in zip(range(3), run.search.run(), strict=False):
         pass
-    put_by(folder / "later", run)
+    save_checkpoint(folder / "later", run)
     [kept] = (folder / "later").iterdir()
     kept.rename(folder / "later.exploration")
     files = {name: (folder / name).read_bytes() for name in LOADERS if name != kept.name}
@@ -178,8 +180,8 @@ def _made(folder: Path) -> Mapping[str, bytes]:
 
 
 def name_of_checkpoint(folder: Path) -> str:
-    """The file in which the exploration is looked for."""
-    put_by(folder, Exploration(EXPLORED, CHECKED))
+    """Write a checkpoint of an exploration to the folder and return its name."""
+    save_checkpoint(folder, Exploration(EXPLORED, CHECKED))
     [kept] = folder.glob("*.exploration")
     return kept.name
 

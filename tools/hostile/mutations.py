@@ -1,4 +1,4 @@
-"""How a file is spoiled: bytes, and what JSON means. The same number spoils it alike."""
+"""Corrupts a file: its bytes, or its values if it is JSON. Equal numbers corrupt it alike."""
 
 import gzip
 import json
@@ -64,7 +64,7 @@ VALUES: list[Any] = [
 
 
 def spoiled(whole: bytes, seed: int, packed: bool) -> bytes:
-    """The file, spoiled; where it is `packed`, half the time inside."""
+    """Return the file corrupted; if it is `packed`, half of the time its unpacked content is."""
     rng = random.Random(seed)
     inside = packed and rng.random() < 0.5
     data = gzip.decompress(whole) if inside else whole
@@ -76,7 +76,7 @@ def spoiled(whole: bytes, seed: int, packed: bool) -> bytes:
 
 
 def _cut(data: bytes, rng: random.Random) -> bytes:
-    """Bytes taken out, put in, doubled, or moved."""
+    """Remove, insert, double or replace some bytes."""
     start = rng.randint(0, len(data))
     end = min(start + rng.choice((0, 0, 1, 2, 8, 40, 10**6)), len(data))
     put = rng.choice(
@@ -86,7 +86,7 @@ def _cut(data: bytes, rng: random.Random) -> bytes:
 
 
 def _meant(data: bytes, rng: random.Random) -> bytes | None:
-    """The same JSON with another value, key or length somewhere; None where it is no JSON."""
+    """Return the same JSON with another value, key or length somewhere; None if it is no JSON."""
     lines = data.splitlines(keepends=True)
     number = 0
     try:

@@ -1,7 +1,7 @@
 """Is a request id ever more than text in a page, a report or an export?
 
-Ids are markup, script, commands or control characters; what is written must have the same structure
-as with plain ids, and nothing of theirs may run, in Chromium either:
+Ids are markup, script, commands or control characters. The output must have the same structure as
+with plain ids, and no code of theirs may run, in Chromium either:
 
     make tool NAME=hostile.pages OPTIONS="--seeds 100 --browser 0"
 """
@@ -54,7 +54,7 @@ FRAGMENTS = (
 
 
 def names(seed: int) -> tuple[str, ...]:
-    """Ids of one to four fragments each, all different."""
+    """Return different ids of one to four fragments each."""
     dice = random.Random(seed)
     different: dict[str, None] = {}
     while len(different) < IDS:
@@ -63,12 +63,13 @@ def names(seed: int) -> tuple[str, ...]:
 
 
 def plain() -> tuple[str, ...]:
-    """As many ids that mean nothing anywhere."""
+    """Return as many ids without any special meaning."""
     return tuple(f"r{number}" for number in range(IDS))
 
 
 class Structure(HTMLParser):
-    """The elements of a page with the names of their attributes, as a parser sees them."""
+    """Collects the elements of a page, with the names of their attributes, as a parser sees
+    them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -77,19 +78,15 @@ class Structure(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """An element begins."""
         self.found.append(f"<{tag} {' '.join(sorted(name for name, _ in attributes))}>")
 
     def handle_endtag(self, tag: str) -> None:
-        """An element ends."""
         self.found.append(f"</{tag}>")
 
     def handle_comment(self, data: str) -> None:
-        """A comment, of whatever words."""
         self.found.append("<!-- -->")
 
     def unknown_decl(self, data: str) -> None:
-        """A section of another language."""
         self.found.append("<![ ]]>")
 
 
@@ -98,7 +95,7 @@ def _show(ids: Sequence[str]) -> Any:
 
 
 def shown(ids: Sequence[str]) -> str:
-    """The page of a run in which a rule breaks."""
+    """Return the page of a run in which a rule breaks."""
     target = reported.Strangers()
     target.names = ids
     rules = select(reported.RULES, ["ALL-R03"])
@@ -164,12 +161,12 @@ KINDS: Mapping[str, Callable[[Sequence[str]], Any]] = {
 
 @cache
 def usual(kind: str) -> Any:
-    """What is read of a kind where the ids are plain."""
+    """Return the structure of a kind of output with plain ids."""
     return KINDS[kind](plain())
 
 
 def attacked(kind: str, seed: int) -> list[str]:
-    """What is wrong with what was written of the ids of a seed."""
+    """Return what is wrong with the output for the ids of a seed."""
     try:
         found = KINDS[kind](names(seed))
     except (ValueError, AssertionError, ET.ParseError) as error:
@@ -180,7 +177,7 @@ def attacked(kind: str, seed: int) -> list[str]:
 
 
 def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
-    """Pages that Chromium opened, of runs and by hand, and what ran or went wrong there."""
+    """Open pages of runs in Chromium, and return their number and what ran or went wrong."""
     from schedproof.tests.gate.web.base.browser import browser
 
     opened, wrong = 0, list[str]()
@@ -202,7 +199,8 @@ def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
 
 
 def visited(browser: Any, address: str, own: str) -> list[str]:
-    """What is wrong with a page after some keys: a script of theirs, an error, a request."""
+    """Open a page, press some keys, and return what is wrong: a script that ran, an error, a
+    request."""
     messages: list[str] = []
     context = browser.new_context()
     context.add_init_script("window.owned = () => { window.was_owned = true; };")
@@ -237,7 +235,7 @@ def visited(browser: Any, address: str, own: str) -> list[str]:
 
 
 def main() -> int:
-    """Write and read all, and print a table; how often something was wrong."""
+    """Write and read everything, print a table, and return how many times something was wrong."""
     options = parser(__doc__, seeds=3_000, browser=50).parse_args()
     began, wrong, counts = time.monotonic(), list[str](), Counter[str]()
     first = options.seed * 1_000_000

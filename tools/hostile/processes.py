@@ -1,4 +1,4 @@
-"""Commands of schedproof as processes that leave a trace: which of theirs are still there."""
+"""Runs commands of schedproof as marked processes, so that those left over can be found."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ NOT_OURS = ("::error::owned", "::set-output", "<script>")  # of a target's words
 
 
 class Ended(NamedTuple):
-    """A command that has ended: its exit code, what it printed, and seconds."""
+    """A command that has ended: its exit code, its output, and its seconds."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 def begin(
     words: Sequence[str], folder: Path, mark: str, env: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a command, marked, in a folder, in a session of its own."""
+    """Start a marked command in a folder, in a session of its own."""
     with open(folder / "out.txt", "wb") as out, open(folder / "err.txt", "wb") as err:
         return subprocess.Popen(
             [sys.executable, "-m", "schedproof", *words],
@@ -46,7 +46,7 @@ def begin(
 
 
 def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: float) -> Ended:
-    """Wait for it; TimeoutError beyond the limit, after which it is killed."""
+    """Wait for the command; kill it and raise TimeoutError beyond the limit."""
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: f
 
 
 def survivors(mark: str, but: Sequence[int] = ()) -> list[str]:
-    """Processes with the mark that are still there after a while; they are killed."""
+    """Return the processes with the mark that are alive after a while, and kill them."""
     until = time.monotonic() + PATIENCE
     while (alive := _marked(mark, but)) and time.monotonic() < until:
         time.sleep(0.02)
@@ -86,7 +86,7 @@ def _marked(mark: str, but: Sequence[int]) -> dict[int, str]:
 
 
 def faults(ended: Ended, codes: Sequence[int] = CODES) -> list[str]:
-    """What is wrong with how a command ended, and with what it printed."""
+    """Return what is wrong with the exit code or the output of a command."""
     found = []
     if ended.code not in codes:
         found.append(f"exit code {ended.code}: {ended.err[-400:]!r}")

@@ -1,4 +1,4 @@
-"""The options that every attack takes, and how each one reports."""
+"""The options that every attack takes, and its report."""
 
 import argparse
 import os

@@ -1,6 +1,7 @@
 """Does the server of `schedproof step` survive any request?
 
-Spoiled and foreign requests are sent beside silent connections; each must be answered or dropped:
+Corrupted and foreign requests are sent while silent connections stay open; each must be answered or
+dropped:
 
     make tool NAME=hostile.server OPTIONS="--requests 2000"
 """
@@ -36,7 +37,8 @@ ORIGINS = ("http://evil.example", "null", "http://127.0.0.1:1", "file://")
 
 
 def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
-    """A request, and what becomes of it at best: "moves" if it comes from the page itself."""
+    """Return a request, and the best answer it may get: "moves" if it comes from the page
+    itself."""
     dice = random.Random(seed)
     method = dice.choice((*("POST",) * 6, *("GET",) * 3, "PUT", "HEAD", "TRACE", "\x00"))
     path = dice.choice((*NOT_THERE, *(MOVES if method == "POST" else READS) * 4))
@@ -63,7 +65,8 @@ def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
 
 
 def response(port: int, whole: bytes) -> bytes:
-    """What the server says to these bytes; nothing, where it ends the connection."""
+    """Send these bytes and return the server's answer, which is empty if it closes the
+    connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         with suppress(OSError):
             client.sendall(whole)
@@ -76,7 +79,7 @@ def response(port: int, whole: bytes) -> bytes:
 
 
 def judged(whole: bytes, whose: str, reply: bytes) -> tuple[str, str | None]:
-    """The status, and what is wrong with it."""
+    """Return the status, and what is wrong with the answer."""
     status = reply[9:12].decode(errors="replace") if reply.startswith(b"HTTP/1.") else "none"
     if b"Traceback" in reply or b"root:" in reply:
         return status, f"says {reply[-200:]!r}"
@@ -92,7 +95,7 @@ def judged(whole: bytes, whose: str, reply: bytes) -> tuple[str, str | None]:
 
 
 def main() -> int:
-    """Attack, and print a table; how many requests went wrong."""
+    """Attack, print a table, and return the number of requests that went wrong."""
     options = parser(__doc__, requests=20_000).parse_args()
     began, wrong, counts = time.monotonic(), list[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as place:

@@ -49,7 +49,8 @@ COMMANDS = (
 
 
 def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
-    """Seconds: the longest without a sign of life, and all; and the exit code."""
+    """Run a command; return its longest time without output, its total time (seconds), and its exit
+    code."""
     ours, theirs = pty.openpty()
     began = last = time.monotonic()
     process = subprocess.Popen(
@@ -81,7 +82,7 @@ def longest_silence(command: str, folder: Path) -> tuple[float, float, int]:
 
 
 def prepared(folder: Path) -> None:
-    """A scenario of many steps, its trace, and one with an arrival that is far away."""
+    """Write a scenario of many steps, its trace, and a scenario with a very late arrival."""
     from msgspec.structs import replace
 
     from schedproof.gate.files.scenario_file import scenario_json
@@ -99,7 +100,7 @@ def prepared(folder: Path) -> None:
 
 
 def main() -> int:
-    """Time each, and print a table; how many are silent for too long."""
+    """Time each command, print a table, and return how many are silent for too long."""
     known = parser(__doc__)
     known.add_argument("words", nargs="*", help="only commands that begin with these words")
     options = known.parse_args()

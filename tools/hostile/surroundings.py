@@ -1,4 +1,4 @@
-"""Does a command end in one line where something that every machine has is missing or full?
+"""Does a command end in one line if something that every machine has is missing or full?
 
 Each command runs in each place of `places.py`: without HOME, with stdout closed, on a full disk ...
 
@@ -40,7 +40,7 @@ BAD = f"cmd:{sys.executable} {Path(__file__).with_name('bad_target.py')}"
 
 
 class Work(NamedTuple):
-    """A command, and the file that it makes, where it makes one."""
+    """A command, and the file that it makes, if any."""
 
     words: tuple[str, ...]
     makes: str = ""
@@ -98,7 +98,7 @@ WORKS = {
 
 
 class AttackReport(NamedTuple):
-    """What became of a command in a place."""
+    """The result of a command in one place."""
 
     place: str
     work: str
@@ -108,7 +108,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(task: tuple[str, str, int]) -> AttackReport:
-    """A command in a place; a second one at the same time where the place says so."""
+    """Run a command in a place, twice at the same time if the place says so."""
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"
@@ -126,7 +126,7 @@ def attack(task: tuple[str, str, int]) -> AttackReport:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """An empty folder, beside the scenario that commands are given."""
+    """Make an empty folder next to the scenario that commands are given."""
     with tempfile.TemporaryDirectory() as root:
         here = Path(root) / "here"
         here.mkdir()
@@ -150,7 +150,7 @@ def _begun(
 
 
 def _ended(process: "subprocess.Popen[str]", began: float) -> Ended | None:
-    """How it ended; None where it had to be killed."""
+    """Wait for a process; return None if it had to be killed."""
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -188,7 +188,7 @@ def _last(ended: Ended) -> str:
 
 @cache
 def cluster() -> str:
-    """The address of a Dask scheduler with a worker, in surroundings that are not odd."""
+    """Start a Dask scheduler with a worker in normal surroundings, and return its address."""
     from distributed import LocalCluster
 
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
@@ -199,7 +199,7 @@ def cluster() -> str:
 
 @cache
 def usually(name: str) -> int:
-    """The exit code of a command where nothing is odd."""
+    """Return the exit code of a command in normal surroundings."""
     with _folder() as here:
         ended = _ended(*_begun(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
         assert ended is not None
@@ -208,7 +208,8 @@ def usually(name: str) -> int:
 
 
 def main() -> int:
-    """Try every command in every place, and print a table; how often something was wrong."""
+    """Run every command in every place, print a table, and return how many times something was
+    wrong."""
     known = parser(__doc__)
     known.add_argument("--only", choices=PLACES)
     options = known.parse_args()

@@ -30,7 +30,7 @@ ALLOWED = {"out.txt", "err.txt", "out", "left.txt", ".hypothesis"}
 
 
 class AttackReport(NamedTuple):
-    """What became of one gate."""
+    """The result of one gate."""
 
     misdeed: str
     how: str
@@ -39,7 +39,7 @@ class AttackReport(NamedTuple):
 
 
 def attack(seed: int) -> AttackReport:
-    """One misdeed, at one operation, in one gate, which a signal may end."""
+    """Run one gate with one misdeed at one operation; a signal may interrupt it."""
     dice = random.Random(seed)
     misdeed = [*MISDEEDS][seed % len(MISDEEDS)]
     operation = dice.choice(OPERATIONS)
@@ -84,7 +84,7 @@ def _how(ended: Ended | None) -> str:
 
 
 def main() -> int:
-    """Attack, and print a table; how many gates went wrong."""
+    """Attack, print a table, and return the number of gates that went wrong."""
     options = parser(__doc__, runs=450).parse_args()
     began = time.monotonic()
     seeds = range(options.seed * 10**6, options.seed * 10**6 + options.runs)

@@ -1,1 +1,1 @@
-"""Changed models, to measure what the tests and the rules notice."""
+"""Mutated models, which measure what the tests and the rules notice."""

@@ -1,15 +1,17 @@
 """Mutation tests of the models: is there a change of their code that no test notices?
 
-`make tool NAME=mutation.check` runs this (`OPTIONS="forward.py vllm/queue.py"`: these files only,
-`OPTIONS=vllm`: those of this folder). The operators of cosmic-ray make the mutants of `model`, and
-the tests of `tests/model` that are quick and need nothing but this checkout are to kill them. A
-mutant that survives must be listed with the reason in `survivors.toml`; beside those that do what
-the original does ("equivalent: ...") no more than 3 % may.
+    make tool NAME=mutation.check OPTIONS="forward.py vllm/queue.py"    # only these files
+    make tool NAME=mutation.check OPTIONS=vllm                          # only this folder
 
-A mutant exists only in the memory of the forked process that tests it: first against the test file
-of its own name, then against all others. A test that needs far more processor time than without a
-mutant, or far more memory, has noticed the mutant, too. A change with which the module cannot even
-be imported is not counted: no test is needed for it.
+The operators of cosmic-ray make the mutants of `model`. The tests of `tests/model` that are quick
+and need nothing but this checkout must kill them. A surviving mutant must be listed in
+`survivors.toml` with the reason. Apart from those that behave like the original ("equivalent:
+..."), at most 3 % may survive.
+
+A mutant exists only in the memory of the forked process that tests it, first with the test file of
+its own name, then with all others. A test that needs far more CPU time or memory than without a
+mutant has noticed it, too. A change with which the module cannot even be imported is not counted,
+because it needs no test.
 """
 
 import argparse
@@ -48,13 +50,13 @@ NO_MODULE = 71
 
 
 def chosen(file: str, given: list[str]) -> bool:
-    """This path in `model` is among those given, by itself, its name, or its folder."""
+    """Return whether a path in `model` is selected by itself, its name, or its folder."""
     path = PurePosixPath(file)
     return not given or not {file, path.name, str(path.parent)}.isdisjoint(given)
 
 
 class Quickest:
-    """Pytest plugin: the quickest tests first, each within a limit of its own, nothing shrunk."""
+    """Pytest plugin: runs the quickest tests first, each with a time limit, and shrinks nothing."""
 
     def __init__(self, took: dict[str, float]) -> None:
         self.took = took
@@ -81,13 +83,14 @@ class Quickest:
 
 
 def run(took: dict[str, float], *selection: str) -> int:
-    """The exit code of the selected tests."""
+    """Run the selected tests and return the exit code."""
     signal.setitimer(signal.ITIMER_PROF, 60)
     return int(pytest.main([*QUICK, *selection], plugins=[Quickest(took)]))
 
 
 def tested(took: dict[str, float], mutant: Mutant) -> int:
-    """The exit code of the first tests that notice a mutant; `NO_MODULE` if nothing is to test."""
+    """Return the exit code of the first tests that notice a mutant; `NO_MODULE` if it cannot be
+    imported."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     file = PurePosixPath(mutant.change.file)
     with imported_anew(mutant.texts):
@@ -105,8 +108,11 @@ def tested(took: dict[str, float], mutant: Mutant) -> int:
 
 
 def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
-    """The id of a process that runs the tests: all of them, whose times it writes, or until one
-    fails with `mutant`."""
+    """Start a process that runs the tests and return its id.
+
+    Without a mutant it runs all tests and writes their times; with one it stops at the first
+    failure.
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -128,7 +134,8 @@ def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
 
 
 def outcomes(times: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, int]]:
-    """Each mutant with the exit code of its tests, negative for the signal that ended them."""
+    """Yield each mutant with the exit code of its tests, negative for the signal that ended
+    them."""
     if os.waitstatus_to_exitcode(os.waitpid(start(times, {}, None), 0)[1]):
         sys.exit("the tests fail without a mutant")
     took = json.loads(times.read_text(encoding="utf-8"))
@@ -149,7 +156,7 @@ def outcomes(times: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mu
 
 
 def row(name: str, codes: list[int]) -> str:
-    """The figures of some mutants by the exit codes of their tests."""
+    """Return the line with the figures of some mutants, from the exit codes of their tests."""
     alive, late = codes.count(0), codes.count(-signal.SIGPROF)
     killed = f"{len(codes) - alive} ({late} out of time)"
     share = f"{alive / len(codes):.1%}" if codes else ""
@@ -157,7 +164,8 @@ def row(name: str, codes: list[int]) -> str:
 
 
 def main() -> int:
-    """Test the mutants and print the figures; 1 where the list or the share is not right."""
+    """Test the mutants and print the figures; return 1 if the list or the share of survivors is
+    wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", help="files or folders of model; default: all of it")
     parser.add_argument("--jobs", type=int, default=1)

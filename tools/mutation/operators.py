@@ -1,4 +1,4 @@
-"""Changes of the models by the operators of cosmic-ray."""
+"""Mutants of the models, made by the operators of cosmic-ray."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,11 @@ LEFT_OUT = re.compile(
 
 
 class Change(NamedTuple):
-    """How a list of survivors names a change: its file's path in `model`, the definition that it
-    stands in or what it does, and the line before and after."""
+    """A change as a list of survivors names it.
+
+    It has the path of the file in `model`, the enclosing definition or what the change does, and
+    the line before and after.
+    """
 
     file: str
     place: str
@@ -29,8 +32,10 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A change of a model. `texts` are the changed files by their path in `model`. If no rule is
-    known to find the change, `is_open` says why none need, or `hole` why none does."""
+    """A change of a model; `texts` are the changed files by their path in `model`.
+
+    If no rule is known to find it, `is_open` says why none needs to, or `hole` why none does.
+    """
 
     change: Change
     line: int
@@ -60,7 +65,7 @@ def mutants_of(file: str) -> Iterator[Mutant]:
 
 
 def _place_of(node: Any) -> str:
-    """The definition that a node stands in, `Class.function`."""
+    """Return the definition that encloses a node, as `Class.function`."""
     names: list[str] = []
     while node:
         if node.type in ("classdef", "funcdef"):
@@ -70,7 +75,8 @@ def _place_of(node: Any) -> str:
 
 
 def _compiles(text: str) -> bool:
-    """A `*` among parameters is changed like one between numbers."""
+    """Return whether the text compiles: a `*` between parameters is changed as if it were a
+    product."""
     try:
         compile(text, "", "exec")
     except SyntaxError:

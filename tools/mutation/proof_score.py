@@ -2,20 +2,21 @@
 
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 
-plants the changes of the operators in the files in a proof's way, and the faults of
-`tests/mutants/spyre.toml`, one at a time, in an order drawn by `--seed`. It works in two turns.
+The changes are those that the operators make in the files that a proof depends on, and the faults
+of `tests/mutants/spyre.toml`. They are tried one at a time, in an order drawn by `--seed`, in two
+phases.
 
-First it runs small loads, for a third of the time: every pair of requests of a few lengths, with
-aborts, and random runs of up to six, with a volume computed by arithmetic of its own. A change
-*overruns* if a decode step exceeds the limit, is *the same* if no step of these runs differs, and
-*differs* otherwise. A run ends at the first step over the limit.
+The first third of the time goes to small loads: every pair of requests of a few lengths, with
+aborts, and random runs of up to six requests. Their volume is computed independently of the model.
+A change *overruns* if a decode step exceeds the limit, is *the same* if no step of these runs
+differs, and *differs* otherwise. A run ends at the first step over the limit.
 
-Then it proves SPY-R07 as `search SPY-R07 --prove` does, until the first lemma fails: first of
-changes that overrun, then of those that are the same, then of the others. A change that overruns
-must fail a lemma, and one that is the same must not. Those that differ may do either: a lemma may
-want more than the limit needs.
+Then SPY-R07 is proven as by `search SPY-R07 --prove`, until the first lemma fails: first for
+changes that overrun, then for those that are the same, then for the others. A change that overruns
+must fail a lemma, and one that is the same must not. A change that differs may do either: a lemma
+may demand more than the limit needs.
 
-What is known is kept in `--ledger`, so that a run goes on where the last one stopped, until a file
+The results are kept in `--ledger`, so that a run continues where the last one stopped, until a file
 of the model or of the solver changes. `--minutes` bounds a run. The exit code is 1 if a change that
 overruns fails no lemma.
 """
@@ -44,7 +45,7 @@ BLOCK = 2
 
 
 class Question(NamedTuple):
-    """A configuration that keeps the limit, with the formula or check that it admits by."""
+    """A configuration that keeps the limit, and the formula or check by which it admits."""
 
     revision: str
     formula: str
@@ -53,7 +54,7 @@ class Question(NamedTuple):
 
 
 def both(question: Question) -> tuple[Question, ...]:
-    """With interleaving, and without."""
+    """Return the question with interleaving and without."""
     return question, question._replace(interleave=False)
 
 
@@ -75,7 +76,8 @@ FILES = {
 
 
 class Change(NamedTuple):
-    """A change and a question; `texts` are the changed files by their path in `model`."""
+    """A change, and the question to try it on; `texts` are the changed files by their path in
+    `model`."""
 
     name: str
     question: Question
@@ -83,7 +85,7 @@ class Change(NamedTuple):
 
 
 def changes() -> Iterator[Change]:
-    """Every change with each question that it may decide."""
+    """Yield every change with each question that it may affect."""
     # Here, since the tests of this file run without the extra that it needs.
     from schedproof.tools.mutation.operators import mutants_of
 
@@ -114,7 +116,8 @@ def model_of(question: Question, **lengths: Any) -> Any:
 
 
 def volume(lengths: list[int]) -> int:
-    """Batch x largest tkv of a decode step, by the tokens of its requests, this step's included."""
+    """Return batch x largest tkv of a decode step, given the tokens of its requests including this
+    step's."""
     widest = max(-(-tokens // BLOCK) for tokens in lengths)
     return len(lengths) * max((widest + -tokens // BLOCK) * BLOCK + tokens for tokens in lengths)
 
@@ -128,7 +131,7 @@ STEPS = 30  # of a random run
 
 
 def small_runs(question: Question) -> Iterator[Seen]:
-    """What each step of every small run shows."""
+    """Yield what each step of every small run shows."""
     for first in KINDS:
         for second in KINDS:
             yield from runs_of_pair(question, first, second)
@@ -137,7 +140,7 @@ def small_runs(question: Question) -> Iterator[Seen]:
 
 
 def request_of(name: int, lengths: Lengths, *, start: int = 0, shared: bool = False) -> Any:
-    """A request of a scenario; `shared`: its prompt begins as that of all others."""
+    """Return a request of a scenario; `shared` prompts all begin alike."""
     from schedproof.model.scenario import Request
 
     prompt, tokens, ends = lengths
@@ -147,7 +150,7 @@ def request_of(name: int, lengths: Lengths, *, start: int = 0, shared: bool = Fa
 
 
 def runs_of_pair(question: Question, first: Lengths, second: Lengths) -> Iterator[Seen]:
-    """Every run of two requests, with every abort."""
+    """Run two requests with every possible abort."""
     from schedproof.tests.solver.every_run import moves
 
     limit = 8
@@ -161,7 +164,7 @@ def runs_of_pair(question: Question, first: Lengths, second: Lengths) -> Iterato
 
 
 class RandomLoad(NamedTuple):
-    """Requests, a limit, and the request that is aborted in a step, between or inside steps."""
+    """Requests, a limit, and which request is aborted in which step, between or inside steps."""
 
     limit: int
     keys: dict[str, Any]
@@ -188,7 +191,7 @@ def random_load(seed: int) -> RandomLoad:
 
 
 def random_run(question: Question, seed: int) -> Iterator[Seen]:
-    """A run of three to six requests."""
+    """Run three to six requests."""
     load = random_load(seed)
     model = model_of(question, **load.keys)
     prompts = {request.id: request.prompt_len for request in load.requests}
@@ -215,15 +218,18 @@ def _paused(move: Any) -> Any:
 
 
 def decoded(seen: dict[str, Any], prompts: dict[str, int], generated: dict[str, int]) -> list[int]:
-    """The tokens of each request that decodes in this step, with the one that it computes."""
+    """Return the lengths of the requests that decode in this step, including the token it
+    computes."""
     if seen["kind"] != "decode":
         return []
     return [prompts[name] + generated.get(name, 0) for name in seen["scheduled"]]
 
 
 def what_it_does(question: Question, intact: str) -> str:
-    """What the model as it is loaded here does in small runs; `intact`: the digest without a
-    change, "" to return it."""
+    """Describe what the model, as loaded here, does in small runs.
+
+    `intact` is the digest without a change; if it is empty, the digest is returned.
+    """
     digest = hashlib.sha256()
     try:
         for limit, lengths, step in small_runs(question):
@@ -238,7 +244,7 @@ def what_it_does(question: Question, intact: str) -> str:
 
 
 def failing(question: Question) -> str:
-    """The first lemma of SPY-R07 that fails, "" if all are proven."""
+    """Return the first lemma of SPY-R07 that fails, or "" if all are proven."""
     from schedproof.solver.smt.obligation import discharge
     from schedproof.solver.spyre.admission_sequences import Setting
     from schedproof.solver.spyre.proofs_by_rule import LIMIT, limit_lemmas
@@ -262,12 +268,12 @@ Job = Callable[[Change], Entry]
 
 
 def simulate(intact: dict[Question, str], change: Change) -> Entry:
-    """What the change does in small runs; in the child."""
+    """Return what the change does in small runs; called in the child process."""
     return {"does": what_it_does(change.question, intact.get(change.question, ""))}
 
 
 def prove(change: Change) -> Entry:
-    """The lemma that fails; in the child."""
+    """Return the lemma that fails; called in the child process."""
     try:
         return {"fails": failing(change.question)}
     except Exception as error:  # of the change: the code that a lemma runs does not run
@@ -275,7 +281,7 @@ def prove(change: Change) -> Entry:
 
 
 def start(change: Change, job: Job, out: Path) -> int:
-    """The id of a process that does a job on a change."""
+    """Start a process that does a job on a change, and return its id."""
     pid = os.fork()
     if pid:
         return pid
@@ -298,7 +304,7 @@ def digest_of_sources() -> str:
 
 
 def intact_digests(folder: Path) -> dict[Question, str]:
-    """What the model without a change shows."""
+    """Return the digests of the unchanged model."""
     digests = {}
     for question in {question for questions in FILES.values() for question in questions}:
         out = folder / "intact.json"
@@ -313,8 +319,10 @@ def intact_digests(folder: Path) -> dict[Question, str]:
 def in_children(
     changes: Iterable[Change], job: Job, late: Entry, jobs: int, ends: float
 ) -> Iterator[tuple[Change, Entry]]:
-    """Each change with what a job says of it, until the time is over; `late`: said of a change with
-    which it does not end."""
+    """Run a job on each change in child processes, until the time is over.
+
+    `late` is the entry of a change with which the job does not end.
+    """
     running: dict[int, tuple[Change, Path]] = {}
     queue = iter(enumerate(changes))
     with tempfile.TemporaryDirectory() as folder:
@@ -340,7 +348,7 @@ def kind(entry: Entry) -> str:
 
 
 def to_prove(changes: list[Change], known: dict[str, Entry]) -> list[Change]:
-    """Changes that are simulated and not proven yet, those that overrun first."""
+    """Return the changes that are simulated but not proven yet, those that overrun first."""
     remaining = [
         change
         for change in changes
@@ -350,7 +358,7 @@ def to_prove(changes: list[Change], known: dict[str, Entry]) -> list[Change]:
 
 
 def score(known: Iterable[Entry]) -> str:
-    """The figure in one line."""
+    """Return the score in one line."""
     proven = [entry for entry in known if "fails" in entry]
     overruns = [bool(entry["fails"]) for entry in proven if kind(entry) == "overruns"]
     harmless = [not entry["fails"] for entry in proven if kind(entry) == "the same"]
@@ -361,7 +369,7 @@ def score(known: Iterable[Entry]) -> str:
 
 
 def table(known: Mapping[str, Entry]) -> Iterator[str]:
-    """The figures, by what a change does."""
+    """Yield the table of the results, by what a change does."""
     yield "| a change | simulated | fails a lemma | fails none |"
     yield "|---|---|---|---|"
     for name in (*ORDER, "crashes", "hangs"):
@@ -371,8 +379,8 @@ def table(known: Mapping[str, Entry]) -> Iterator[str]:
 
 
 class Ledger:
-    """What is known of each change, in a file of JSON lines; older lines count for these sources
-    only."""
+    """The results for each change, in a file of JSON lines; lines written for other sources are
+    ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.sources = path, digest_of_sources()
@@ -390,7 +398,7 @@ class Ledger:
 
 
 def run(every: list[Change], ledger: Ledger, jobs: int, minutes: float) -> None:
-    """Simulate changes for a third of the time, then prove those that are simulated."""
+    """Simulate changes for a third of the time, then prove those that were simulated."""
     began, seconds = time.monotonic(), 60 * minutes
     new = [change for change in every if key(change) not in ledger.known]
     if new:
@@ -437,7 +445,7 @@ def main() -> int:
 
 
 def key(change: Change) -> str:
-    """How the ledger names a change."""
+    """Return the name of the change in the ledger."""
     question = change.question
     off = "" if question.interleave else " without interleaving"
     return f"{question.revision}, {question.formula}{off}: {change.name}"

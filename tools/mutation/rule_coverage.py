@@ -1,14 +1,15 @@
-"""Rule coverage: of the changed decisions that show in a run, how many does a documented rule find?
+"""Rule coverage: of the changed decisions that are visible in a run, how many does a documented
+rule find?
 
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
 draws 100 changes of each list (0: all) by `--seed`. The operators of cosmic-ray change the
 decisions of a system's model; others are written by hand, in `tests/mutants`. A change counts if
-lockstep tells it apart from the model: in one of the scenarios of this run a step differs, up to
-the names of blocks. Then the documented rules judge, without lockstep: the same scenarios first,
-then a search as large as profile ci. A change that no rule finds survives; it is a hole, or a
-choice that the document leaves open, which `rule_survivors.toml` or `tests/mutants` gives with the
-reason.
+lockstep tells it apart from the model: in one of the scenarios of this run a step differs by more
+than the names of blocks. Then the documented rules judge without lockstep, first the same
+scenarios, then a search as large as in profile ci. A change that no rule finds survives. It is
+either a hole, or a choice that the document leaves open; `rule_survivors.toml` or `tests/mutants`
+says which and why.
 
 A change exists only in the memory of the forked process that judges it.
 """
@@ -39,8 +40,11 @@ REACHED = 0.95
 
 
 class Judging(NamedTuple):
-    """A revision whose model keeps every documented rule but those that `breaks` names, and its
-    files of decisions: what is read, shown, or refused at the door is left out."""
+    """A revision, the documented rules that its model breaks (`breaks`), and its files of
+    decisions.
+
+    Code that only reads, prints or refuses is left out.
+    """
 
     system: str
     revision: str
@@ -68,15 +72,18 @@ LATE = "late"  # the answer for one that hangs, or takes too much memory
 
 
 class MutantVerdict(NamedTuple):
-    """What became of a change: `same` in all scenarios, `found` by a rule, found since it hangs
-    (`late`), or it `survives`."""
+    """The result of a change.
+
+    It is the `same` in all scenarios, `found` by a rule, found because it hangs (`late`), or it
+    `survives`.
+    """
 
     became: str
     rule: str = ""
 
 
 def observed(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[Any]]:
-    """The steps of each scenario on the model as it is loaded; a crash is a step, too."""
+    """Yield the steps of each scenario on the model as loaded here; a crash counts as a step."""
     from schedproof.model.target import ModelTarget
     from schedproof.properties.checking.replay import replay
 
@@ -96,7 +103,7 @@ def observed(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[
 
 
 def differ(own: list[Any], steps: list[Any]) -> bool:
-    """Some step differs, up to the names of blocks."""
+    """Return whether a step differs by more than the names of blocks."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.replies import read_step
     from schedproof.properties.checking.lockstep import differences, equal_at_sight
@@ -120,7 +127,7 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
 
 
 def prepared(judging: Judging) -> dict[str, Any]:
-    """The scenarios of a revision and what its model does in them, as JSON."""
+    """Return the scenarios of a revision and the steps of its model in them, as JSON."""
     import msgspec
 
     from schedproof.gate.corpus.builtin_scenarios import seed_corpus
@@ -140,7 +147,7 @@ def prepared(judging: Judging) -> dict[str, Any]:
 
 
 def shown(judging: Judging, known: dict[str, Any]) -> Iterator[Any]:
-    """The scenarios in which the model as it is loaded here, with its change, does otherwise."""
+    """Yield the scenarios in which the changed model, as loaded here, behaves differently."""
     import msgspec
 
     from schedproof.model.scenario import Scenario
@@ -153,7 +160,7 @@ def shown(judging: Judging, known: dict[str, Any]) -> Iterator[Any]:
 
 
 def rules_of(judging: Judging) -> list[Any]:
-    """The documented rules that the model keeps."""
+    """Return the documented rules that the model keeps."""
     from schedproof.properties.rules.registry import LOCKSTEP
     from schedproof.spec.catalogue import load
 
@@ -161,7 +168,7 @@ def rules_of(judging: Judging) -> list[Any]:
 
 
 def judged(judging: Judging, known: dict[str, Any]) -> MutantVerdict | None:
-    """Judge the model as it is loaded here, with its change; None where no step shows it."""
+    """Judge the changed model, as loaded here; return None if no step shows the change."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
     from schedproof.properties.checking.replay import replay
@@ -192,8 +199,11 @@ Question = Callable[[Judging, dict[str, Any]], Any]
 def start(
     judging: Judging, mutant: Mutant | None, data: Path, out: Path, question: Question
 ) -> int:
-    """The id of a process that asks about a change, or prepares the scenarios where there is none.
-    A change with which the module cannot be imported shows nowhere."""
+    """Start a process that answers the question for a change, and return its id.
+
+    Without a change it prepares the scenarios. A change with which the module cannot be imported is
+    visible in no run.
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -227,7 +237,7 @@ def start(
 def ask_all(
     folder: Path, judging: Judging, mutants: list[Mutant], jobs: int, question: Question
 ) -> Iterator[tuple[Mutant, Any]]:
-    """Each change with the answer; `LATE` of one that hangs or needs too much memory."""
+    """Yield each change with its answer, or with `LATE` if it hangs or needs too much memory."""
     data = folder / f"{judging.system}-{judging.revision}.json"
     prepares = start(judging, None, data, data, question)
     if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):
@@ -255,7 +265,8 @@ def ask_all(
 def judged_all(
     folder: Path, judging: Judging, mutants: list[Mutant], jobs: int
 ) -> Iterator[tuple[Mutant, MutantVerdict]]:
-    """Each change with what became of it; one that hangs or needs too much memory is found."""
+    """Yield each change with its result; one that hangs or needs too much memory counts as
+    found."""
     for mutant, answer in ask_all(folder, judging, mutants, jobs, judged):
         if answer == LATE:
             yield mutant, MutantVerdict("late", "ALL-R02")
@@ -264,7 +275,7 @@ def judged_all(
 
 
 def lists_of(judging: Judging) -> dict[str, list[Mutant]]:
-    """The changes that the operators make, and those by hand."""
+    """Return the changes made by the operators, and those written by hand."""
     reasons = {
         Change(*[survivor[key] for key in Change._fields]): (
             survivor.get("open", ""),
@@ -281,7 +292,7 @@ def lists_of(judging: Judging) -> dict[str, list[Mutant]]:
 
 
 def by_hand(system: str) -> Iterator[Mutant]:
-    """The changed decisions among a system's planted faults."""
+    """Yield the changed decisions among a system's planted faults."""
     for fault in faults.by_hand(system):
         edit = fault.edits[0]
         source = (faults.MODEL / edit.file).read_text(encoding="utf-8")
@@ -291,13 +302,13 @@ def by_hand(system: str) -> Iterator[Mutant]:
 
 
 def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
-    """So many changes of a list, drawn by the seed; 0: all."""
+    """Return that many changes of a list, drawn by the seed; 0 means all."""
     return random.Random(seed).sample(mutants, min(size or len(mutants), len(mutants)))
 
 
 def main() -> int:
-    """Judge the changes and print the figures; 1 where one survives that is not listed, or where
-    too few are found."""
+    """Judge the changes and print the figures; return 1 if an unlisted one survives, or too few are
+    found."""
     systems = list(dict.fromkeys(judging.system for judging in JUDGED))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
@@ -331,13 +342,14 @@ def main() -> int:
 
 
 def share_found(became: Counter[str]) -> float:
-    """Of the changes that show and that the document does not leave open, those found."""
+    """Return the share of found changes among those that are visible and not left open by the
+    document."""
     found = became["found"] + became["late"]
     return found / max(found + became["survives"], 1)
 
 
 def row(judging: Judging, name: str, every: int, became: Counter[str]) -> str:
-    """The figures of a list of changes."""
+    """Return the row with the figures of a list of changes."""
     late, left_open, survive = became["late"], became["open"], became["survives"]
     found = became["found"] + late
     changes = every if became.total() == every else f"{became.total()} of {every}"

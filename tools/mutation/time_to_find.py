@@ -3,11 +3,11 @@
     make tool NAME=mutation.time_to_find OPTIONS="vllm --sample 40"
 
 draws 40 changes of each list (0: all) by `--seed`. The changes are those of rule coverage:
-decisions of a model, changed by operators and by hand, that show in a run and that the document
-does not leave open. Each is judged without lockstep, in a process of its own, by what a gate does
-in profile quick and in ci, and by plain Hypothesis: a list of evenly drawn requests, in
-configurations as small as ours, the same rules. Times are of processor time until a rule breaks;
-nothing is shrunk. Where nothing is found, a time is at least so long. `--json FILE` keeps each
+decisions of a model, changed by operators or by hand, that are visible in a run and that the
+document does not leave open. Each is judged without lockstep in a process of its own, by what a
+gate does in profiles quick and ci, and by plain Hypothesis with the same rules: a list of evenly
+drawn requests, in configurations as small as those of the gate. Times are CPU time until a rule
+breaks, without shrinking. If nothing is found, the time is a lower bound. `--json FILE` keeps each
 change with its times.
 """
 
@@ -37,8 +37,8 @@ PLAIN_SECONDS = 10.0  # of processor time for one change
 
 
 def took(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
-    """Every engine on the model as it is loaded here, with its change; None where no step shows
-    it."""
+    """Run every engine on the changed model, as loaded here; return None if no step shows the
+    change."""
     if not any(True for _ in shown(judging, known)):
         return None
     from schedproof.gate.judging.profiles import PROFILES
@@ -59,7 +59,8 @@ def took(judging: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
 
 
 def _trial(look: Any) -> tuple[bool, float, int]:
-    """Found, seconds and steps; a reply that is no step observation is a finding."""
+    """Return whether the fault was found, and the seconds and steps; an invalid reply counts as
+    found."""
     import time
 
     from schedproof.model.faults import TargetBroken

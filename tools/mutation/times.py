@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Took(NamedTuple):
-    """How long one engine was at one change, and whether it found it."""
+    """The time that one engine spent on one change, and whether it found it."""
 
     found: bool
     seconds: float
@@ -15,8 +15,11 @@ class Took(NamedTuple):
 
 
 def rows(system: str, trials: Sequence[dict[str, Took]]) -> Iterator[str]:
-    """A row an engine: how many changes it found, the median and the 95th percentile. What was not
-    found is later than whatever was."""
+    """Yield a row for each engine: the changes it found, and the median and 95th percentile of its
+    times.
+
+    A change that was not found ranks after all that were.
+    """
     for engine in trials[0] if trials else ():
         ones = sorted(
             (trial[engine] for trial in trials), key=lambda took: (not took.found, took.seconds)

@@ -23,7 +23,8 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """The question that `--revision` and `--param key=value` ask; requests 0 where none are set.
+    """Return the question that `--revision` and `--param KEY=VALUE` ask; `requests` is 0 if none
+    are set.
 
     Raises:
         InputError: an unknown revision or key, or an impossible value.
@@ -92,6 +93,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return the words for a run in which the model breaks the rule but the target does not; empty
+    """Return how to describe a run that breaks the rule on the model but not on the target; empty
     except for the limit."""
     return "the limit in this run: it admits by another formula" * (rule == LIMIT)

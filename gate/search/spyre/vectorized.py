@@ -1,6 +1,7 @@
 """`schedproof search --engine vectorized`: thousands of random loads at once.
 
-It finds, and never proves. A hit is replayed on the model, and reported as by the other engines.
+It can find a counterexample, but never prove a rule. A hit is replayed on the model, and reported
+as with the other engines.
 """
 
 import time
@@ -32,12 +33,12 @@ STEPS_OF_A_NET = 1 << 25
 
 @dataclass
 class Cast:
-    """How the nets are cast, and how much they have run.
+    """A vectorized search: how to draw its nets of random loads, and how much has run.
 
     Attributes:
         config: the only configuration; None draws a new one for each net.
-        published: use blocks of the published size only, since no release takes another.
-        runs, steps: how many lanes have run, and their steps.
+        published: use only block sizes that releases accept.
+        runs, steps: the number of lanes that have run, and of their steps.
     """
 
     rule: str
@@ -51,7 +52,7 @@ class Cast:
 
     @property
     def admits_by(self) -> str:
-        """The admission rule, in words."""
+        """Return the admission rule in words."""
         return f"formula {self.formula}" if self.formula else f"revision {self.revision}"
 
     @property
@@ -60,7 +61,7 @@ class Cast:
 
 
 def check_installed() -> None:
-    """Raise InputError unless lanes can run at all."""
+    """Raise InputError unless NumPy is installed, which the lanes need."""
     if find_spec("numpy") is None:
         problem = "vectorized: NumPy is not installed; valid: pip install numpy"
         raise InputError("--engine", problem)
@@ -75,7 +76,7 @@ def run_vectorized(
     out: Path,
     time_limit: float,
 ) -> int:
-    """Cast nets until one catches something, or the time is over; return the exit code.
+    """Run nets of random loads until one breaks the rule or the time is over; return the exit code.
 
     Raises:
         InputError: a revision, formula or key that lanes do not support.
@@ -106,7 +107,8 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the meaning of `--revision` and `--param`; a given length fixes the configuration.
+    """Return the search that `--revision` and `--param` describe; a given length fixes the
+    configuration.
 
     Raises:
         InputError: a revision, formula or key that lanes do not support.
@@ -135,7 +137,8 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
 
 
 def cast_net(cast: Cast, number: int) -> Scenario | None:
-    """Return the smallest load of the net of this number that breaks the rule, if any does."""
+    """Draw and run the net with this number; return its smallest load that breaks the rule, or
+    None."""
     import numpy as np
 
     from ....model.spyre.lanes import read_rules, run

@@ -1,4 +1,4 @@
-"""`schedproof search`: what the solver finds or proves of one rule, printed as it comes."""
+"""`schedproof search`: search or prove one rule with the solver, and print results as they come."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from ....solver.spyre.admission_sequences import (
     to_scenario,
 )
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas, proven_for
-from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, enough, fewest, worst
+from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, least_slack, worst
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
@@ -41,21 +41,21 @@ FOUND, PROVEN = BROKEN, CONFORMS
 # What the lemmas about one request speak of.
 TERMS = (
     "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
-    "  base: the larger of the tkv that admission goes by and the newcomer's prompt",
-    "  term: what the formula says that the tkv of one request can reach",
+    "  base: the larger of the tkv that admission uses and the newcomer's prompt",
+    "  term: the largest tkv that one request can reach, by the formula",
     "  walk: by ascending terms, the formula compares the requests still to come x term with the "
     "limit, until it can answer",
-    "  a lemma of any number speaks of one request or of two, whatever the batch is; the code is "
-    "run with as many as a lemma's name says",
+    "  a lemma for any number is about one request or two, whatever the batch; the code runs with "
+    "as many as the lemma's name says",
 )
 
 
 @dataclass
-class Asking:
-    """One question about a rule, and where its answer goes.
+class VolumeSearch:
+    """A question about a rule, and where to report its answer.
 
-    `block`: tokens of a block, None for any, which only a proof can be about. `also`: a target,
-    besides the model, that a counterexample is replayed on, with its name.
+    `block`: the size of a block in tokens; None for any size, which only a proof can cover. `also`:
+    another target to replay a counterexample on, with its name.
     """
 
     console: Console
@@ -75,7 +75,7 @@ def answer(console: Console, question: Question) -> int:
     """Search, prove or maximize; return the exit code.
 
     Raises:
-        InputError: options that mean nothing, or not together.
+        InputError: an option is invalid, or contradicts another one.
     """
     changes = list(question.changes)
     any_block = question.prove and "block_size=any" in changes
@@ -91,24 +91,24 @@ def answer(console: Console, question: Question) -> int:
     with counterexample.opened_beside(console, question.target, "spyre") as also:
         settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
         block = None if any_block and not settles else setting.block
-        asking = Asking(
+        search = VolumeSearch(
             *(console, question.rule, setting, block, question.out, question.time_limit, also),
             certificate=question.certificate,
         )
         if question.prove:
-            return run_proof(asking)
+            return run_proof(search)
         if question.maximize:
-            return run_worst(asking, question.maximize)  # type: ignore[arg-type]
+            return run_worst(search, question.maximize)  # type: ignore[arg-type]
         if is_own(setting.formula) and not setting.pauses and not setting.requests:
-            return run_own(asking)
-        return run_search(asking)
+            return run_own(search)
+        return run_search(search)
 
 
 def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
-    """Cast nets of random loads; return the exit code.
+    """Run nets of random loads; return the exit code.
 
     Raises:
-        InputError: a revision, formula or key that lanes do not know, or NumPy is missing.
+        InputError: a revision, formula or key that lanes do not support, or NumPy is missing.
     """
     vectorized.check_installed()
     with counterexample.opened_beside(console, question.target, "spyre") as also:
@@ -120,7 +120,7 @@ def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
 
 def _check(question: Question, setting: Setting) -> None:
     if setting.pausing and question.rule == JOIN:
-        valid = "pausing=false, where the formula is asked"
+        valid = "pausing=false, which uses the formula"
         raise InputError("--param", f"pausing=true with {JOIN}; valid: {valid}")
     if question.maximize and (setting.pauses or question.rule == JOIN):
         valid = f"{LIMIT}, and a revision that does not pause"
@@ -131,48 +131,50 @@ def _check(question: Question, setting: Setting) -> None:
         raise InputError("--param", f"interleave=false with --maximize waste; valid: {valid}")
 
 
-def run_search(asking: Asking) -> int:
-    """A proof, or else the fewest requests that break the rule; the exit code."""
-    setting = asking.setting
-    asking.say(f"search {asking.rule}, {_described(setting)}")
-    if setting.pauses and asking.rule == LIMIT:
-        return run_proof(asking)  # which requests join has no part in it
-    if not setting.requests and _proven_first(asking):
+def run_search(search: VolumeSearch) -> int:
+    """Print a proof, or the fewest requests that break the rule; return the exit code."""
+    setting = search.setting
+    search.say(f"search {search.rule}, {_described(setting)}")
+    if setting.pauses and search.rule == LIMIT:
+        return run_proof(search)  # which requests join has no part in it
+    if not setting.requests and _proven_first(search):
         return PROVEN
-    return _fewest(asking)
+    return _fewest(search)
 
 
-def run_own(asking: Asking) -> int:
-    """A formula of the user's: is it sound, and if not, by which run and how much; the exit code.
+def run_own(search: VolumeSearch) -> int:
+    """Decide whether a user's formula is sound; if not, show a run and how far it exceeds the
+    limit.
 
-    The smallest run is looked for where lengths are a few tokens, so that it can be read.
+    The smallest run is searched with lengths of a few tokens, so that it is easy to read. Return
+    the exit code.
     """
-    setting = asking.setting
-    asking.say(f"search {asking.rule}, {_described(setting)}")
-    if _proven_first(asking):
-        asking.say(f"  for {blocks_of(asking.block)}, any max_model_len and any max_batch_tkv")
+    setting = search.setting
+    search.say(f"search {search.rule}, {_described(setting)}")
+    if _proven_first(search):
+        search.say(f"  for {blocks_of(search.block)}, any max_model_len and any max_batch_tkv")
         code = PROVEN
     else:
-        codes = _smallest(asking), _fewest(asking)
+        codes = _smallest(search), _fewest(search)
         code = FOUND if FOUND in codes else codes[1]
     if setting.block == 64:  # the size that the question of slack is about
-        _say_slack(asking)
-    command = f"schedproof search {asking.rule} --param formula={setting.formula}"
+        _say_slack(search)
+    command = f"schedproof search {search.rule} --param formula={setting.formula}"
     for objective, of in (("overshoot", "the worst run"), ("waste", "the worst refusal")):
-        asking.say(f"{of}: {command} --maximize {objective}")
+        search.say(f"{of}: {command} --maximize {objective}")
     return code
 
 
-def _smallest(asking: Asking) -> int:
-    """Blocks of 2 tokens: a run of a few steps, which can be worked out on paper."""
-    asking.say("with blocks of 2 tokens and max_model_len 6:")
+def _smallest(search: VolumeSearch) -> int:
+    """Search with blocks of 2 tokens for a run of a few steps, short enough to check on paper."""
+    search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
-        for small, arrivals in bounded(asking.time_limit, _small, asking.setting):
-            return _replayed(replace(asking, setting=small), arrivals)
+        for small, arrivals in bounded(search.time_limit, _small, search.setting):
+            return _replayed(replace(search, setting=small), arrivals)
     except Unanswered as why:
-        asking.say(f"  inconclusive: {why}")
+        search.say(f"  inconclusive: {why}")
         return INCONCLUSIVE
-    asking.say("  no counterexample of two requests")
+    search.say("  no counterexample of two requests")
     return INCONCLUSIVE
 
 
@@ -184,202 +186,204 @@ def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
                 yield small, list(query.arrivals)
 
 
-def _say_slack(asking: Asking) -> None:
-    """The least slack that makes the formula sound, by the lemmas."""
-    formula, most = asking.setting.formula, 4 * asking.setting.block
+def _say_slack(search: VolumeSearch) -> None:
+    """Print the least slack that makes the formula sound, found by the lemmas."""
+    formula, most = search.setting.formula, 4 * search.setting.block
     try:
-        [tokens] = bounded(asking.time_limit, _slack, formula, most)
+        [tokens] = bounded(search.time_limit, _slack, formula, most)
     except Unanswered as why:
-        asking.say(f"slack: inconclusive: {why}")
+        search.say(f"slack: inconclusive: {why}")
         return
     if tokens is None:
-        asking.say(f"slack: {most} tokens more for every request are not enough")
+        search.say(f"slack: {most} tokens more for every request are not enough")
     elif tokens == 0:
-        asking.say("slack: the lemmas about the terms need none")
+        search.say("slack: the lemmas about the terms need none")
     else:
         with_slack = f"--param formula={formula}+{tokens}"
-        asking.say(
+        search.say(
             f"slack: with {tokens} tokens more the lemmas about the terms hold: {with_slack}"
         )
 
 
 def _slack(formula: str, most: int) -> Iterator[int | None]:
-    yield enough(formula, most)
+    yield least_slack(formula, most)
 
 
-def _fewest(asking: Asking) -> int:
-    setting = asking.setting
+def _fewest(search: VolumeSearch) -> int:
+    setting = search.setting
     harmless = min(largest_harmless(setting), MAX_REQUESTS)
     if harmless:
-        asking.say(
+        search.say(
             f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
             "whichever requests are admitted"
         )
     began, excluded, unknown = time.monotonic(), max(harmless, 1), False
     most = setting.requests or MAX_REQUESTS
     try:
-        for query in bounded(asking.time_limit, fewest, setting, most):
+        for query in bounded(search.time_limit, fewest, setting, most):
             spent = time.monotonic() - began
             if query.answer == "sat":
-                asking.say(f"{query.requests} requests ({query.where}): sat after {spent:.1f} s")
-                return _replayed(asking, list(query.arrivals))
-            asking.say(f"{query.requests} requests: {query.answer} after {spent:.1f} s")
+                search.say(f"{query.requests} requests ({query.where}): sat after {spent:.1f} s")
+                return _replayed(search, list(query.arrivals))
+            search.say(f"{query.requests} requests: {query.answer} after {spent:.1f} s")
             unknown |= query.answer == "unknown"
             if not unknown:
                 excluded = query.requests
     except Unanswered as why:
-        asking.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
+        search.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
         return INCONCLUSIVE
     if unknown:
-        asking.say(f"inconclusive: unsat with up to {excluded} requests only")
+        search.say(f"inconclusive: unsat with up to {excluded} requests only")
         return INCONCLUSIVE
-    asking.say(f"proven: no counterexample with up to {most} requests, as they are encoded")
+    search.say(f"proven: no counterexample with up to {most} requests, as they are encoded")
     return PROVEN
 
 
-def _proven_first(asking: Asking) -> bool:
+def _proven_first(search: VolumeSearch) -> bool:
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         group = ""
-        for title, discharged in bounded(asking.time_limit, _discharged, *_asked(asking)):
+        for title, discharged in bounded(search.time_limit, _discharged, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
                 break  # what the formula says is enough; the code takes longer
             group = title
             lemmas.append(discharged)
     except Unanswered as why:
-        asking.say(f"no proof: {why}")
+        search.say(f"no proof: {why}")
         return False
     failed = [f"{lemma.name} {lemma.status}" for lemma in lemmas if lemma.status != "proven"]
     if failed:
-        asking.say(f"no proof: {', '.join(failed)}")
+        search.say(f"no proof: {', '.join(failed)}")
         return False
     spent = time.monotonic() - began
-    asking.say(
-        f"proven for {proven_for(*_asked(asking))}: {len(lemmas)} lemmas in {spent:.1f} s, "
+    search.say(
+        f"proven for {proven_for(*_scope(search))}: {len(lemmas)} lemmas in {spent:.1f} s, "
         "which --prove lists"
     )
     return True
 
 
-def run_worst(asking: Asking, objective: Objective) -> int:
-    """How far the formula goes with so many requests, and the run that does; the exit code."""
-    asking.setting = setting = replace(asking.setting, requests=asking.setting.requests or 5)
-    asking.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
+def run_worst(search: VolumeSearch, objective: Objective) -> int:
+    """Print the worst case of the formula with this many requests, and a run that shows it; return
+    the exit code."""
+    search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
+    search.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
-        asking.say("proven: they fit whichever requests are admitted")
+        search.say("proven: they fit whichever requests are admitted")
         return PROVEN
     began = time.monotonic()
     known: Known | None = None
     why = "Z3 cannot tell"
     try:
-        for known in bounded(asking.time_limit, worst, setting, objective):
+        for known in bounded(search.time_limit, worst, setting, objective):
             reached = f"{known.reached} is reached, " if known.arrivals else ""
             spent = time.monotonic() - began
-            asking.say(f"{reached}{known.at_most} never exceeded, after {spent:.1f} s")
+            search.say(f"{reached}{known.at_most} never exceeded, after {spent:.1f} s")
     except Unanswered as error:
         why = str(error)
     if known is None or not known.exact:
-        asking.say(f"inconclusive{' between the two' * bool(known)}: {why}")
+        search.say(f"inconclusive{' between the two' * bool(known)}: {why}")
     if known is None:
         return INCONCLUSIVE
-    code = _told(asking, objective, known)
+    code = _report_worst(search, objective, known)
     return code if known.exact or code == FOUND else INCONCLUSIVE
 
 
-def _told(asking: Asking, objective: Objective, known: Known) -> int:
-    setting = asking.setting
+def _report_worst(search: VolumeSearch, objective: Objective, known: Known) -> int:
+    setting = search.setting
     if not known.arrivals:
         if known.exact:
             none_there = "no safe request is refused" if objective == "waste" else "there is none"
             over = f"{setting.limit} is never exceeded"
-            asking.say(f"proven: {over if objective == 'overshoot' else none_there}")
+            search.say(f"proven: {over if objective == 'overshoot' else none_there}")
         return PROVEN
     if objective == "waste":
-        return _refusal(asking, known)
+        return _refusal(search, known)
     if known.reached <= setting.limit:
-        asking.say(f"{known.reached} at most, within the limit of {setting.limit}")
-        _write(asking, _scenario(asking, list(known.arrivals)), "volume")
+        search.say(f"{known.reached} at most, within the limit of {setting.limit}")
+        _write(search, _scenario(search, list(known.arrivals)), "volume")
         return PROVEN
-    code = _replayed(asking, list(known.arrivals), most=volume)
+    code = _replayed(search, list(known.arrivals), most=volume)
     if known.exact and code == FOUND:
         beyond = known.reached - setting.limit
-        asking.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
+        search.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
     return code
 
 
-def _refusal(asking: Asking, known: Known) -> int:
-    scenario = _scenario(asking, list(known.arrivals))
+def _refusal(search: VolumeSearch, known: Known) -> int:
+    scenario = _scenario(search, list(known.arrivals))
     last = scenario.requests[-1].id
     waits, joins = (
-        _starts(ModelTarget(name), scenario, last) for name in (asking.setting.formula, "exact")
+        _starts(ModelTarget(name), scenario, last) for name in (search.setting.formula, "exact")
     )
     if joins is None or (waits is not None and waits <= joins):
-        asking.say("inconclusive: on the model no request waits longer than by the exact check")
+        search.say("inconclusive: on the model no request waits longer than by the exact check")
         return INCONCLUSIVE
-    asking.say(
-        f"{last} could join in step {joins}, and {known.reached} tokens of {asking.setting.limit} "
-        f"would never be used; by formula {asking.setting.formula} it joins in step {waits}"
+    search.say(
+        f"{last} could join in step {joins}, and {known.reached} tokens of {search.setting.limit} "
+        f"would never be used; by formula {search.setting.formula} it joins in step {waits}"
     )
-    path = _write(asking, scenario, "waste")
-    for name in (asking.setting.formula, "exact"):
-        asking.say(f"  replay:   schedproof replay {path} --target model:{name}")
+    path = _write(search, scenario, "waste")
+    for name in (search.setting.formula, "exact"):
+        search.say(f"  replay:   schedproof replay {path} --target model:{name}")
     return PROVEN
 
 
 def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
-    found: list[int] = []
+    steps: list[int] = []
 
     def watch(number: int, step: Step) -> None:
         if step.kind == "prefill" and request_id in step.scheduled:
-            found.append(number)
+            steps.append(number)
 
     run_replay(target, scenario, (), watch)
-    return found[-1] if found else None
+    return steps[-1] if steps else None
 
 
-def run_proof(asking: Asking) -> int:
-    """Prove the rule lemma by lemma, for as many requests as `proven_for` says; the exit code."""
-    setting = asking.setting
-    asking.say(
-        f"prove {asking.rule} for {proven_for(*_asked(asking))}, {_configuration(setting)}, "
-        f"{blocks_of(asking.block)}"
+def run_proof(search: VolumeSearch) -> int:
+    """Prove the rule lemma by lemma, for the numbers of requests that `proven_for` names; return
+    the exit code."""
+    setting = search.setting
+    search.say(
+        f"prove {search.rule} for {proven_for(*_scope(search))}, {_configuration(setting)}, "
+        f"{blocks_of(search.block)}"
     )
     if not setting.pauses and setting.formula not in CHECKS:
         for line in TERMS:
-            asking.say(line)
+            search.say(line)
     lemmas, title, began = list[Discharged](), "", time.monotonic()
-    query = (*_asked(asking), asking.certificate)
+    query = (*_scope(search), search.certificate)
     try:
-        for group, lemma in bounded(asking.time_limit, _discharged, *query):
+        for group, lemma in bounded(search.time_limit, _discharged, *query):
             if group != title:
                 title = group
-                asking.say(f"{title}:")
-            asking.say(lemma_line(lemma))
+                search.say(f"{title}:")
+            search.say(lemma_line(lemma))
             lemmas.append(lemma)
     except Unanswered as why:
-        asking.say(f"inconclusive: {why}")
+        search.say(f"inconclusive: {why}")
         return INCONCLUSIVE
-    if asking.certificate is not None:
-        code = certified(asking.say, lemmas, asking.certificate)
+    if search.certificate is not None:
+        code = certified(search.say, lemmas, search.certificate)
         if code != PROVEN:
             return code
     failed = sum(lemma.status != "proven" for lemma in lemmas)
     if failed:
-        asking.say(
+        search.say(
             f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
             "search without --prove looks for a counterexample"
         )
         return INCONCLUSIVE
     spent = time.monotonic() - began
-    asking.say(
-        f"proven in {spent:.1f} s, for {proven_for(*_asked(asking))}; each lemma with a weaker one "
+    search.say(
+        f"proven in {spent:.1f} s, for {proven_for(*_scope(search))}; each lemma with a weaker one "
         "beside it that is refuted"
     )
     return PROVEN
 
 
-def _asked(asking: Asking) -> tuple[str, Setting, int | None]:
-    return asking.rule, asking.setting, asking.block
+def _scope(search: VolumeSearch) -> tuple[str, Setting, int | None]:
+    return search.rule, search.setting, search.block
 
 
 def _discharged(
@@ -390,28 +394,31 @@ def _discharged(
             yield group.title, lemma
 
 
-def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:
-    formula, revision = asking.setting.formula, asking.setting.revision
+def _scenario(search: VolumeSearch, arrivals: list[Any]) -> Scenario:
+    formula, revision = search.setting.formula, search.setting.revision
     if ADMITS_BY[revision] != formula and revision == "sound":
         revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
-    return to_scenario(replace(asking.setting, requests=len(arrivals)), arrivals, revision)
+    return to_scenario(replace(search.setting, requests=len(arrivals)), arrivals, revision)
 
 
-def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
-    path = write_scenario(scenario, asking.out, name)
-    asking.say(f"  scenario: {path}")
+def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
+    path = write_scenario(scenario, search.out, name)
+    search.say(f"  scenario: {path}")
     return path
 
 
 def _replayed(
-    asking: Asking, arrivals: list[Any], most: Callable[[Step], int] | None = None
+    search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Shown at its first step beyond the limit and as small as it gets, or as it is where `most`
-    asks for its worst."""
-    scenario = _scenario(asking, arrivals)
-    [rule] = select(load("spyre"), [asking.rule])
+    """Replay the solver's run and return the exit code.
+
+    It is shrunk and shown up to its first step beyond the limit, or with `most` shown unshrunk up
+    to its worst step.
+    """
+    scenario = _scenario(search, arrivals)
+    [rule] = select(load("spyre"), [search.rule])
     return counterexample.show(
-        *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
+        *(search.console, scenario, rule, search.setting.formula, search.out, search.also),
         found_by="the solver's answer",
         kept=kept_instead(rule.id),
         most=most,

@@ -1,1 +1,1 @@
-"""Targets of any kind: any scheduler that speaks the protocol."""
+"""Targets of any scheduler that speaks the protocol."""

@@ -1,4 +1,4 @@
-"""The configurations that targets of schedulers of any kind are judged in."""
+"""The configurations in which targets of the generic system are judged."""
 
 from ..scales import POOL, GateScales
 

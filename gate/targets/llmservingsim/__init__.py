@@ -1,1 +1,1 @@
-"""Targets that are LLMServingSim's scheduler."""
+"""Targets with LLMServingSim's scheduler."""

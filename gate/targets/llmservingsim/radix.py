@@ -1,9 +1,9 @@
-"""LLMServingSim 1.0.0 and 1.1.0: one queue of requests, over a radix tree of what is cached.
+"""LLMServingSim 1.0.0 and 1.1.0: one queue of requests, with a radix tree as prefix cache.
 
-This is the generation that the page on continuous batching describes. What a step shows is read
-from what the scheduler keeps of its requests and batches. A pool is so many bytes beside the
-model's weight; its blocks have no numbers. Requests that it evicts are moved to the host, which
-has room for all of them: they go on with what they had computed, so that none is preempted.
+This is the generation that the page on continuous batching describes. The fields of a step are read
+from the scheduler's requests and batches. A pool is the memory beside the model's weight, and its
+blocks have no numbers. Requests that it evicts are moved to the host, which has room for all of
+them. They keep their computed tokens, so none is preempted.
 
 Source: serving/core/scheduler.py of 1.1.0, inference_serving/scheduler.py of 1.0.0.
 """
@@ -26,7 +26,8 @@ NEVER = -1  # a time that has not come
 
 
 def build(scheduler: Any, gib: float, config: Mapping[str, Any], model: str, host: float) -> Any:
-    """A scheduler for one accelerator with so much memory, and a host with so much, in GiB."""
+    """Return a scheduler for one accelerator with `gib` GiB of memory, and a host with `host`
+    GiB."""
     values = {
         **{"model": model, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
         **{"pp_size": 1, "npu_mem": gib, "cpu_mem": host, "start_npu": NPU, "pd_type": None},
@@ -48,8 +49,10 @@ OPTIONS = (
 
 
 class RadixEngine:
-    """A fresh scheduler of the checkout for one configuration; `weight` is what the model takes,
-    `token` the cache of a token, in bytes."""
+    """A fresh scheduler of the checkout for one configuration.
+
+    `weight` is the size of the model, `token` that of the cache of one token, in bytes.
+    """
 
     def __init__(
         self, scheduler: Any, model: str, weight: int, token: int, config: Mapping[str, Any]
@@ -79,12 +82,13 @@ class RadixEngine:
 
     @property
     def fields(self) -> list[str]:
-        """The fields that its steps show."""
+        """Return the fields that its steps show."""
         hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
         return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request; the scheduler itself refuses none. Raises RefusedError."""
+        """Queue a request; the scheduler itself refuses none. Raises RefusedError for a
+        repeated id."""
         output, prompt = request.output, request.prompt
         if any(output.id == other.id for other in self.outputs.values()):
             raise RefusedError(f"a request has the id {output.id!r} already")
@@ -97,7 +101,7 @@ class RadixEngine:
         )
 
     def step(self) -> dict[str, Any]:
-        """One decision, and its batch is through the pipeline."""
+        """Take one decision, and complete its batch at once."""
         batch = self.scheduler.schedule(self.time, NPU)
         self.time += 1
         requests = [] if batch is None else list(batch.requests)
@@ -150,25 +154,29 @@ class RadixEngine:
         return seen
 
     def name(self, request: Any) -> str:
-        """The id that the client gave it."""
+        """Return the id that the client gave the request."""
         return self.outputs[request.id].id
 
 
 def has_started(request: Any) -> bool:
-    """It was in a batch: since then it has waited so long, or is no longer new."""
+    """Return whether the request has been in a batch: since then it has a queuing delay, or is no
+    longer new."""
     return request.queuing_delay != NEVER or not request.is_init
 
 
 def computed(request: Any) -> int:
-    """Tokens that count as computed. In 1.0.0, which counts tokens that are known, all but the
-    last, once the prompt is through."""
+    """Return the tokens that count as computed.
+
+    Release 1.0.0 counts the known tokens; of these, all but the last are computed once the prompt
+    is done.
+    """
     if hasattr(request, "num_computed_tokens"):
         return int(request.num_computed_tokens)
     return 0 if request.is_init else int(request.input) - 1
 
 
 def kind_of(prefills: set[bool]) -> str:
-    """The kind of a step, by the phases in its batch."""
+    """Return the kind of a step from the phases in its batch."""
     if len(prefills) != 1:
         return "mixed" if prefills else "idle"
     return "prefill" if True in prefills else "decode"

@@ -1,8 +1,8 @@
 """Target for LLMServingSim's own scheduler and memory model, without the simulator.
 
-Everything that decides, allocates, caches and counts is the checkout's code, and no attribute of
-it is changed: the size of the pool follows from the memory that the accelerator is given. Here is
-the generation with a block pool; `radix` has the one before, which the page describes.
+Everything that decides, allocates, caches and counts is the checkout's unmodified code: the size of
+the pool follows from the memory of the accelerator. This module drives the generation with a block
+pool; `radix` drives the one before, which the page describes.
 
 Needs the few packages that the checkout imports (numpy, pyyaml, rich):
 
@@ -56,10 +56,10 @@ NOT_NEEDED = ("pandas", "sklearn", "joblib")
 
 
 class Checkout(NamedTuple):
-    """The scheduler of a checkout, and what it needs of memory.
+    """The scheduler of a checkout, and its memory needs.
 
-    `weight` is what the model takes, `token` the cache of a token, in bytes; `has_pool`: blocks
-    have numbers, and a pool.
+    `weight` is the size of the model, `token` that of the cache of one token, in bytes; `has_pool`
+    means that there is a pool of numbered blocks.
     """
 
     version: str
@@ -70,15 +70,15 @@ class Checkout(NamedTuple):
 
 
 def package_in(folder: str) -> str:
-    """Return the package that has the scheduler; raises RefusedError if there is none."""
+    """Return the package that contains the scheduler; raise RefusedError if there is none."""
     for package in PACKAGES:
         if Path(folder, *package.split("."), "scheduler.py").is_file():
             return package
-    raise RefusedError(f"{folder} is no checkout of LLMServingSim")
+    raise RefusedError(f"{folder} is not a checkout of LLMServingSim")
 
 
 def load(folder: str) -> Checkout:
-    """The scheduler of the checkout in a folder; raises RefusedError if there is none."""
+    """Return the scheduler of the checkout in a folder; raise RefusedError if there is none."""
     package = package_in(folder)
     sys.path.insert(0, folder)
     for name in NOT_NEEDED:
@@ -106,7 +106,8 @@ SMALLEST = {
 
 
 def build(scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1) -> Any:
-    """A scheduler for one accelerator with so much memory, no tier below it, and as many stages."""
+    """Return a scheduler for one accelerator with `gib` GiB of memory, no slower memory, and
+    `stages` stages."""
     return scheduler(
         **{"model": MODEL, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
         **{"pp_size": stages, "npu_mem": gib, "cpu_mem": 0, "start_npu": NPU, "pd_type": None},
@@ -123,7 +124,8 @@ def build(scheduler: Any, gib: float, config: Mapping[str, Any], stages: int = 1
 
 
 def version_of(place: Path) -> str:
-    """The newest release that the checkout's list of changes names, and that there is more."""
+    """Return the newest release in the checkout's list of changes, with a note that the code is
+    newer."""
     changes = place / "CHANGELOG.md"
     lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
     titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]
@@ -162,7 +164,8 @@ class Engine:
         self._requested_blocks = 0  # by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
-        """Queue a request; the scheduler itself refuses none. Raises RefusedError."""
+        """Queue a request; the scheduler itself refuses none. Raises RefusedError for a
+        repeated id."""
         output, prompt = request.output, request.prompt
         if output.id in self._known:
             raise RefusedError(f"a request has the id {output.id!r} already")
@@ -190,18 +193,18 @@ class Engine:
 
     @property
     def fields(self) -> list[str]:
-        """The fields that its steps show."""
+        """Return the fields that its steps show."""
         hit = ["prefix_hit"] if self.config["enable_prefix_caching"] else []
         return [*FIELDS, *hit, *(["free_blocks"] if self.config["num_blocks"] else [])]
 
     def schedule(self) -> Any:
-        """The next batch, or None."""
+        """Return the next batch, or None."""
         batch = self.scheduler.schedule(self.steps, NPU)
         self.steps += 1
         return batch
 
     def complete(self, batch: Any) -> tuple[int, int, list[Any]]:
-        """The batch is through: both throughputs in tokens, and the requests that have finished."""
+        """Complete a batch; return both throughputs in tokens, and the finished requests."""
         # A batch is reported by its number plus 1.
         done: tuple[int, int, list[Any]] = self.scheduler.add_done(
             batch.batch_id + 1, NPU, self.steps
@@ -209,17 +212,18 @@ class Engine:
         return done
 
     def name(self, request: Any) -> str:
-        """The id that the client gave it."""
+        """Return the id that the client gave the request."""
         return self.outputs[request.id].id
 
     def blocks(self) -> Iterator[tuple[str, list[int]]]:
-        """The blocks of every request that holds some; the first one of the pool is 1."""
+        """Yield the blocks of every request that holds some; the pool's first block has number
+        1."""
         for number, blocks in self.scheduler.kv.req_to_blocks.items():
             if blocks:
                 yield self.outputs[number].id, [block.block_id + 1 for block in blocks]
 
     def step(self) -> dict[str, Any]:
-        """One decision, and its batch is through the pipeline."""
+        """Take one decision, and complete its batch at once."""
         before = {request.id: request.num_preemptions for request in self.scheduler.running}
         batch = self.schedule()
         requests = [] if batch is None else batch.requests
@@ -253,7 +257,7 @@ class Engine:
 
 
 class LlmServingSimTarget(HostedTarget):
-    """The five operations on one checkout, which is imported by the first start."""
+    """The five operations on one checkout, which the first start imports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,18 +284,18 @@ class LlmServingSimTarget(HostedTarget):
         engine.add(request)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """The simulator's clients do not give up."""
+        """Answer that aborts are unsupported, since the simulator has none."""
         self._started()
         message = "LLMServingSim has no aborts"
         return {"ok": False, "error": "unsupported", "message": message}
 
     def advance(self, engine: Engine | RadixEngine) -> dict[str, Any]:
-        """One decision, and its batch is through the pipeline."""
+        """Take one decision, and complete its batch at once."""
         return engine.step()
 
 
 def seen_after(engine: Engine) -> dict[str, Any]:
-    """What the scheduler holds once the step is over."""
+    """Return the fields of the scheduler's state after the step."""
     running, waiting = engine.scheduler.running, engine.scheduler.waiting
     seen: dict[str, Any] = {
         "waiting": [engine.name(request) for request in waiting],
@@ -317,7 +321,7 @@ def seen_after(engine: Engine) -> dict[str, Any]:
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """With so many tokens computed, just its last generated token is left."""
+    """Return whether only the last generated token is left after `computed` tokens."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed == 1
 
@@ -331,7 +335,7 @@ def kind_of(decodes: set[bool]) -> str:
 
 
 def reason(engine: Engine, request: Any) -> str:
-    """Why it has finished: the simulator knows lengths only."""
+    """Return why the request has finished; the simulator itself knows only lengths."""
     return "eos" if engine.outputs[request.id].ends_with_eos else "length"
 
 

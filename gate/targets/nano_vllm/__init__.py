@@ -1,1 +1,1 @@
-"""Targets that are nano-vLLM's scheduler."""
+"""Targets with nano-vLLM's scheduler."""

@@ -1,4 +1,4 @@
-"""Checkouts of nano-vLLM, which is on no package index, and how they are configured."""
+"""Checkouts of nano-vLLM, which is not on a package index, and their configurations."""
 
 from ..checkouts import Checkout
 from ..scales import GateScales

@@ -1,8 +1,8 @@
-"""Observe the checkout's own model runner: which tokens it hands to the device in a step, and
-where.
+"""Observe the checkout's own model runner: the tokens that it hands to the device in a step, and
+their slots.
 
-`prepare_prefill` and `prepare_decode` are the checkout's code. The device ends before its first
-kernel: torch keeps lists, and the model, its layers and its weights are empty modules.
+`prepare_prefill` and `prepare_decode` are the checkout's code. No kernel ever runs: tensors are
+lists, and the model, its layers and its weights are empty modules.
 """
 
 import importlib
@@ -19,14 +19,14 @@ EMPTY = (
 
 
 class Work(NamedTuple):
-    """The positions and slots of the tokens that a step computes of one sequence."""
+    """The positions and slots of the tokens that a step computes for one sequence."""
 
     positions: list[int]
     slots: list[int]
 
 
 class Tensor(list[Any]):
-    """A tensor that stays a list, wherever it is moved."""
+    """A tensor that stays a list, on whichever device."""
 
     def cuda(self, **_: Any) -> "Tensor":
         return self
@@ -52,7 +52,7 @@ class Runner:
         self._runner.block_size = block_size
 
     def work(self, sequences: Sequence[Any], is_prefill: bool) -> list[Work]:
-        """What the step computes of each of these sequences."""
+        """Return the work of the step for each of these sequences."""
         prepare = self._runner.prepare_prefill if is_prefill else self._runner.prepare_decode
         _, positions = prepare(sequences)
         slots = self._context().slot_mapping

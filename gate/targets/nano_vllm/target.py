@@ -2,8 +2,8 @@
 
     SCHEDPROOF_NANO_VLLM=DIR python gate/targets/run_adapter.py nano_vllm
 
-Which tokens a step computes, and where it writes them, is what the checkout's model runner gives
-the device; the scheduler says the rest. Nothing here computes any of it.
+The tokens that a step computes and their slots are what the checkout's model runner gives to the
+device; everything else comes from the scheduler. This module computes none of it.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ KEYS = {
 
 
 class NanoTarget(HostedTarget):
-    """The operations on the checkout's scheduler, which knows no abort."""
+    """The operations on the checkout's scheduler, which has no aborts."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "nano_vllm")
@@ -57,12 +57,12 @@ class NanoTarget(HostedTarget):
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
     def advance(self, engine: "Engine") -> dict[str, Any]:
-        """One decision of the scheduler, its tokens made up and taken back."""
+        """Take one decision of the scheduler, make up its tokens, and return them to it."""
         return engine.step()
 
 
 class Engine:
-    """A scheduler with the requests that it was given, by its own numbers."""
+    """A scheduler with its requests, which it knows by its own numbers."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         engine = import_engine(os.environ.get(CHECKOUT, ""))
@@ -90,7 +90,7 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """Return the version of the checkout; that of the deck's generation was 0.2.0 as well."""
+        """Return the version of the checkout; the deck's generation also called itself 0.2.0."""
         named = version()
         return named if hasattr(self.scheduler.block_manager, "hash_blocks") else f"before {named}"
 
@@ -100,7 +100,7 @@ class Engine:
         self.scheduler.add(sequence)
 
     def step(self) -> dict[str, Any]:
-        """Schedule, make up the tokens, and let the scheduler take them."""
+        """Schedule, make up the tokens, and return them to the scheduler."""
         if self.scheduler.is_finished():
             return {"kind": "idle", "scheduled": {}, "slot_blocks": {}, **self._after([], [])}
         ran = list(self.scheduler.running)
@@ -144,7 +144,7 @@ class Engine:
         return self._outputs[sequence.seq_id].id
 
     def _blocks(self, work: Work) -> list[int]:
-        """The blocks that are written to, in order; the first one of the pool is 1."""
+        """Return the blocks that are written to, in order; the pool's first block has number 1."""
         return list(dict.fromkeys(slot // self._block_size + 1 for slot in work.slots))
 
     def _after(self, emitted: list[Any], preempted: list[Any]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class Engine:
 
 
 def import_engine(checkout: str) -> dict[str, ModuleType]:
-    """The scheduler's modules, around which the package is an empty shell."""
+    """Import the scheduler's modules, inside an otherwise empty package."""
     package = ModuleType("nanovllm")
     package.__path__ = [os.path.join(checkout, "nanovllm")]
     config = ModuleType("nanovllm.config")
@@ -190,7 +190,8 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Block hashes are made by xxhash of a NumPy array: any other hash of the tokens will do."""
+    """Replace xxhash and NumPy, which only make block hashes, so any other hash of the tokens
+    will do."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]
@@ -202,12 +203,12 @@ def stand_in_for_hashing() -> None:
 
 
 def _is_missing(module: str) -> bool:
-    """Neither installed nor stood in for since an earlier start."""
+    """Return whether a module is neither installed nor replaced by an earlier start."""
     return module not in sys.modules and importlib.util.find_spec(module) is None
 
 
 class _Hash:
-    """Sixty-four bits of a hash, as xxh64 gives them."""
+    """A hash of sixty-four bits with the interface of xxh64."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=8)

@@ -1,1 +1,1 @@
-"""Targets that are the Spyre plugins of vLLM."""
+"""Targets with the Spyre plugins of vLLM."""

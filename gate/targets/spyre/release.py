@@ -1,4 +1,4 @@
-"""The Spyre release that is on the path: found, imported and configured."""
+"""The Spyre release on the path: find, import and configure it."""
 
 import functools
 import gc
@@ -25,7 +25,7 @@ PADDING_BLOCK = 1  # block 0 of the pool belongs to no request
 
 @dataclass(frozen=True)
 class Release:
-    """An installed release: its identity and the parts that are driven."""
+    """An installed release: its identity and the parts that the target drives."""
 
     name: str
     version: str
@@ -37,7 +37,7 @@ class Release:
     defaults: dict[str, Any]
 
     def has_option(self, option: str) -> bool:
-        """Whether the release reads this environment variable (named without its prefix)."""
+        """Return whether the release reads this environment variable (named without its prefix)."""
         return self.prefix + option in self.envs.environment_variables
 
 
@@ -82,7 +82,7 @@ def load_release() -> Release:
 
 
 def _make_starts_cheap() -> None:
-    """Have vLLM look only once for plugins: it opens every package's metadata (10 ms)."""
+    """Make vLLM search for plugins only once, since it opens every package's metadata (10 ms)."""
     processors: Any = importlib.import_module("vllm.v1.sample.logits_processor")
     processors._load_logitsprocs_plugins = functools.cache(processors._load_logitsprocs_plugins)
 
@@ -120,7 +120,7 @@ def _engine_config(
     prefix_caching: bool,
     num_blocks: int | None,
 ) -> Any:
-    """vLLM's configuration, built as the engine would build it (10 ms: hence the cache)."""
+    """Return vLLM's configuration as the engine would build it; cached, since it takes 10 ms."""
     return engine_config(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
@@ -131,11 +131,11 @@ def _engine_config(
 
 
 def check_start(release: Release, config: dict[str, Any]) -> StartUp:
-    """Run the checks of a server that starts with this configuration: those of the platform, of
-    the worker's warm-up, and of the vLLM that it runs on.
+    """Run the checks of a server's start with this configuration: those of the platform, of the
+    worker's warm-up, and of the underlying vLLM.
 
     Raises:
-        RefusedError: one of them refuses it.
+        RefusedError: a check refuses it.
     """
     base = f"vllm {version_of('vllm')}"
 
@@ -166,9 +166,9 @@ def _too_few(config: dict[str, Any], why: str) -> RefusedError:
 
 
 def configure(release: Release, config: dict[str, Any], num_blocks: int | None = None) -> Any:
-    """Make this configuration the current one of the process; returns vLLM's form of it.
+    """Apply this configuration to the process; return vLLM's form of it.
 
-    `num_blocks`: the pool as a server gets it; None: the platform chooses.
+    `num_blocks`: the pool that a server gets; None lets the platform choose.
     """
     _apply_options(release, config)
     try:

@@ -1,4 +1,4 @@
-"""Releases and checkouts of the Spyre plugins of vLLM: their process, and their configurations."""
+"""Releases and checkouts of the Spyre plugins of vLLM, with their processes and configurations."""
 
 from ....properties.spyre import FEWER_BLOCKS
 from ....spec.systems import SYSTEMS
@@ -30,7 +30,7 @@ SIZE = "1 MB"
 
 
 def revision_of(version: str) -> str:
-    """Return the revision of the model that decides as a release does."""
+    """Return the revision of the model that decides as this release does."""
     return SYSTEMS["spyre"].decides_as.get(version, "documented")
 
 

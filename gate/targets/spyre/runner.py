@@ -1,7 +1,7 @@
 """The release's scheduler and its model runner around a weightless model.
 
 Everything that decides, pads, allocates and counts is the release's own code. Only the model is
-ours: it returns constant logits and "samples" the tokens that the scenario prescribes.
+replaced: it returns constant logits and "samples" the tokens that the scenario prescribes.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ BLOCK_SIZE = 64  # fixed by the hardware, in every release
 
 @dataclass(frozen=True)
 class Forward:
-    """What the runner handed to the model in a step."""
+    """The input that the runner handed to the model in a step."""
 
     is_prefill: bool
     chunk_start: int  # prefill: the prompt tokens of the chunk, padding left out
@@ -32,7 +32,8 @@ class Forward:
 
 
 class WeightlessModel:
-    """Stands in for the model: constant logits, and the tokens that the scenario prescribes."""
+    """A stand-in for the model, with constant logits and the tokens that the scenario
+    prescribes."""
 
     is_multimodal = False
 
@@ -53,10 +54,10 @@ class WeightlessModel:
         self.past_key_value_states: list[Any] = []
 
     def set_past_key_value_states(self, num_blocks: int) -> None:
-        """There is no KV cache to allocate."""
+        """Do nothing: there is no KV cache to allocate."""
 
     def get_maybe_mm_embeddings(self, *_args: Any, **_options: Any) -> None:
-        """Tokens only, no embeddings."""
+        """Return None: there are only tokens, no embeddings."""
 
     def __call__(self, *, positions: Any, is_prompt: bool, **_inputs: Any) -> Any:
         batch = self._runner.prefill_batch if is_prompt else self._runner.input_batch
@@ -76,7 +77,8 @@ class WeightlessModel:
         return self._torch.zeros((len(self._rows), 1))
 
     def sample(self, logits: Any, sampling_metadata: Any) -> Any:
-        """The next token of each row's request, counted by the runner's own request state."""
+        """Return the next token of each row's request, according to the runner's own request
+        state."""
         sampled = [
             [self._outputs[row].token(len(self._runner.requests[row].output_token_ids))]
             for row in self._rows
@@ -88,10 +90,10 @@ class WeightlessModel:
 
 
 class WatchedLimit(int):
-    """A batch-tkv limit that notices when `volume <= limit` fails, and answers that it holds.
+    """A batch-tkv limit that records when `volume <= limit` fails, but answers that it holds.
 
-    The runner asserts that comparison before it calls the model. Python asks the right operand
-    first when its class is derived from that of the left one, hence `__ge__`.
+    The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
+    operand first, since its class is derived from that of the left one.
     """
 
     exceeded = False
@@ -106,7 +108,7 @@ class WatchedLimit(int):
 
 
 class SpyreEngine:
-    """A fresh scheduler and a fresh runner of the release for one configuration."""
+    """A fresh scheduler and model runner of the release for one configuration."""
 
     def __init__(self, release: Release, config: dict[str, Any]) -> None:
         self.release = release
@@ -125,7 +127,7 @@ class SpyreEngine:
 
     @property
     def runner_owns_blocks(self) -> bool:
-        """vllm-spyre 1.x: the runner allocates blocks, the scheduler knows nothing of them."""
+        """Whether the runner allocates blocks and the scheduler has none (vllm-spyre 1.x)."""
         return hasattr(self.runner, "_set_blocks")
 
     @property
@@ -169,7 +171,7 @@ class SpyreEngine:
         )
 
     def add(self, request: CheckedRequest) -> None:
-        """Take a request through the release's own front door into the queue."""
+        """Queue a request through the release's own front door."""
         try:
             params = self._params_class(
                 max_tokens=request.max_tokens, temperature=0.0, detokenize=False
@@ -192,7 +194,7 @@ class SpyreEngine:
         self.outputs[request.output.id] = request.output
 
     def abort(self, request: str) -> bool:
-        """End a request at once; false if the scheduler does not know it."""
+        """End a request at once; return False if the scheduler does not know it."""
         if request not in self.scheduler.requests:
             return False
         self.scheduler.finish_requests(request, self._aborted)
@@ -231,7 +233,7 @@ class SpyreEngine:
         )
 
     def blocks(self, request: str) -> list[int]:
-        """The physical blocks that a request holds."""
+        """Return the physical blocks that a request holds."""
         if self.runner_owns_blocks:
             held = self.runner.kv_cache_manager.req_to_blocks.get(request, ())
             return [block.block_id for block in held]
@@ -239,14 +241,14 @@ class SpyreEngine:
         return block_ids
 
     def free_blocks(self) -> int:
-        """Blocks of the scheduler's pool that no request holds."""
+        """Return the number of blocks in the scheduler's pool that no request holds."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
 def plenty_of_blocks(config: dict[str, Any]) -> int:
-    """A pool that stands for an unbounded one.
+    """Return the size of a pool that stands for an unbounded one.
 
-    A full batch, as many paused requests, and room enough that a scenario does not come round to
+    It holds a full batch and as many paused requests, with enough room that a scenario never reuses
     blocks with cached contents.
     """
     per_request: int = config["max_model_len"] // BLOCK_SIZE + 1

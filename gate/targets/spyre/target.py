@@ -31,7 +31,7 @@ LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the stand-in model
 
 
 class SpyreTarget(HostedTarget):
-    """The five operations on whichever release is on the path."""
+    """The five operations on the release that is on the path."""
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         protocol_checks.check_system(system, "spyre")
@@ -49,7 +49,7 @@ class SpyreTarget(HostedTarget):
         engine.add(request)
 
     def advance(self, engine: SpyreEngine) -> dict[str, Any]:
-        """One decision of the scheduler, carried out by the runner and taken back."""
+        """Take one decision of the scheduler, run it, and return the results to the scheduler."""
         decision = engine.scheduler.schedule()
         output = engine.execute(decision)
         if engine.broken_assertion:
@@ -85,8 +85,8 @@ def check_config(config: dict[str, Any]) -> None:
 def check_options(release: Release, config: dict[str, Any]) -> None:
     """Refuse options that this release lacks.
 
-    `pausing` is not among them: a start carries every key, and a release without pausing has
-    nothing that the value could mean.
+    `pausing` is not among them: `start` sends every key, and the value has no meaning for a release
+    without pausing.
     """
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
@@ -120,7 +120,7 @@ def check_admissible(engine: SpyreEngine, name: str, prompt: int, max_tokens: in
 
 
 def observed_fields(engine: SpyreEngine) -> list[str]:
-    """The optional fields that every step of this engine carries."""
+    """Return the optional fields that every step of this engine shows."""
     fields = ["emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling"]
     fields += ["preempted", "finished", "computed", "blocks", "slot_blocks"]
     if engine.pauses:
@@ -139,19 +139,19 @@ def observed_fields(engine: SpyreEngine) -> list[str]:
 
 
 def shows_free_blocks(engine: SpyreEngine) -> bool:
-    """Whether the pool is bounded and the scheduler's own."""
+    """Return whether the pool is bounded and belongs to the scheduler."""
     return engine.config["num_blocks"] is not None and not engine.runner_owns_blocks
 
 
 def shows_prefix_hits(engine: SpyreEngine) -> bool:
-    """Whether there are prefix hits, and the scheduler counts them as computed."""
+    """Return whether there are prefix hits, and the scheduler counts them as computed."""
     return engine.config["prefix_caching"] and not engine.runner_owns_blocks
 
 
 def observe(
     engine: SpyreEngine, decision: Any, completion: Any, aborted: list[str]
 ) -> dict[str, Any]:
-    """The step observation, in the protocol's terms."""
+    """Return the step observation of the protocol."""
     scheduler = engine.scheduler
     kind = step_kind(engine, decision)
     held = {name: r for name, r in scheduler.requests.items() if r.num_computed_tokens}
@@ -192,10 +192,10 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
 
 
 def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
-    """Real tokens computed, in scheduling order.
+    """Return the real tokens computed, in scheduling order.
 
-    For a prefill the scheduler's own count does not do: up to 2.3 it counts the left padding of
-    the first chunk. The chunk that the runner laid out counts, less what was cached already.
+    For a prefill, the scheduler's own count is wrong up to 2.3, since it includes the left padding
+    of the first chunk. So this counts the chunk that the runner prepared, less its cached tokens.
     """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     if kind != "prefill":
@@ -209,12 +209,12 @@ def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str,
 
 
 def hit_tokens(engine: SpyreEngine, request: str) -> int:
-    """Tokens that were found in the prefix cache at admission, usable or not."""
+    """Return the tokens that were found in the prefix cache at admission, usable or not."""
     return int(engine.runner.requests[request].total_hit_blocks) * BLOCK_SIZE
 
 
 def written_blocks(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, list[int]]:
-    """The blocks that the step writes, from the slot mapping."""
+    """Return the blocks that the step writes, from the slot mapping."""
     if kind == "idle":
         return {}
     forward = engine.model.forward

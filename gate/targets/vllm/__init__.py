@@ -1,1 +1,1 @@
-"""Targets that are vLLM's own scheduler."""
+"""Targets with vLLM's own scheduler."""

@@ -1,4 +1,4 @@
-"""A connector for vLLM that loads what a scenario says, from nowhere. vLLM imports this module by
+"""A connector for vLLM that loads, from nowhere, what a scenario says. vLLM imports this module by
 its name."""
 
 import importlib
@@ -12,7 +12,7 @@ Metadata: Any = v1.KVConnectorMetadata
 
 
 class FromNowhere(Base):  # type: ignore[misc]
-    """vLLM's side of it: what its scheduler asks for."""
+    """The scheduler's side of a vLLM connector."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         try:
@@ -26,7 +26,8 @@ class FromNowhere(Base):  # type: ignore[misc]
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """How much can be loaded, while others run; None where that is not known yet."""
+        """Return how many tokens can be loaded, and whether others run meanwhile; None if not known
+        yet."""
         if self.loads.defers(request.request_id):
             return None, False
         self._found = num_computed_tokens
@@ -34,27 +35,27 @@ class FromNowhere(Base):  # type: ignore[misc]
         return tokens, tokens > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """A request has blocks for it."""
+        """Begin the load of a request, now that it has blocks for it."""
         if num_external_tokens > 0:
             covered = self._found + num_external_tokens
             self.loads.begin(request.request_id, covered, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
-        """Nothing for the worker, which does not exist."""
+        """Return empty metadata, since there is no worker."""
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Whether its blocks are sent, and are not free before."""
+        """Return whether the blocks of a finished request are sent, and are not free before."""
         return self.loads.ended(request.request_id, request.status.name), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kw: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def wait_for_save(self) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,5 +1,5 @@
 """Speculative decoding around vLLM's scheduler: a drafter that proposes tokens, and a model that
-finds as many of them right as the scenario says.
+accepts as many of them as the scenario says.
 
 Source: chunked-prefill chapter, code of the running clamp and of allocate_slots; release 0.28.0.
 """
@@ -16,8 +16,10 @@ NO_DRAFT = -1  # what some releases fill up with, where a request has no drafts
 
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
-    """vLLM's method and the tokens that it proposes: EAGLE has keys and values of its own,
-    n-gram none."""
+    """Return vLLM's method and the number of tokens that it proposes; None without drafts.
+
+    EAGLE has its own keys and values, n-gram has none.
+    """
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None
@@ -25,19 +27,20 @@ def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def speculative_config(method: str, drafts: int) -> dict[str, Any]:
-    """vLLM's option for a drafter. Neither needs weights here: no draft is ever computed."""
+    """Return vLLM's option for a drafter. Neither kind needs weights here, since no draft is ever
+    computed."""
     own: dict[str, Any] = {"model": MODEL} if method == "eagle" else {"prompt_lookup_max": 2}
     return {"method": method, "num_speculative_tokens": drafts, **own}
 
 
 def number_of(scheduled: Sequence[int], ahead: bool) -> int:
-    """How many drafts the worker has of those that are scheduled. Decided `ahead`, all of them are
-    unknown to the scheduler."""
+    """Return how many of the scheduled drafts the worker has; with decisions `ahead`, the scheduler
+    knows none of their tokens."""
     return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
 
 
 class Drafts:
-    """The drafts of all requests of one engine, `count` to be handed over after each token."""
+    """The drafts of all requests of one engine; `count` are proposed after each token."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         ahead = config.get("async_scheduling")
@@ -45,7 +48,7 @@ class Drafts:
         self._verified: dict[str, int] = {}
 
     def right(self, output: Output, drafts: int) -> int:
-        """How many of so many drafts of a request are right, counted as one time more."""
+        """Return how many of these drafts of a request are right, and count the verification."""
         if not drafts or not output.accepted:
             return 0
         time = self._verified.get(output.id, 0)
@@ -53,8 +56,8 @@ class Drafts:
         return min(drafts, output.accepted[time % len(output.accepted)])
 
     def propose(self, scheduler: Any, output: Any) -> None:
-        """Hand the scheduler drafts for every request that has just got a token; one that decides
-        ahead never sees them."""
+        """Give the scheduler drafts for every request that has just got a token. A scheduler that
+        decides ahead never sees them."""
         if not self.count:
             return
         names = [

@@ -1,7 +1,7 @@
-"""Parts of a prompt that an encoder computes, as vLLM has them: placeholders of pictures.
+"""Parts of a prompt that an encoder computes, in vLLM's form: placeholders of images.
 
-No model with an encoder is loaded. Budget and cache size come from the configuration, and have to
-be what vLLM derives for some model.
+No model with an encoder is loaded. Budget and cache size come from the configuration, and must be
+what vLLM would derive for some model.
 """
 
 import importlib
@@ -14,7 +14,8 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse half of an encoder, and a drafter that reads ahead of it; raises RefusedError."""
+    """Refuse a configuration with only half of an encoder, or with a drafter that looks ahead of
+    one; raises RefusedError."""
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")
@@ -23,10 +24,10 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse a budget or a cache size that no model gives: neither is an option of vLLM.
+    """Refuse a budget or a cache size that vLLM derives for no model; neither is an option of vLLM.
 
     Raises:
-        RefusedError: vLLM derives another one.
+        RefusedError: vLLM derives another value.
     """
     if not config.get(BUDGET):
         return
@@ -45,7 +46,7 @@ def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> 
 
 
 def longest_input(config: Mapping[str, Any]) -> int:
-    """Tokens of the largest input that can be computed and kept."""
+    """Return the tokens of the largest input that can be computed and kept."""
     return int(min(config.get(BUDGET, 0), config.get(ROOM, 0)))
 
 
@@ -58,8 +59,11 @@ def equip(scheduler: Any, config: Mapping[str, Any]) -> None:
 
 
 def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
-    """The encoder inputs of a request, as vLLM has them; raises RefusedError for one that no step
-    can compute, which vLLM's input processor refuses where it knows the model."""
+    """Return the encoder inputs of a request in vLLM's form.
+
+    Raises RefusedError for an input that no step can compute, which vLLM's input processor refuses
+    if it knows the model.
+    """
     inputs = importlib.import_module("vllm.multimodal.inputs")
     specs, longest = [], longest_input(config)
     for segment in request.inputs:
@@ -78,8 +82,10 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
 
 
 def seen(decision: Any, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """What is seen of the encoder in a decision; `numbers` are the segments of each request that
-    come from it."""
+    """Return the encoder's fields of a decision.
+
+    `numbers` has the segments of each request that come from the encoder.
+    """
     return {
         "encoder_inputs": {
             name: sorted(numbers[name][place] for place in places)

@@ -1,8 +1,8 @@
-"""vLLM's own scheduler and its own block pool, around a model that is not there.
+"""vLLM's own scheduler and block pool, without a model.
 
-What refuses, decides, allocates, caches and counts is the release's code. The model runner is ours:
-it "samples" the tokens that the scenario prescribes, for every request whose computed tokens have
-caught up with its known ones: one, and the drafts before it that are right.
+Everything that refuses, decides, allocates, caches and counts is the release's code. Only the model
+runner is replaced. For every request whose computed tokens have caught up with its known ones, it
+"samples" the token that the scenario prescribes, after the correct drafts.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import encoder, in_flight, start_up
+from . import control, encoder, groups, in_flight
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
@@ -32,10 +32,12 @@ class VllmEngine(SchedulerView):
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
         encoder.check(config)
         in_flight.check(config)
+        groups.check(config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        pool = (config["block_size"], self.usable_blocks)
-        super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
+        specs = groups.specs(groups.windows(config), config["block_size"])
+        scheduler = _scheduler(class_for(release, config), vllm_config, specs, self.usable_blocks)
+        super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
         self.drafts = Drafts(config)
@@ -46,15 +48,17 @@ class VllmEngine(SchedulerView):
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
+        self._adapters: dict[str, int] = {}  # their numbers
         self._requested_blocks = 0  # by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
-        """Take a request through vLLM's front door into the queue; raises RefusedError."""
+        """Queue a request through vLLM's front door; raises RefusedError."""
         name = request.output.id
         if name in self.requests:
             raise RefusedError(f"a live request has the id {name!r} already")
         arrival = float(self._arrivals + 1)
         taken = taken_in(self.release, self.config["max_model_len"], request, arrival)
+        taken.cache_salt, taken.lora_request = request.cache_salt, self._adapter(request.lora)
         if request.inputs:
             taken.mm_features = encoder.features(self.config, request)
             self.encoded[name] = tuple(segment.number for segment in request.inputs)
@@ -65,6 +69,14 @@ class VllmEngine(SchedulerView):
         self._outputs[name] = request.output
         if self._loads is not None:
             self._offer(self._loads, request)
+
+    def _adapter(self, name: str | None) -> Any:
+        """The adapter of this name, as vLLM hands it on with a request."""
+        if name is None:
+            return None
+        number = self._adapters.setdefault(name, len(self._adapters) + 1)
+        adapter = importlib.import_module("vllm.lora.request").LoRARequest
+        return adapter(lora_name=name, lora_int_id=number, lora_path=name)
 
     def _offer(self, loads: Any, request: CheckedRequest) -> None:
         name = request.output.id
@@ -88,14 +100,18 @@ class VllmEngine(SchedulerView):
         self._requested_blocks = blocks
 
     def abort(self, name: str) -> bool:
-        """End a request at once; false if the scheduler does not know it."""
+        """End a request at once; return False if the scheduler does not know it."""
         if name not in self.requests or self.requests[name].is_finished():
             return False
         self.scheduler.finish_requests(name, self._aborted)
         return True
 
+    def control(self, kind: str) -> bool:
+        """Reset or pause the scheduler; return False if nothing was reset."""
+        return control.carry_out(self, kind)
+
     def execute(self, decision: Any) -> Flight:
-        """A scheduling decision with what a model runner returns for it."""
+        """Return a scheduling decision with the output that a model runner gives for it."""
         names = list(decision.num_scheduled_tokens)
         flight = self.flight(decision)
         tokens: list[list[int]] = []
@@ -114,7 +130,7 @@ class VllmEngine(SchedulerView):
         return flight._replace(output=output)
 
     def loads_step(self, output: Any) -> None:
-        """Advance all loads by a step, and add what the worker reports of them to its output."""
+        """Advance all loads by a step, and add the worker's report on them to the output."""
         if self._loads is not None:
             connector_output = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
             report = self._loads.step()
@@ -136,18 +152,19 @@ class VllmEngine(SchedulerView):
             )
 
     def _sampled(self, name: str, first: int, drafts: int) -> list[int]:
-        """The drafts that are right and the next token, from the output's token `first` on."""
+        """Return the correct drafts and the next token, from token `first` of the output on."""
         output = self._outputs[name]
         last = first + self.drafts.right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
 
 
 def class_for(release: Release, config: Mapping[str, Any]) -> Any:
-    """The scheduler class of the configuration, as vLLM chooses it.
+    """Return the scheduler class that vLLM chooses for the configuration.
 
     Raises:
-        RefusedError: the user's class cannot decide ahead; or it always does, and a pipeline is not
-            told so: vLLM's workers then wait for tokens that never come.
+        RefusedError: the user's class cannot decide ahead; or it always does, but the configuration
+            of the pipeline does not say so, and vLLM's workers would wait for tokens that never
+            come.
     """
     if not config.get("async_scheduling"):
         decides_ahead = any(base.__name__ == AHEAD for base in release.scheduler_class.__mro__)
@@ -165,17 +182,19 @@ def class_for(release: Release, config: Mapping[str, Any]) -> Any:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
+    """Return the number of blocks that hold this many tokens."""
     return -(-tokens // block_size)
 
 
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
-    """The size of a pool that stands for an unbounded one; raises RefusedError if it is too big.
+    """Return the size of a pool that stands for an unbounded one; raises RefusedError if it is too
+    large.
 
-    A full batch of the longest requests and the cached contents of some more, beside what the
-    watermark keeps free: that share is of the pool that there is.
+    It holds a full batch of the longest requests and the cached contents of some more, beside the
+    watermark, which is a share of this pool.
     """
     longest = blocks_for(config["max_model_len"], config["block_size"])
+    longest *= 1 + len(groups.further(config))
     needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
@@ -187,21 +206,24 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     return plenty
 
 
-def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
-    """A scheduler with a pool of its own; takes 1 ms, and 1 ms more for each 1,000 blocks."""
+def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int) -> Any:
+    """Return a scheduler with its own pool, and a group of the KV cache for each of `specs`; takes
+    1 ms, and 1 ms more for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
-    spec = start_up.attention(block_size)
-    group = interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
+    layers = [
+        interface.KVCacheGroupSpec(layer_names=[f"layer {number}"], kv_cache_spec=spec)
+        for number, spec in enumerate(specs)
+    ]
     vllm_config.cache_config.num_gpu_blocks = num_blocks
     return chosen(
         vllm_config=vllm_config,
         kv_cache_config=interface.KVCacheConfig(
-            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=[group]
+            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers
         ),
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
-        block_size=block_size,
+        block_size=specs[0].block_size,
         log_stats=False,
     )
 
@@ -214,12 +236,12 @@ def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: in
 
 
 def taken_in(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
-    """The request as vLLM hands it to its engine core.
+    """Return the request as vLLM hands it to its engine core.
 
     `longest`: max_model_len, in tokens; `arrival`: its place in the order of arrival.
 
     Raises:
-        RefusedError: vLLM refuses it, in its own words.
+        RefusedError: vLLM refuses it; the message is vLLM's.
     """
     params = importlib.import_module("vllm.sampling_params").SamplingParams(
         max_tokens=request.max_tokens, temperature=0.0, detokenize=False

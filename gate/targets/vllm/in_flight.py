@@ -1,8 +1,8 @@
-"""Decisions in flight around vLLM's scheduler: the queue of the engine core, with a worker that
-samples a token as soon as all before it are computed.
+"""Decisions in flight around vLLM's scheduler: the queue of the engine core, and a worker that
+samples a token as soon as all tokens before it are computed.
 
-Source: EngineCore.step_with_batch_queue of release 0.19.1, which asks whether the worker is done
-with the oldest decision; later ones (0.28.0) wait until the queue is full.
+Source: EngineCore.step_with_batch_queue of release 0.19.1, which checks whether the worker is done
+with the oldest decision; later releases (0.28.0) wait until the queue is full.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ KEYS = (
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse a fast worker where no decision is ever in flight; raises RefusedError."""
+    """Refuse a fast worker if no decision is ever in flight; raises RefusedError."""
     early = config.get("early_completions", 0)
     if early and depth(config) == 1:
         valid = "0, or any with async_scheduling or a pipeline_parallel_size of at least 2"
@@ -34,8 +34,11 @@ def depth(config: Mapping[str, Any]) -> int:
 
 
 class Flight(NamedTuple):
-    """A decision that is computed; by request, where it has any, `first` is the place of its first
-    token in the output, and `drafts` how many of those computed before it were proposed."""
+    """A decision that is being computed.
+
+    `first` has the place, in its output, of the first token of each request that gets one; `drafts`
+    the number of proposed drafts computed before it.
+    """
 
     decision: Any
     output: Any
@@ -46,8 +49,8 @@ class Flight(NamedTuple):
 class Flights:
     """The decisions in flight, the oldest first; and what the worker has sampled.
 
-    At most `most` are in flight. In `early` steps in a row the oldest one completes although
-    fewer are, before another one stays: the worker is done with it when the engine core asks.
+    At most `most` are in flight. In `early` steps in a row, the oldest one completes although there
+    is room for more, as if the worker were fast; then one more stays in flight.
     """
 
     def __init__(self, most: int, early: int = 0) -> None:
@@ -57,7 +60,8 @@ class Flights:
         self._known: dict[str, int] = {}  # tokens of each request, to the worker
 
     def known(self, name: str, request: Any, joins: bool) -> int:
-        """Tokens of a request that the worker knows; one that joins or resumes is sent whole."""
+        """Return the tokens of a request that the worker knows; a joining or resuming request is
+        sent whole."""
         if joins or self.most == 1:
             self._known[name] = request.num_tokens
         return self._known[name]
@@ -65,13 +69,23 @@ class Flights:
     def sampled(self, name: str, tokens: int) -> None:
         self._known[name] += tokens
 
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
     def tokens_in_flight(self, name: str) -> int:
-        """Tokens of a request that come if all its drafts are right: so the scheduler counts."""
-        return sum(
-            1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
-            for flight in self._queue
-            if name in flight.first
-        )
+        """Return the tokens in flight of a request if all its drafts are right, as the scheduler
+        counts."""
+        coming = 0
+        for flight in self._queue:
+            if name in flight.first:
+                coming += 1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
+        return coming
+
+    def drop(self, names: set[str]) -> None:
+        """Expect no tokens for these requests from the decisions in flight."""
+        for flight in self._queue:
+            for name in names & flight.first.keys():
+                del flight.first[name]
 
     def take(self, flight: Flight) -> bool:
         """Put a decision in flight; return whether the oldest one must complete now.
@@ -86,7 +100,8 @@ class Flights:
         return empty or len(self._queue) == self.most
 
     def completed(self, decision: Any) -> Flight | None:
-        """Take the decision off the queue; return None if it is not the oldest one."""
+        """Remove the decision from the queue and return it; return None if it is not the oldest
+        one."""
         if self._queue and self._queue[0].decision is decision:
             return self._queue.popleft()
         return None

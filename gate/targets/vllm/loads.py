@@ -1,7 +1,7 @@
 """A connector without a store: it offers, loads and sends whatever a scenario says.
 
-It keeps the contract of vLLM's own connectors: whole blocks are offered, or all that is known; what
-was loaded once is not offered again; an answer is deferred a bounded number of times.
+It keeps the contract of vLLM's own connectors: it offers whole blocks or all known tokens, offers
+loaded tokens only once, and defers an answer a bounded number of times.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,8 @@ NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
-    """Tokens of a prompt, the steps that loading takes, and from where on it fails."""
+    """An offer: tokens of a prompt, the steps that loading takes, and the token from which it
+    fails."""
 
     tokens: int = 0
     steps: int = 0
@@ -18,15 +19,15 @@ class Offer(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the worker says in a step: by request the tokens that were loaded right, and requests
-    whose blocks were sent."""
+    """The worker's report in a step: the tokens loaded correctly, by request, and requests whose
+    blocks were sent."""
 
     landed: dict[str, int]
     sent: set[str]
 
 
 class Loads:
-    """What is offered, what is being loaded, and what is being sent, by request."""
+    """The offers, the loads in progress, and the blocks being sent, by request."""
 
     def __init__(self) -> None:
         self.offers: dict[str, Offer] = {}
@@ -42,14 +43,14 @@ class Loads:
         return remaining > 0
 
     def offered(self, request: Any, computed: int, block_size: int) -> int:
-        """Tokens behind the `computed` ones that can be loaded."""
+        """Return the tokens after the `computed` ones that can be loaded."""
         offer = self.offers.get(request.request_id, Offer())
         whole = offer.tokens // block_size * block_size
         loadable = request.num_tokens if offer.tokens >= request.num_tokens else whole
         return max(int(loadable) - computed, 0)
 
     def begin(self, name: str, covered: int, loaded: int) -> None:
-        """A request is parked with so many tokens covered, so many of them to be loaded."""
+        """Park a request with `covered` tokens covered, `loaded` of them to be loaded."""
         offer = self.offers.pop(name)
         self.loading[name] = offer.steps
         self._right[name] = covered
@@ -57,7 +58,7 @@ class Loads:
             self._right[name] = min(covered, max(covered - loaded, offer.fails_at))
 
     def ended(self, name: str, status: str) -> bool:
-        """A request has ended; whether its blocks are sent."""
+        """Note that a request has ended; return whether its blocks are sent."""
         self.offers.pop(name, None)
         steps = self.send_steps.pop(name, None)
         if steps is None or status in NOT_SENT:

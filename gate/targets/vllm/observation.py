@@ -1,16 +1,16 @@
-"""Observe a step of vLLM's scheduler in the terms of the protocol."""
+"""Observe a step of vLLM's scheduler in the form of the protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..release_adapter import ids, outputs
-from . import encoder
+from . import encoder, groups
 from .drafts import number_of
 from .in_flight import Flight, Flights, depth
 
 
 class SchedulerView:
-    """What `observation` looks at; the `config` is in the terms of the scenario format."""
+    """The objects that `observation` reads; `config` has the keys of the scenario format."""
 
     def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
         self.scheduler = scheduler
@@ -18,16 +18,18 @@ class SchedulerView:
         self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
         self.encoded: dict[str, tuple[int, ...]] = {}  # segments of a prompt for an encoder
-        self._held: dict[str, list[int]] = {}  # blocks by request, when last looked at
+        # By request, when last looked at: vLLM's blocks, and their numbers.
+        self._tables: dict[str, list[Any]] = {}
+        self._held: dict[str, list[int]] = {}
 
     @property
     def requests(self) -> Mapping[str, Any]:
-        """The unfinished requests, in the order of their arrival."""
+        """Return the unfinished requests in order of arrival."""
         requests: dict[str, Any] = self.scheduler.requests
         return requests
 
     def flight(self, decision: Any) -> Flight:
-        """Return the decision as a flight, with the place of the token that each request gives."""
+        """Return the decision as a flight, with the place of each request's next token."""
         drafts = decision.scheduled_spec_decode_tokens
         resumed = decision.scheduled_cached_reqs.resumed_req_ids
         joining = {*(new.req_id for new in decision.scheduled_new_reqs), *resumed}
@@ -49,20 +51,51 @@ class SchedulerView:
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.
 
-        For an ended request: those that vLLM has not freed yet, because a decision in flight may
-        still write to them.
+        For an ended request, these are the blocks that vLLM has not freed yet, because a decision
+        in flight may still write to them. A list that has not changed since the last look is the
+        same object.
         """
-        [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
-        holders = manager.req_to_blocks.items()
-        held = {name: [block.block_id for block in blocks] for name, blocks in holders if blocks}
+        tables, held = {}, {}
+        for name, blocks in self._managers[0].req_to_blocks.items():
+            if not blocks:
+                continue
+            table = self._tables.get(name)
+            if table == blocks:  # the same objects, and so the same numbers
+                held[name] = self._held[name]
+            else:
+                table, held[name] = [*blocks], [block.block_id for block in blocks]
+            tables[name] = table
         for _, blocks in getattr(self.scheduler, "deferred_frees", ()):
             kept = {block.block_id for block in blocks}
-            held |= {name: its for name, its in self._held.items() if kept == set(its)}
-        self._held = held
+            for name, numbers in self._held.items():
+                if numbers[0] in kept and kept == set(numbers):
+                    held[name] = numbers
+        self._tables, self._held = tables, held
         return held
 
+    def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
+        """Return the blocks of these requests in each group of the KV cache behind the first."""
+        return {
+            name: [
+                [block.block_id for block in manager.req_to_blocks.get(name, ())]
+                for manager in self._managers[1:]
+            ]
+            for name in names
+        }
+
+    @property
+    def _managers(self) -> tuple[Any, ...]:
+        managers: tuple[Any, ...] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
+        return managers
+
+    def forget(self, name: str) -> None:
+        """Drop what is kept of a request that has ended."""
+        self.hits.pop(name, None)
+        self.flights.forget(name)
+
     def free_blocks(self) -> int:
-        """Blocks that no request holds, those with cached contents included."""
+        """Return the number of blocks that no request holds, including those with cached
+        contents."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
@@ -74,7 +107,7 @@ QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
 def observed_fields(engine: SchedulerView) -> list[str]:
-    """The optional fields that every step of this engine carries."""
+    """Return the optional fields that every step of this engine shows."""
     fields = [*FIELDS]
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")
@@ -86,6 +119,8 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields.append("parked")
     if engine.config.get(encoder.BUDGET):
         fields += ["encoder_inputs", "encoder_dropped"]
+    if groups.further(engine.config):
+        fields.append("group_blocks")
     return fields
 
 
@@ -99,40 +134,39 @@ class Decided(NamedTuple):
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
-    """How often each running request has been preempted so far."""
+    """Return how often each running request has been preempted so far."""
     return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
 
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
-    """What a decision was, before it completes; tells the engine the hits of the admitted.
+    """Return the visible parts of a decision before it completes; record the hits of admitted
+    requests.
 
-    `before` is what `look_before` gave before the decision.
+    `before` is the result of `look_before` from before the decision.
     """
-    scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
+    requests, scheduled = engine.requests, dict[str, int](decision.num_scheduled_tokens)
     # The scheduler counts the tokens of this step as computed as soon as it has decided.
     start = {
-        name: engine.requests[name].num_computed_tokens - tokens
-        for name, tokens in scheduled.items()
+        name: requests[name].num_computed_tokens - tokens for name, tokens in scheduled.items()
     }
-    decodes = {decodes_at(engine, name, computed) for name, computed in start.items()}
-    preempted = [
-        name for name, count in before.items() if engine.requests[name].num_preemptions > count
-    ]
+    decodes = {decodes_at(engine, requests[name], computed) for name, computed in start.items()}
+    preempted = [name for name, count in before.items() if requests[name].num_preemptions > count]
     # A request that joins has computed nothing yet: what it starts with was found in the cache.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.seen(decision, engine.encoded)
     return Decided(kind_of(decodes), scheduled, preempted, seen)
 
 
-def decodes_at(engine: SchedulerView, name: str, computed: int) -> bool:
-    """With so many tokens computed, hits included, just its last sampled token is left."""
-    request, coming = engine.requests[name], engine.flights.tokens_in_flight(name)
+def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
+    """Return whether only the last sampled token is left after `computed` tokens, including
+    hits."""
+    coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Whether requests that compute decode, prefill, or or both."""
+    """Return whether the computing requests decode, prefill, or do both."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:
@@ -147,7 +181,7 @@ def observe(
     aborted: list[str],
     first: dict[str, int],
 ) -> dict[str, Any]:
-    """The step observation; `first` is the place of the first token that a request got."""
+    """Return the step observation; `first` has the place of each request's first token."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
     if engine.config["policy"] == "priority":  # of two queues the more important head comes first
@@ -158,9 +192,9 @@ def observe(
         "waiting": ids(waiting),
         "running": ids(running),
         "prefilling": [
-            name
-            for name, request in zip(ids(running), running, strict=True)
-            if not decodes_at(engine, name, request.num_computed_tokens)
+            request.request_id
+            for request in running
+            if not decodes_at(engine, request, request.num_computed_tokens)
         ],
         "preempted": decided.preempted,
         "computed": held(
@@ -181,11 +215,16 @@ def observe(
         seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
+    if groups.further(engine.config):
+        seen["group_blocks"] = engine.group_blocks(seen["blocks"])
     if engine.config.get("kv_connector"):
         seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
+    for name in seen["finished"]:
+        if name not in engine.requests:  # its id may be that of a new request already
+            engine.forget(name)
     return seen
 
 
 def held(amounts: dict[str, Any]) -> dict[str, Any]:
-    """Without those that hold nothing."""
+    """Return the entries that are not empty."""
     return {name: amount for name, amount in amounts.items() if amount}

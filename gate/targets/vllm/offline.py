@@ -1,4 +1,4 @@
-"""vLLM without a network, weights or an accelerator: what every target that imports it needs."""
+"""Set up vLLM without a network, weights or an accelerator, for every target that imports it."""
 
 import importlib
 import importlib.metadata
@@ -12,10 +12,10 @@ MODEL = str(Path(__file__).with_name("tinymodel"))
 
 
 def fix_hash_seed() -> None:
-    """Begin the process again with a fixed hash seed, unless it has one.
+    """Restart the process with a fixed hash seed, unless it has one.
 
-    Some releases free blocks in the order of a set of request ids, and vLLM draws the root of
-    its block hashes at random: without this, runs would differ.
+    Some releases free blocks in the order of a set of request ids, and vLLM draws the root of its
+    block hashes at random, so runs would differ otherwise.
     """
     if "PYTHONHASHSEED" not in os.environ:
         os.environ["PYTHONHASHSEED"] = "0"
@@ -23,7 +23,8 @@ def fix_hash_seed() -> None:
 
 
 def prepare_environment(plugins: str) -> None:
-    """Set the variables that vLLM reads on its first import; `plugins` are those that it loads."""
+    """Set the variables that vLLM reads on its first import; `plugins` names the plugins to
+    load."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
@@ -35,10 +36,10 @@ def prepare_environment(plugins: str) -> None:
 
 
 def engine_config(**options: Any) -> Any:
-    """vLLM's configuration, built as its engine would build it, for a model of one layer.
+    """Return vLLM's configuration as its engine would build it, for a model of one layer.
 
-    Takes about 10 ms. Raises ValueError, AssertionError or NotImplementedError where vLLM
-    refuses the options.
+    Takes about 10 ms. Raises ValueError, AssertionError or NotImplementedError if vLLM refuses the
+    options.
     """
     return (
         importlib.import_module("vllm.engine.arg_utils")
@@ -56,8 +57,8 @@ def engine_config(**options: Any) -> Any:
 
 
 def block_hasher(vllm_config: Any) -> Any:
-    """What hashes the full blocks of a request as its tokens come in, made as the engine core
-    makes it; None without a prefix cache."""
+    """Return the function that hashes the full blocks of a request as its tokens arrive, as the
+    engine core makes it; None without a prefix cache."""
     cache = vllm_config.cache_config
     if not cache.enable_prefix_caching:
         return None
@@ -69,7 +70,7 @@ def block_hasher(vllm_config: Any) -> Any:
 
 
 def version_of(name: str) -> str:
-    """The version of a package that is on the path; of a checkout, which has none, "checkout"."""
+    """Return the version of a package on the path, or "checkout" for a checkout, which has none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,12 +1,12 @@
-r"""A scheduler class that writes what it decides to a trace, inside a server of vLLM.
+r"""A scheduler class that records its decisions in a trace, inside a server of vLLM.
 
     SCHEDPROOF_TRACE=run.jsonl vllm serve … \
       --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
 
-It needs nothing but vLLM: where schedproof is not installed, put its folder `gate` on PYTHONPATH
-and name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` does it for another class. An
-error here never reaches the server: the record ends, with a line on stderr. `schedproof check-trace
-run.jsonl` judges it.
+It needs nothing but vLLM: without schedproof installed, put its folder `gate` on PYTHONPATH and
+name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` records another class. An error here
+never reaches the server: the record ends, with a line on stderr. `schedproof check-trace run.jsonl`
+judges the trace.
 """
 
 import functools
@@ -35,6 +35,7 @@ NOT_IN_SCENARIOS = {
     "resumable": "goes on when more of it comes",
 }
 Segments = list[list[Any]]  # [name, tokens], as a scenario says a prompt
+STEP = '{"op": "step"}\n'
 
 FACTOR = 8  # hashes that are remembered for each block of the pool
 SPARE = 10_000
@@ -44,14 +45,14 @@ REVISIONS = ("0.25", "0.30", "0.31", "0.33")  # of schedproof's model: this file
 
 
 def revision_of(version: str) -> str:
-    """Return the newest revision of schedproof's model that is no newer than this vLLM."""
+    """Return the newest revision of schedproof's model that is not newer than this vLLM."""
     number = [int(part) for part in re.findall(r"\d+", version)[:2]]
     older = [name for name in REVISIONS if [int(part) for part in name.split(".")] <= number]
     return older[-1] if older else "documented"
 
 
 class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
-    """An event cannot be expressed in a trace; `str()` is the reason."""
+    """A trace cannot express an event; `str()` is the reason."""
 
 
 class Record:
@@ -67,6 +68,7 @@ class Record:
         self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
         self._late: list[str] = []  # aborted inside that step, or behind it
         self._aborted: list[str] = []  # what the next step reports
+        self._blocks: dict[str, list[int]] = {}  # of the step that was written last
         version = importlib.import_module("vllm").__version__
         revision = revision_of(version)
         started = {"op": "start", "system": "vllm", "revision": revision, "config": config}
@@ -83,7 +85,7 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Requests were given up: inside the step that is not written yet, if one completes."""
+        """Record aborts: inside the step that is not written yet, if one completes."""
         if self._decided is not None:
             self._late += names
         else:
@@ -94,7 +96,7 @@ class Record:
         self._before = look_before(self._view)
 
     def decided(self, decision: Any) -> None:
-        """A decision was taken. Whether one completes in this step is said by what comes next."""
+        """Record a decision. The next event shows whether one completes in this step."""
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
             self._contents.check_hit(self._view.requests[name], self._view.hits[name])
@@ -107,8 +109,8 @@ class Record:
             self._seen = observe(self._view, self._decided, {}, self._aborted, {})
 
     def completed(self, decision: Any, completion: Any) -> None:
-        """The oldest decision in flight has completed; if it is the second one in a row, in a step
-        that takes none."""
+        """Record that the oldest decision in flight has completed. If it is the second one in a
+        row, it completes in a step without a decision."""
         flight = self._view.flights.completed(decision)
         if flight is None:
             if decision.num_scheduled_tokens:
@@ -123,14 +125,14 @@ class Record:
         self._end_step(seen, completes=True)
 
     def ends(self, why: str) -> None:
-        """End the record before an event that no trace can express."""
+        """End the record before an event that a trace cannot express."""
         raise RecordEnds(why)
 
     def _no_completion(self) -> None:
         if self._decided is None:
             return
         if self._seen is None:
-            raise RecordEnds("a step was decided before one completed that had to")
+            raise RecordEnds("a step was decided before an earlier one completed")
         self._end_step(self._seen, completes=False)
         late, self._late = self._late, []
         self._write_aborts(late, {})
@@ -140,7 +142,10 @@ class Record:
         self._contents.ended([*seen["finished"]])
         if self._view.flights.most > 1:
             seen["completes"] = completes
-        self._write({"op": "step"}, {"ok": True, "step": seen})
+        blocks = seen.pop("blocks")
+        changes = changed(self._blocks, blocks)
+        self._blocks = blocks
+        self._write_lines(STEP, {"ok": True, "step": seen, "block_changes": changes})
 
     def _write_aborts(self, names: list[str], inside: dict[str, bool]) -> None:
         for name in names:
@@ -148,16 +153,38 @@ class Record:
         self._aborted += names
 
     def _write(self, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
-        lines = json.dumps(request) + "\n" + json.dumps(reply) + "\n"
+        self._write_lines(json.dumps(request) + "\n", reply)
+
+    def _write_lines(self, request: str, reply: Mapping[str, Any]) -> None:
+        lines = request + json.dumps(reply) + "\n"
         self._left -= len(lines)
         if self._left < 0:
             raise RecordEnds(f"the file is full ({LIMIT})")
         self._file.write(lines)
 
 
+def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
+    """Return how the blocks of requests changed.
+
+    For each changed request: [how many of its former blocks it keeps, the blocks behind them], or
+    None if it has no blocks any more.
+    """
+    changes: dict[str, Any] = {name: None for name in before if name not in now}
+    for name, blocks in now.items():
+        had = before.get(name, [])
+        if had is blocks:
+            continue
+        kept = len(had)
+        if blocks[:kept] != had:
+            kept = next(n for n in range(kept) if blocks[n : n + 1] != had[n : n + 1])
+        if kept < max(len(had), len(blocks)):
+            changes[name] = [kept, blocks[kept:]]
+    return changes
+
+
 @functools.cache
 def recording(scheduler: Any) -> Any:
-    """The scheduler class, with what it decides written to the file of SCHEDPROOF_TRACE."""
+    """Return the scheduler class, extended to record its decisions in the file SCHEDPROOF_TRACE."""
 
     class Recording(scheduler):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -228,8 +255,10 @@ def _open(scheduler: Any) -> Record:
 
 @functools.cache
 def _file(path: str) -> IO[str]:
-    """One file for all schedulers of the process, written line by line; where there is one already,
-    of another process too, one beside it."""
+    """Open a file for this scheduler, written line by line.
+
+    If the file exists, perhaps because another process has it, open one beside it.
+    """
     try:
         return open(path, "x", encoding="utf-8", buffering=1)
     except FileExistsError:
@@ -237,7 +266,7 @@ def _file(path: str) -> IO[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """`Recorder` and `AsyncRecorder`: vLLM's own two schedulers, imported when asked for."""
+    """Import `Recorder` and `AsyncRecorder`, for vLLM's own two schedulers, on first use."""
     if name == "Recorder":
         return recording(importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler)
     if name == "AsyncRecorder":
@@ -250,10 +279,10 @@ def __getattr__(name: str) -> Any:
 
 
 def request_of(request: Any) -> dict[str, Any]:
-    """A request without its prompt.
+    """Return a request without its prompt.
 
     Raises:
-        RecordEnds: it has what no scenario can say.
+        RecordEnds: it has a feature that a scenario cannot express.
     """
     for attribute, words in NOT_IN_SCENARIOS.items():
         if getattr(request, attribute, None):
@@ -266,10 +295,10 @@ def request_of(request: Any) -> dict[str, Any]:
 
 
 def config_of(scheduler: Any) -> dict[str, Any]:
-    """The configuration of a scheduler, in the terms of the scenario format.
+    """Return the configuration of a scheduler, with the keys of the scenario format.
 
     Raises:
-        RecordEnds: it has what no scenario can say.
+        RecordEnds: it has a feature that a scenario cannot express.
     """
     vllm_config, options = scheduler.vllm_config, scheduler.scheduler_config
     if vllm_config.kv_transfer_config is not None:
@@ -310,12 +339,13 @@ def config_of(scheduler: Any) -> dict[str, Any]:
 
 
 class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
-    """A prompt begins with tokens that two requests generated independently: the hashes do not show
-    which of the two it continues."""
+    """A prompt begins with tokens that two requests generated independently, and the hashes do not
+    show which of them it continues."""
 
 
 class Contents:
-    """Prompts as segments: a name for content that came first with a request, and its length."""
+    """Describes prompts as segments: the name of the request with which content first came, and its
+    length."""
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
@@ -328,17 +358,17 @@ class Contents:
         self._twice: set[Any] = set()  # hashes of tokens that a request generated, and others had
 
     def prompt_of(self, request: Any) -> Segments:
-        """The prompt of a request that arrives: as far as others had the same, in their words.
+        """Return the prompt of a new request; the parts that others had before get their names.
 
         Raises:
-            SameTokens: these had the same by chance.
+            SameTokens: two of them had the same tokens by chance.
         """
         name, tokens = request.request_id, request.num_prompt_tokens
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
         segments: Segments = []
         if not self._twice.isdisjoint(hashes[:known]):
-            raise SameTokens(f"{name} goes on from tokens that two others had by chance")
+            raise SameTokens(f"{name} continues tokens that two others share by chance")
         if known:
             owner = self._owner[hashes[known - 1]]
             theirs = [*self._segments[owner], [f"out:{owner}", tokens]]
@@ -352,26 +382,29 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """A request starts with so many tokens from the cache.
+        """Check that the cached tokens with which a request starts have a unique owner.
 
         Raises:
-            SameTokens: two requests had them by chance, and whose blocks they are is not known.
+            SameTokens: two requests had them by chance, so it is unknown whose blocks they are.
         """
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
-            raise SameTokens(f"{request.request_id} found tokens that two others had by chance")
+            raise SameTokens(f"{request.request_id} found tokens that two others share by chance")
 
     def grown(self, requests: list[Any]) -> None:
-        """Requests have got tokens: their blocks may be full now."""
+        """Record the new tokens of requests, whose blocks may now be full."""
         for request in requests:
             if request is not None and request.request_id in self._live:
                 name, hashes = request.request_id, request.block_hashes
+                if len(hashes) == self._seen[name]:
+                    continue
                 had = hashes[self._seen[name] :]
                 self._twice.update(block for block in had if block in self._owner)
                 self._register(name, hashes)
 
     def ended(self, names: list[str]) -> None:
-        """Requests have left; what they had may be found as long as it is remembered."""
+        """Record that requests have left. Their content may still be found as long as it is
+        remembered."""
         for name in names:
             self._live.discard(name)
             self._forget(name)
@@ -399,11 +432,11 @@ class Contents:
 
 
 def cut(segments: Segments, tokens: int) -> Segments:
-    """The first so many tokens."""
-    found: Segments = []
+    """Return the first `tokens` tokens."""
+    leading: Segments = []
     for name, length in segments:
         if tokens <= 0:
             break
-        found.append([name, min(length, tokens)])
+        leading.append([name, min(length, tokens)])
         tokens -= length
-    return found
+    return leading

@@ -1,4 +1,4 @@
-"""The vLLM release that is on the path: found, imported and configured."""
+"""The vLLM release on the path: find, import and configure it."""
 
 import functools
 import gc
@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
-from . import start_up
+from . import groups, start_up
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
@@ -25,11 +25,12 @@ VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_rese
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 # The pool is an option with another meaning: its blocks, the null block among them.
 # Two keys describe the drafter, which is one option of vLLM, and two the connector. What an encoder
-# has, vLLM works out of a model.
+# has, and the groups of the KV cache, vLLM works out of a model.
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
-        *(*DRAFT_KEYS, *ENCODER_KEYS),
+        "cache_partitions",
+        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
     }
 )
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
@@ -45,7 +46,7 @@ WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
 
 @dataclass(frozen=True)
 class Release:
-    """An imported release: its identity, the options that it has, and what is driven."""
+    """An imported release: its identity, its options, and the class that the target drives."""
 
     version: str
     options: frozenset[str]
@@ -57,7 +58,7 @@ class Release:
 
 @functools.cache
 def load_release() -> Release:
-    """Import the vLLM that is on the path; takes about 10 s, once per process."""
+    """Import the vLLM on the path; takes about 10 s, once per process."""
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
     prepare_environment(plugins="")
@@ -79,7 +80,7 @@ def load_release() -> Release:
 
 
 def _plain_cpu() -> Any:
-    """A platform that is a CPU and changes nothing in a configuration.
+    """Return a CPU platform that changes nothing in a configuration.
 
     vLLM's own CPU platform sizes its cache by the memory of the machine and needs kernels.
     """
@@ -90,6 +91,8 @@ def _plain_cpu() -> Any:
         "device_type": "cpu",
         "check_and_update_config": classmethod(lambda cls, vllm_config: None),
         "is_pin_memory_available": classmethod(lambda cls: False),
+        # As on a GPU: layers with a window have a group of their own.
+        "support_hybrid_kv_cache": classmethod(lambda cls: True),
     }
     return type("PlainCpu", (interface.Platform,), body)()
 
@@ -100,10 +103,10 @@ KERNEL_BLOCK = 16
 
 
 def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp]:
-    """vLLM's form of a configuration, and whether a server starts so.
+    """Return vLLM's form of a configuration, and whether a server starts with it.
 
     Raises:
-        RefusedError: this release cannot honour it, or does not start with it.
+        RefusedError: this release does not support it, or does not start with it.
     """
     options: dict[str, Any] = {}
     if config["num_blocks"] is not None:
@@ -123,7 +126,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
     try:
-        planned = _planning(drafter(config), policy, **options)
+        planned = _planning(drafter(config), policy, groups.windows(config), **options)
     except PARTS_MISSING as error:
         return vllm_config, StartUp(None, f"{release}: {start_up.CHECK} cannot be run: {error}")
 
@@ -145,18 +148,27 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
 
 
 @functools.lru_cache(maxsize=64)
-def _planning(drafts: tuple[str, int] | None, policy: str | None, **options: Any) -> str | None:
-    """Why vLLM does not start with these options; None if it does."""
+def _planning(
+    drafts: tuple[str, int] | None,
+    policy: str | None,
+    windows: tuple[int | None, ...],
+    **options: Any,
+) -> str | None:
+    """Return why vLLM does not start with these options, and layers with these windows; None if it
+    does."""
     vllm_config = cached_config(drafts, policy, **options)
-    return start_up.refusal(vllm_config, start_up.attention(vllm_config.cache_config.block_size))
+    specs = groups.specs(windows, vllm_config.cache_config.block_size)
+    return start_up.refusal(vllm_config, specs)
 
 
 @functools.lru_cache(maxsize=64)
 def cached_config(
     drafts: tuple[str, int] | None = None, policy: str | None = None, **options: Any
 ) -> Any:
-    """vLLM's configuration with these options, the others as vLLM has them by default; with a
-    connector where there is a `policy` for loads that fail."""
+    """Return vLLM's configuration with these options and vLLM's defaults for the others.
+
+    With a `policy` for failed loads, it has a connector.
+    """
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
     if policy is not None:
@@ -190,7 +202,7 @@ def _sentence(error: Exception) -> str:
 
 
 def defaults(release: Release) -> dict[str, Any]:
-    """What vLLM makes of a configuration that gives none of the options of its scheduler."""
+    """Return the values that vLLM uses for the options of its scheduler if none is given."""
     options = [key for key in OPTIONS if VLLM_NAMES.get(key, key) in release.options]
     return {key: _value_of(cached_config(), key) for key in options}
 

@@ -1,4 +1,4 @@
-"""Releases and checkouts of vLLM: their process, and the configurations they are judged in."""
+"""Releases and checkouts of vLLM, with their processes and configurations."""
 
 from packaging.version import Version
 
@@ -13,6 +13,8 @@ ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
 ENCODER = dict.fromkeys(
     ("max_num_encoder_input_tokens", "encoder_cache_size", "max_num_batched_tokens"), 32
 )
+# A window of one block and a token, beside full attention.
+GROUPS = {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 17}]}
 
 SCALES = GateScales(
     scales={
@@ -40,6 +42,8 @@ SCALES = GateScales(
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
+        GROUPS,
+        {"cache_partitions": True},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
@@ -61,6 +65,7 @@ SCALES = GateScales(
             {**CONNECTOR, **ASYNC, "kv_load_failure_policy": "fail"},
         ),
         Configuration("encoder", ENCODER),
+        Configuration("groups", GROUPS),
     ),
 )
 
@@ -69,7 +74,7 @@ EXAMINED = ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")
 
 
 def revision_of(version: str) -> str:
-    """Return the revision that a release is compared with: the newest that is no newer."""
+    """Return the newest revision that is not newer than the release."""
     _, *named = SYSTEMS["vllm"].revisions
     older = [name for name in named if Version(name) <= Version(version)]
     return max(older, key=Version, default="documented")

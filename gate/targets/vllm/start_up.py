@@ -1,12 +1,13 @@
-"""Run the checks of a vLLM release before it serves: its own planning of the KV cache.
+"""Run a vLLM release's start-up checks: its own planning of the KV cache.
 
-The engine core itself is not started, since it would load a model. Its method that plans the cache
-runs as it is, around an executor whose workers have plenty of memory and nothing to load.
+The engine core itself is not started, since it would load a model. Its unmodified method that plans
+the cache runs with an executor whose workers have plenty of memory and nothing to load.
 """
 
 import functools
 import importlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 CHECK = "get_kv_cache_configs"
@@ -15,7 +16,7 @@ LONGEST = re.compile(r"[^.]*estimated maximum model length is \d+")
 
 
 class _Executor:
-    """Workers that have memory for the KV cache and do nothing."""
+    """Workers that have memory for the KV cache but do nothing."""
 
     def __init__(self, specs: list[dict[str, Any]]) -> None:
         self._specs = specs
@@ -34,23 +35,27 @@ class _Executor:
 
 
 class _EngineCore:
-    """As much of an engine core as planning the KV cache reads."""
+    """The parts of an engine core that the planning of the KV cache reads."""
 
     def __init__(self, specs: list[dict[str, Any]]) -> None:
         self.model_executor = _Executor(specs)
         self.available_gpu_memory_for_kv_cache = -1
 
     def collective_rpc(self, *_args: Any, **_options: Any) -> None:
-        """Tell no worker."""
+        """Do nothing, since there are no workers."""
 
 
-def refusal(vllm_config: Any, spec: Any) -> str | None:
-    """Return why the release does not start with this configuration, in its own words, or None.
+def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
+    """Return the release's message if it does not start with this configuration; otherwise None.
 
-    `spec` is the KV cache of a layer; each stage of a pipeline has one such layer.
+    `layers` describe the KV caches of the layers of a stage; each stage of a pipeline has such
+    layers.
     """
     stages = vllm_config.parallel_config.pipeline_parallel_size
-    specs = [{f"layer {stage}": spec} for stage in range(stages)]
+    specs = [
+        {f"layer {stage}.{number}": spec for number, spec in enumerate(layers)}
+        for stage in range(stages)
+    ]
     core = importlib.import_module("vllm.v1.engine.core").EngineCore
     try:
         core._initialize_kv_caches(_EngineCore(specs), vllm_config)
@@ -63,7 +68,7 @@ def refusal(vllm_config: Any, spec: Any) -> str | None:
 
 @functools.cache
 def attention(block_size: int) -> Any:
-    """A layer of full attention, as small as can be."""
+    """Return the specification of the smallest possible layer of full attention."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     float32 = importlib.import_module("torch").float32
     return interface.FullAttentionSpec(

@@ -10,6 +10,7 @@ from typing import Any
 from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget
+from . import control, groups
 from .drafts import KEYS as DRAFT_KEYS
 from .encoder import KEYS as ENCODER_KEYS
 from .engine import VllmEngine
@@ -39,11 +40,20 @@ KEYS = {
     "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
     "max_num_encoder_input_tokens": protocol_checks.COUNT,
     "encoder_cache_size": protocol_checks.COUNT,
+    "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
+    "cache_partitions": protocol_checks.FLAG,
 }
 
 
 LOAD_KEYS = ("kv_connector", "kv_load_failure_policy")
-MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS)
+MAY_MISS = (
+    *DRAFT_KEYS,
+    *IN_FLIGHT_KEYS,
+    *LOAD_KEYS,
+    *ENCODER_KEYS,
+    groups.KEY,
+    "cache_partitions",
+)
 
 
 class VllmTarget(HostedTarget):
@@ -56,7 +66,8 @@ class VllmTarget(HostedTarget):
         engine = VllmEngine(release, config)
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
-        return Hosted(engine, *title, observes, defaults(release), engine.start_up)
+        described = (*title, observes, defaults(release), engine.start_up)
+        return Hosted(engine, *described, control.offered(engine))
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""

@@ -1,4 +1,4 @@
-"""A page of one file: its HTML with the styles, the scripts and the data in it."""
+"""A page in one file: its HTML with the styles, scripts and data."""
 
 import hashlib
 import json
@@ -22,38 +22,44 @@ POLICY = (
 
 def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
     """Return the page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the
-    data. `connect` is the only origin that the page may fetch from."""
+    data. The page may fetch only from the origin `connect`."""
     return render_template(name, {"data": Markup(_harmless(data))}, [name], connect=connect)
 
 
 def render_template(
-    name: str, values: Mapping[str, Any], scripts: Sequence[str], *, connect: str = "'none'"
+    name: str,
+    values: Mapping[str, Any],
+    scripts: Sequence[str],
+    styles: Sequence[str] = (),
+    *,
+    connect: str = "'none'",
 ) -> str:
     """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
 
     Args:
-        name: of the template and its style.
-        values: what fills the template; escaped unless it is `Markup`.
-        scripts: names without their suffix.
-        connect: the only origin that the page may fetch from.
+        name: the name of the template and its style.
+        values: the values for the template; they are escaped unless they are `Markup`.
+        scripts: the names of the scripts, without suffix.
+        styles: further style sheets, before the template's own.
+        connect: the only origin from which the page may fetch.
     """
-    style, script = _parts(name, scripts)
-    policy = content_security_policy(name, scripts, connect=connect)
+    style, script = _parts(name, scripts, styles)
+    policy = POLICY.format(style=_source(style), script=_source(script), connect=connect)
     own = {"policy": policy, "style": style, "script": script}
     made = {part: Markup(text) for part, text in own.items()}  # the policy has no double quote
     return _templates().get_template(f"{name}.html").render({**made, **values})
 
 
-def content_security_policy(name: str, scripts: Sequence[str], *, connect: str = "'none'") -> str:
-    """Return the Content-Security-Policy of a page, as for `render_template`."""
-    style, script = (_source(text) for text in _parts(name, scripts))
-    return POLICY.format(style=style, script=script, connect=connect)
+def content_security_policy(name: str, *, connect: str) -> str:
+    """Return the Content-Security-Policy of `render_page`."""
+    style, script = _parts(name, [name], [])
+    return POLICY.format(style=_source(style), script=_source(script), connect=connect)
 
 
-def _parts(name: str, scripts: Sequence[str]) -> tuple[str, str]:
+def _parts(name: str, scripts: Sequence[str], styles: Sequence[str]) -> tuple[str, str]:
     """Return what stands in the page's elements `style` and `script`."""
-    script = "\n".join(_text(f"{script}.js") for script in scripts)
-    return _text("base.css") + _text(f"{name}.css"), script
+    style = "".join(_text(f"{sheet}.css") for sheet in ("base", *styles, name))
+    return style, "\n".join(_text(f"{script}.js") for script in scripts)
 
 
 def _source(text: str) -> str:

@@ -127,6 +127,12 @@ function drawRow(svg, request, step, x, top, cut) {
     stub.append(element("svg:title", {}, `${name}: ${PARTS.left}, ${shown(left)} tokens, before the axis begins`));
     group.append(element("svg:rect", { x: x(cut) + 4, y: top + 2, width: 14, height: BAR - 4, fill: "var(--paper)" }), stub);
   }
+  if (run.never && run.never[0] === request && step === last) {
+    const from = left + run.never[1], tokens = run.never[2] - run.never[1];
+    const rect = element("svg:rect", { class: "part part-never", "data-part": "never", "data-tokens": tokens, x: x(from), y: top, width: x(from + tokens) - x(from), height: BAR });
+    rect.append(element("svg:title", {}, `${name}: counted as cached, never computed, ${shown(tokens)} tokens`));
+    group.append(rect);
+  }
   const right = of(request, "right", step) || 0;
   const future = of(request, "future", step) || 0;
   draw("right", place, right);
@@ -139,9 +145,11 @@ function drawLegend() {
     for (const [, value, slope] of pieces(lines[part], 1)) if (value || slope) return true;
     return false;
   }));
+  const all = run.never ? { ...PARTS, never: "counted as cached, never computed" } : PARTS;
+  if (run.never) present.splice(2, 0, "never");
   byId("legend").replaceChildren(...present.map((part) => {
     const svg = element("svg:svg", { viewBox: "0 0 26 14", "aria-hidden": "true" },
       element("svg:rect", { class: `part part-${part}`, x: 1, y: 1, width: 24, height: 12 }));
-    return element("li", {}, svg, `${SHORT[part] ? `${SHORT[part]}: ` : ""}${PARTS[part]}`);
+    return element("li", {}, svg, `${SHORT[part] ? `${SHORT[part]}: ` : ""}${all[part]}`);
   }));
 }

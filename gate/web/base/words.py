@@ -1,51 +1,18 @@
-"""Describe the state of a run in domain words: its requests, queues and limits after a step."""
+"""Describe the state of a run in domain words: its requests and queues after a step."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from ....model.observation import Step
 from ....properties.history.run_history import RunHistory
 from ...console.output import one_line
 
-VOLUME = "batch × tkv"
 SHOWN_BLOCKS = 8
 QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
-class Measure(NamedTuple):
-    """Something that has a limit: `value` of `limit`, in `unit`."""
-
-    name: str
-    value: int
-    limit: int
-    unit: str
-
-
-def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
-    """What the last step took of each limit that the configuration has and the step shows."""
-    if step is None:
-        return []
-    found = []
-    if "max_batch_tkv" in config and step.kind == "decode" and step.tkv is not None:
-        volume = len(step.scheduled) * step.tkv
-        found.append(Measure(VOLUME, volume, config["max_batch_tkv"], "tokens"))
-    if "max_num_batched_tokens" in config:
-        tokens = sum(step.scheduled.values())
-        found.append(
-            Measure("tokens of the step", tokens, config["max_num_batched_tokens"], "tokens")
-        )
-    if config.get("max_num_seqs") and step.running is not None:
-        found.append(Measure("running", len(step.running), config["max_num_seqs"], "requests"))
-    if config.get("num_blocks") is not None and step.free_blocks is not None:
-        held = config["num_blocks"] - step.free_blocks
-        found.append(Measure("blocks held", held, config["num_blocks"], "blocks"))
-    return found
-
-
 def queues(book: RunHistory) -> dict[str, list[str]]:
-    """The requests that wait, run, prefill, are paused or parked now, in queue order: as the last
-    step showed it, without requests that have left since, and requests that have arrived since
-    behind it."""
+    """Return the requests that wait, run, prefill, are paused or parked now, in queue order.
+
+    These are the queues of the last step, without requests that have left since; new arrivals are
+    added at the end.
+    """
     last = book.last
     shown = {
         name: [request for request in getattr(last, name) if request not in book.aborts_to_report]

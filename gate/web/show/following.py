@@ -1,7 +1,7 @@
-"""A run followed step by step: of every request what a page draws and tells, from what was seen.
+"""Follow a run step by step, and collect everything that a page shows about each request.
 
-Lengths are in tokens unless they say blocks. What the target does not show comes from the history,
-or not at all.
+Lengths are in tokens unless they say blocks. Values that the target does not show come from the
+history, or are left out.
 """
 
 from collections import Counter, defaultdict
@@ -26,10 +26,10 @@ KINDS = ("prefill", "decode", "mixed", "idle")
 WORDS = {
     "broken": "{3}",
     "arrived": "{0} arrives: prompt {1}, max_tokens {2}",
-    "refused": "{0} is refused at the door: {3}",
+    "refused": "{0} is refused: {3}",
     "aborted": "the client gives {0} up",
     "joins": "{0} is projected to fit: at most {1} of {2}",
-    "preempted": "{0} is preempted, and loses what was computed",
+    "preempted": "{0} is preempted, and loses its computed tokens",
     "paused": "{0} is paused",
     "resumed": "{0} decodes again",
     "parked": "{0} is parked while a connector loads its blocks",
@@ -53,7 +53,7 @@ STOPS = (
 
 
 class Happening(NamedTuple):
-    """One of WORDS, of one request, with what fills the sentence."""
+    """An event of a request: `what` is one of WORDS, and the other fields fill its sentence."""
 
     step: int
     what: str
@@ -64,19 +64,19 @@ class Happening(NamedTuple):
 
 
 class Follower:
-    """Takes notes of a run.
+    """Collects the data of a run.
 
     Attributes:
-        steps: as the target showed them.
-        run: by name, a number of the whole run by step: `kind` (place in KINDS), `tkv`, `batch`
-            and `volume` of a decode step, blocks `held`, `shared` (by several requests), `cached`
-            (held, and found in the prefix cache), `free` and `reserved`.
-        requests: the same of each request, by its id; see `_note`.
+        steps: the steps as the target showed them.
+        run: numbers of the whole run by step, under their names: `kind` (place in KINDS), `tkv`,
+            `batch` and `volume` of a decode step, blocks `held`, `shared` (by several requests),
+            `cached` (held, and found in the prefix cache), `free` and `reserved`.
+        requests: the same for each request, by id; see `_note`.
         queues: ids in each queue, after a step.
-        blocks: of each request its blocks by number, after a step.
-        stakes: of each rule a 1 for each step in which it was exercised.
-        happenings: what happened in which step.
-        widest: position at which the longest row of all steps ends.
+        blocks: the numbers of each request's blocks, after a step.
+        stakes: for each rule, a 1 for each step in which it was exercised.
+        happenings: the events, with their steps.
+        widest: the position at which the longest row of all steps ends.
     """
 
     def __init__(self, system: str, config: Mapping[str, Any], rules: Sequence[str]) -> None:
@@ -143,7 +143,8 @@ class Follower:
                 changes.note(number, queue)
 
     def _pool(self, step: Step) -> dict[str, int]:
-        """Blocks held, each once. Few steps change any, and there may be thousands of blocks."""
+        """Return the counts of held blocks, each counted once; cached, since few steps change any
+        of what may be thousands of blocks."""
         if step.blocks is None:
             return {}
         seen = (step.blocks, step.prefix_hit)
@@ -165,7 +166,7 @@ class Follower:
         return self._pool_counts
 
     def _state(self, step: Step, request: RequestHistory) -> str | None:
-        """Where the request is in this step; None: it has left before."""
+        """Return the state of the request in this step; None if it has left before."""
         if request.id in step.scheduled:
             return "decode" if request.id in self._prefilled else "prefill"
         if request.ended is not None:
@@ -184,11 +185,12 @@ class Follower:
         return "preempted" if request.preemptions else "waiting"
 
     def _note(self, number: int, step: Step, request: RequestHistory, state: str) -> None:
-        """The numbers of one request: positions of its row from left to right, then the others.
+        """Record the numbers of one request: the parts of its row from left to right, then the
+        others.
 
         `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` computed
-        before, `now` computed in this step, `rest` still to be computed, `right` (padding up to
-        the block's border, or room in blocks that are held), `future` (what it may still generate).
+        before, `now` computed in this step, `rest` still to be computed, `right` (padding up to the
+        block's border, or room in held blocks), `future` (tokens that it may still generate).
         """
         now = step.scheduled.get(request.id, 0)
         computed = (step.computed or {}).get(request.id, request.computed)
@@ -261,15 +263,15 @@ class Follower:
     def _decoded(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """A jump of its tkv since it last decoded, and a block that it begins."""
-        found = []
+        """Return a jump of its tkv since it last decoded, and a block that it begins."""
+        changes = []
         tkv = lines["tkv"].at(number)
         before = self._decoded_at.pop(name, None)
         if tkv is not None:
             self._decoded_at[name] = tkv
             if before is not None and tkv != before + 1:
-                found.append(Happening(number, "jump", name, before, tkv))
+                changes.append(Happening(number, "jump", name, before, tkv))
         computed = lines["computed"].at(number)
         if computed is not None and (computed - tokens) % self._block == 0:
-            found.append(Happening(number, "border", name, computed, computed // self._block + 1))
-        return found
+            changes.append(Happening(number, "border", name, computed, computed // self._block + 1))
+        return changes

@@ -1,7 +1,7 @@
-"""A run as one page: no network, no server, opens from a folder.
+"""A run as one page, which opens from a folder without a network or a server.
 
-What a script draws is data, numbers and names only, and small; the parts of the page that no step
-changes are filled in here.
+The scripts draw from compact data of numbers and names; the parts of the page that no step changes
+are filled in here.
 """
 
 import base64
@@ -18,6 +18,7 @@ from ....spec.catalogue import load
 from ....spec.systems import SYSTEMS
 from ...console import output
 from ...console.step_lines import one_line
+from ..base.drawing import WIDE, picture
 from ..base.page import render_template
 from .following import KINDS, STATES, STOPS, WORDS
 from .recording import RecordedRun
@@ -34,7 +35,7 @@ MAX_LINES = 8  # of an explanation; a longer one is folded
 
 def page(run: RecordedRun) -> str:
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
-    return render_template("show", values, SCRIPTS)
+    return render_template("show", values, SCRIPTS, ["cause"])
 
 
 def packed(run: RecordedRun) -> str:
@@ -43,8 +44,11 @@ def packed(run: RecordedRun) -> str:
 
 
 def plain(run: RecordedRun) -> dict[str, Any]:
-    """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
-    `ids`. What others have named and said is without what would turn or end a line."""
+    """Return the run as the data of a page.
+
+    Numbers by step are in the form of `lines.Line.flat`; requests are places in `ids`. Foreign
+    names and texts are stripped of characters that would reverse or end a line.
+    """
     followed = run.followed
     ids_sent = [request.id for request in run.scenario.requests]
     ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
@@ -52,6 +56,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
         "steps": len(run.steps),
         "opens": opens_at(run),
         "cause": _cause(run, ids),
+        "never": _never(run, ids),
         "block": run.config["block_size"],
         "limit": run.config.get("max_batch_tkv"),
         "pool": run.config.get("num_blocks"),
@@ -96,8 +101,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """The step at which the page opens: where a rule broke, else where a request first loses its
-    place, else the first."""
+    """Return the step at which the page opens: where a rule broke, or else where a request first
+    loses its place, or else the first."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -109,9 +114,22 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
     return None if reason is None or reason[1] not in ids else [reason[0], ids[reason[1]]]
 
 
+def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
+    """Return the request whose hit covers tokens that nobody computed, and the first and last
+    of them."""
+    bar = next(iter(run.cause.bars), None) if run.cause is not None else None
+    if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
+        return None
+    before, never = 0, {part.kind: part.tokens for part in bar.parts}.get("never", 0)
+    if bar.parts[0].kind == "cached":
+        before = bar.parts[0].tokens
+    return [ids[bar.request], before, before + never] if never else None
+
+
 def cause(run: RecordedRun) -> tuple[int, str] | None:
-    """The step and the name of the request with which the explanation of what broke begins."""
-    joined = JOINED.match(run.why[0]) if run.why else None
+    """Return the step and the request with which the explanation of the failure begins."""
+    why = run.cause.why if run.cause is not None else ()
+    joined = JOINED.match(why[0]) if why else None
     return None if joined is None else (int(joined[1]), joined[2])
 
 
@@ -156,7 +174,8 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """The blocks of a request: step, how many of those before stay, which come behind them."""
+    """Return the changes of a request's blocks: the step, how many blocks stay, and the new
+    ones."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()
     for step, blocks in changes.kept if changes is not None else ():
@@ -182,13 +201,15 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)
+    gone = bool(run.broken) and run.broken[0].step >= len(run.steps)  # it raised, or never answered
     return {
         "run": run,
         "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),
         "rule": rules[run.broken[0].rule] if run.broken else None,
         "max_lines": MAX_LINES,
-        "cause": cause(run),
-        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :],
+        "wide": WIDE,
+        "picture": picture(run.cause),
+        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :] if gone else [],
         "lockstep": LOCKSTEP,
         "fields": fields,
         "differs": sum(field.differs for field in fields or ()),
@@ -196,7 +217,8 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
 
 
 def side_by_side(run: RecordedRun) -> list[Field] | None:
-    """The fields of the last step that the target or its model shows; None without a model."""
+    """Return the fields of the last step that the target or its model shows; None without a
+    model."""
     if run.expected is None or not run.steps:
         return None
     target, model = run.steps[-1], run.expected

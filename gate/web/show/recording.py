@@ -1,4 +1,4 @@
-"""A run made or read again for a page: a scenario on a target, judged step by step."""
+"""A run for a page: a scenario on a target, judged step by step, or one read from a trace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,9 @@ from ....model.systems import full_config, resolve_revision
 from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
-from ....properties.explanations.explain import Projected, explain, projections
+from ....properties.explanations.cause import Cause
+from ....properties.explanations.evidence import Evidence
+from ....properties.explanations.explain import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
@@ -20,25 +22,25 @@ from .following import Follower, Happening
 
 @dataclass
 class RecordedRun:
-    """A run, judged up to the first step that breaks a rule, with all that a page shows of it.
+    """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
     Attributes:
-        name: what the page is called after, a file's name or a scenario's.
-        scenario: what was asked; of a trace, what it says that was asked.
-        started: what the target says of itself.
+        name: of the file or the scenario, in the title of the page.
+        scenario: what the target was sent; for a trace, what the trace records of it.
+        started: the target's description of itself.
         checked: the rules that are judged, in catalogue order.
-        followed: the steps, and what changes over them.
+        followed: the steps, and how the state changes over them.
         broken: the rules that the last step breaks, the first one in front; `step` of a crash is
             one beyond the last step.
-        why: how the first of them came to break, where that is known; a sentence each.
+        cause: the cause of the first of them, as far as the run shows it.
         expected: the last step as the model would have done it, where it runs beside the target.
-        projected: what admission went by, where the target's formula is known; the requests that
-            joined, and those that the limit refused.
-        refused: requests that were refused at the door, with the target's words.
+        projected: the volumes that admission computed, if the target's formula is known, for
+            requests that joined and those that the limit refused.
+        refused: requests that were refused on arrival, with the target's message.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
-        ended: how the run ended, in words.
-        replay: the command that does it again; nothing where there is none.
-        notes: what else a reader has to know.
+        ended: a description of how the run ended.
+        replay: the command that repeats the run; empty if there is none.
+        notes: further notes for the reader.
     """
 
     name: str
@@ -47,7 +49,7 @@ class RecordedRun:
     checked: Sequence[Rule]
     followed: Follower
     broken: Sequence[Broken] = ()
-    why: Sequence[str] = ()
+    cause: Cause | None = None
     expected: Step | None = None
     projected: Sequence[Projected] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -65,8 +67,10 @@ class RecordedRun:
         return self.scenario.config
 
     def happenings(self) -> list[Happening]:
-        """All that happens, in the order of the steps."""
-        return sorted([*_asked(self), *self.followed.happenings, *_judged(self)], key=_step)
+        """Return all events in the order of the steps."""
+        return sorted(
+            [*_client_happenings(self), *self.followed.happenings, *_judged(self)], key=_step
+        )
 
 
 def recorded(
@@ -76,11 +80,11 @@ def recorded(
     *,
     name: str = "",
 ) -> RecordedRun:
-    """Run a scenario on a target (default: the reference model) to its end, or to the first broken
-    rule of `rules` (default: all of its system).
+    """Run a scenario on a target (default: the reference model) to its end or to the first broken
+    rule.
 
     Raises:
-        InputError, ConfigRefused, TargetFault: as `properties.replay.replay`.
+        InputError, ConfigRefused, TargetFault: as for `properties.replay.replay`.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
@@ -90,18 +94,22 @@ def recorded(
         revision=revision,
         config=config,
         requests=scenario.requests,
+        events=scenario.events,
     )
     sessions: list[Session] = []
     followers: list[Follower] = []
+    evidence = Evidence()
 
     def begun(session: Session) -> None:
         sessions.append(session)
+        evidence.begun(session)
         ids = [rule.id for rule in session.checked]
         followers.append(Follower(meant.system, config, ids))
 
-    def watch(_: int, step: Step) -> None:
+    def watch(number: int, step: Step) -> None:
         monitor = sessions[0].monitor
         followers[0].follow(step, monitor.history, monitor.exercised)
+        evidence.watch(number, step)
 
     judged = load(meant.system, meant.revision or "") if rules is None else rules
     outcome = replay(target or ModelTarget(), meant, judged, watch, begun=begun)
@@ -119,14 +127,12 @@ def recorded(
     )
     if any(failure.rule == LOCKSTEP for failure in outcome.broken):
         run.expected = session.expected
+    run.cause = evidence.cause(meant, outcome.broken)
     return reported(run)
 
 
 def reported(run: RecordedRun) -> RecordedRun:
-    """The run with what the models say of it: why a rule broke, what admissions went by."""
-    if run.broken:
-        first, version = run.broken[0], run.started.version
-        run.why = explain(first.rule, run.scenario, first.step, version)
+    """Add the volumes that admission computed to the run, and return it."""
     run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 
@@ -147,19 +153,19 @@ def _step(happening: Happening) -> int:
     return happening.step
 
 
-def _asked(run: RecordedRun) -> list[Happening]:
-    found = []
+def _client_happenings(run: RecordedRun) -> list[Happening]:
+    happenings = []
     for request in run.scenario.requests:
         if request.id in run.refused:
             why = run.refused[request.id]
-            found.append(Happening(request.arrival, "refused", request.id, word=why))
+            happenings.append(Happening(request.arrival, "refused", request.id, word=why))
             continue
         sizes = (request.prompt_len, request.max_tokens)
-        found.append(Happening(request.arrival, "arrived", request.id, *sizes))
+        happenings.append(Happening(request.arrival, "arrived", request.id, *sizes))
         if request.abort_at is not None:
-            found.append(Happening(request.abort_at, "aborted", request.id))
+            happenings.append(Happening(request.abort_at, "aborted", request.id))
     last = len(run.steps)
-    return [failure for failure in found if failure.step <= last]
+    return [failure for failure in happenings if failure.step <= last]
 
 
 def _judged(run: RecordedRun) -> list[Happening]:

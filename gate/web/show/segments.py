@@ -1,7 +1,7 @@
 """Store a value that changes over the steps of a run as straight segments and changes.
 
-Most numbers of a run stay, or grow by one in every step, and where prefill and decode alternate
-they do the same again and again: thousands of steps are a few pieces. A page takes them apart
+Most numbers of a run stay the same or grow by one in every step, and if prefill and decode
+alternate, this pattern repeats. So thousands of steps become a few pieces, which the page expands
 again; no number is lost or rounded.
 """
 
@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 
 class Segment(NamedTuple):
-    """`steps` steps from step `first` on: `value`, value + slope, value + 2 slope …
+    """The values of `steps` steps from step `first` on: `value`, value + slope, value + 2 slope …
 
-    All of it `times` times, each time `stride` steps later and from a value that is `rise` more.
+    The whole is repeated `times` times, each time `stride` steps later and with values that are
+    `rise` larger.
     """
 
     first: int
@@ -23,7 +24,8 @@ class Segment(NamedTuple):
     times: int = 1
 
     def at(self, step: int) -> int | None:
-        """The number in a step, not before the first."""
+        """Return the number in a step, None if there is none; the step must not be before the
+        first."""
         time = min((step - self.first) // self.stride, self.times - 1) if self.stride else 0
         later = step - self.first - time * self.stride
         if 0 <= later < self.steps:
@@ -31,7 +33,7 @@ class Segment(NamedTuple):
         return None
 
     def then(self, other: "Segment") -> "Segment | None":
-        """Both as one, where the other does the same once more."""
+        """Return both segments as one if the other repeats this one; otherwise None."""
         if (other.slope, other.steps) != (self.slope, self.steps):
             return None
         stride, rise = other.first - self.first, other.value - self.value
@@ -43,7 +45,7 @@ class Segment(NamedTuple):
 
 
 class Line:
-    """A number by step; steps that were not noted have none."""
+    """A number by step; steps that were not recorded have none."""
 
     __slots__ = ("_closed", "_due", "_last", "_next")
 
@@ -55,11 +57,12 @@ class Line:
 
     @property
     def pieces(self) -> list[Segment]:
-        """What the line is made of, in the order of the steps."""
+        """Return the segments of the line, in the order of the steps."""
         return [*self._closed, Segment(*self._last)] if self._last else []
 
     def note(self, step: int, value: int | None) -> None:
-        """The number in a step, later than all that were noted; None: there is none."""
+        """Record the number in a step, which must be later than all recorded ones; None records
+        nothing."""
         if value is None:
             return
         last = self._last
@@ -83,7 +86,7 @@ class Line:
         )
 
     def flat(self) -> list[int]:
-        """All pieces in one list, seven numbers each."""
+        """Return all segments in one list, seven numbers each."""
         return [number for piece in self.pieces for number in piece]
 
     def _begin(self, step: int, value: int) -> None:
@@ -98,7 +101,7 @@ class Line:
 
 
 class Changes:
-    """A value by step, kept where it changes."""
+    """A value by step, stored only where it changes."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, Any]] = []
@@ -108,5 +111,5 @@ class Changes:
             self.kept.append((step, value))
 
     def at(self, step: int) -> Any:
-        """The value in a step, None before the first."""
+        """Return the value in a step; None before the first."""
         return next((value for first, value in reversed(self.kept) if first <= step), None)

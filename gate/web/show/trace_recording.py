@@ -1,4 +1,4 @@
-"""A recorded trace as a run: the first one of it that breaks a rule, or the first."""
+"""Read a recorded trace as a run: the first one that breaks a rule, or else the first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,18 +7,20 @@ from msgspec.structs import replace
 
 from ....model.errors import InputError
 from ....model.observation import Step
+from ....model.scenario import Event as ControlEvent
 from ....model.scenario import Request, Scenario
+from ....properties.explanations.evidence import Evidence
 from ....properties.rules.registry import LOCKSTEP
 from ...traces.judge import TraceJudge, TraceRun
-from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
+from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
 from .following import Follower
 from .recording import RecordedRun, ended, reported
 
 
 @dataclass
-class _Asked:
-    """What the clients of one run asked; lengths that the trace omits are read from the end."""
+class _Sent:
+    """The requests and aborts of one run; lengths that the trace omits are read from the end."""
 
     begun: Begun
     step: int = 0
@@ -26,6 +28,7 @@ class _Asked:
     requests: dict[str, Request] = field(default_factory=dict)
     open_ended: set[str] = field(default_factory=set)
     emitted: dict[str, int] = field(default_factory=dict)
+    events: list[ControlEvent] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         if isinstance(event, Added):
@@ -40,6 +43,8 @@ class _Asked:
                 self.requests[event.id] = replace(
                     sent, abort_at=self.step, abort_inside=event.inside
                 )
+        elif isinstance(event, Controlled):
+            self.events.append(ControlEvent(self.step, event.kind))  # type: ignore[arg-type]
         elif isinstance(event, Stepped):
             self.step += 1
             for name, tokens in (event.step.emitted or {}).items():
@@ -57,6 +62,7 @@ class _Asked:
             revision=self.begun.revision,
             config=self.begun.config,
             requests=tuple(self.requests.values()),
+            events=tuple(self.events),
         )
 
 
@@ -66,17 +72,17 @@ def recorded_trace(
     revision: str | None = None,
     rules: Sequence[str] = (),
 ) -> RecordedRun:
-    """The first run of a trace that breaks one of `rules` (default: all), else the first run.
+    """Return the first run of a trace that breaks one of `rules` (default: all), or else the first
+    run.
 
-    The model of its revision is run beside it. `system` and `revision` are meant instead of those
-    recorded.
+    The model of its revision runs alongside. `system` and `revision` replace the recorded ones.
 
     Raises:
-        FileError: a line that is not what the protocol has there.
-        InputError: no run with a request is recorded.
+        FileError: a line does not follow the protocol.
+        InputError: the trace has no run with a request.
     """
-    per_run: list[_Asked] = []
-    followers: dict[int, Follower] = {}
+    per_run: list[_Sent] = []
+    followers: dict[int, tuple[Follower, Evidence]] = {}
     first: list[RecordedRun] = []
     broken: list[RecordedRun] = []
 
@@ -85,18 +91,22 @@ def recorded_trace(
             if broken:  # what comes after it is not shown
                 return
             if isinstance(event, Begun):
-                per_run.append(_Asked(event))
+                per_run.append(_Sent(event))
             elif per_run:
                 per_run[-1].take(event)
             yield event
 
     def watch(run: TraceRun, step: Step) -> None:
+        monitor = run.monitor
         if run.number not in followers:
             ids = [rule.id for rule in run.checked]
             followers.clear()
-            followers[run.number] = Follower(run.begun.system, run.begun.config, ids)
-        monitor = run.monitor
-        followers[run.number].follow(step, monitor.history, monitor.exercised)
+            evidence = Evidence()
+            evidence.follow(monitor.history, run.begun.started.version)
+            followers[run.number] = Follower(run.begun.system, run.begun.config, ids), evidence
+        follower, evidence = followers[run.number]
+        follower.follow(step, monitor.history, monitor.exercised)
+        evidence.watch(len(follower.steps) - 1, step)
 
     def broke(run: TraceRun) -> None:
         broken.append(_run(source.name, run, per_run[-1], followers.get(run.number)))
@@ -115,21 +125,29 @@ def recorded_trace(
     return reported(run)
 
 
-def _run(name: str, run: TraceRun, sent: _Asked, followed: Follower | None) -> RecordedRun:
-    """What a page shows of a run of the trace; nothing was followed where it broke at once."""
+def _run(
+    name: str, run: TraceRun, sent: _Sent, followed: tuple[Follower, Evidence] | None
+) -> RecordedRun:
+    """Return a run of the trace as a page shows it; `followed` is None if it broke at once."""
     begun = run.begun
     ids = [rule.id for rule in run.checked]
     where = f"run {run.number} of the trace, from line {begun.line}"
     notes = [f"{where} to line {run.line}" if run.broken else where]
     if sent.rejected:
-        notes.append(f"{sent.rejected} requests were refused at the door")
+        notes.append(f"{sent.rejected} requests were refused")
+    if followed is None:
+        followed = Follower(begun.system, begun.config, ids), Evidence()
+        followed[1].follow(run.monitor.history, begun.started.version)
+    follower, evidence = followed
+    scenario = sent.scenario(name)
     shown = RecordedRun(
         name,
-        sent.scenario(name),
+        scenario,
         begun.started,
         run.checked,
-        followed or Follower(begun.system, begun.config, ids),
+        follower,
         broken=run.broken,
+        cause=evidence.cause(scenario, run.broken),
         ended=_ended(run),
         notes=notes,
     )

@@ -1,4 +1,4 @@
-"""A graph as the page has it: states, moves and rules in words, and the runs to them."""
+"""A graph as data for a page: states, moves and rules in words, and the runs that lead to them."""
 
 import shlex
 import time
@@ -14,6 +14,7 @@ from ....model.errors import InputError
 from ....model.scenario import Scenario
 from ....model.target import ModelTarget
 from ....properties.checking.replay import replay
+from ....properties.explanations.measures import measures
 from ....solver.exploration.exploration import ExploreOptions
 from ....solver.exploration.graph import Edge, Graph, Vertex, drawn
 from ....solver.exploration.scheduler_space import Node
@@ -30,16 +31,17 @@ from ...files.scenario_file import file_name, scenario_json
 from ...files.writing import write
 from ...targets.target_spec import MODEL, STEP_LIMIT, replay_options
 from ..base.page import render_page
-from ..base.words import measures, progress, queues
+from ..base.words import progress, queues
 
 MAX_STATES = 2_000
 
 
 def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Path | None) -> None:
-    """Notice before the work that this cannot be one picture.
+    """Raise an error before any work is done if the options do not describe one drawing.
 
     Raises:
-        InputError: several configurations, another order, or no place for the file.
+        InputError: there are several configurations, the order is not breadth, or the file cannot
+            be written.
     """
     check_file("--html", html)
     if len(options) > 1:
@@ -54,7 +56,9 @@ def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Pat
     if options[0].order != "breadth":
         raise InputError("--html", f"with --order {options[0].order}; valid: with --order breadth")
     if checkpoint is not None:
-        raise InputError("--html", "with --checkpoint; valid: without, a drawing is short")
+        raise InputError(
+            "--html", "with --checkpoint; valid: without it, since a drawing takes little time"
+        )
 
 
 def draw(
@@ -66,7 +70,7 @@ def draw(
     json_file: Path | None,
     html: Path,
 ) -> int:
-    """Explore, report as ever, and write the page; the exit code."""
+    """Explore, report as usual, write the page, and return the exit code."""
     began = time.time()
     reporter = Reporter(console, [options], rules, out)
     graph = drawn(options, rules, MAX_STATES)
@@ -84,9 +88,10 @@ MAX_TRIED = 300  # runs for one rule
 
 
 class Shown(NamedTuple):
-    """A shortest run for a rule that a replay on the model confirms: the edges of its path.
+    """A shortest run for a rule, confirmed by a replay on the model; `path` has its edges.
 
-    `broken` tells a break from a step in which the rule is exercised; `message` has its numbers.
+    `broken` distinguishes a break from a step that only exercises the rule; `message` has its
+    numbers.
     """
 
     path: tuple[int, ...]
@@ -121,14 +126,14 @@ def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
 
 
 def cut_line(graph: Graph) -> str | None:
-    """What is not on the page, None where everything is."""
+    """Describe the part of the graph that is not on the page; None if all of it is."""
     if not graph.beyond and not graph.unopened:
         return None
     parts = [f"cut: the first {len(graph.vertices):,} states are drawn"]
     if graph.beyond:
         parts.append(f"at least {graph.beyond:,} more are not")
     if graph.unopened:
-        parts.append(f"the moves from {len(graph.unopened):,} were not looked at")
+        parts.append(f"the moves from {len(graph.unopened):,} were not explored")
     return ", ".join(parts)
 
 
@@ -167,7 +172,7 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
 
 
 def _asked_for(node: Node, request: str) -> str:
-    """What a request asked for; a range where it was not read yet."""
+    """Describe the lengths of a request; a range if they were not read yet."""
     candidates: Any = node.known[request]
     items = [candidates.menu.items[number] for number in possible(candidates)]
 
@@ -245,7 +250,7 @@ def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
 
 
 def _verdict(graph: Graph, rule: Rule, shown: Shown | None, broken: bool) -> str:
-    """One of: broken, doubtful, exercised, not exercised."""
+    """Return one of: broken, doubtful, exercised, not exercised."""
     if broken:
         return "broken" if shown is not None and shown.broken else "doubtful"
     return "exercised" if graph.result.exercised.get(rule.id) else "not exercised"
@@ -259,12 +264,13 @@ def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:
 
 
 def shown_run(graph: Graph, rule: Rule) -> Shown | None:
-    """The shortest confirmed run that breaks the rule, or puts it exercised; None without one."""
+    """Return the shortest confirmed run that breaks the rule, or else one that exercises it; None
+    without one."""
     return _broken_run(graph, rule) or _staked_run(graph, rule)
 
 
 def steps_of(labels: Sequence[Label]) -> int:
-    """Steps that a path takes."""
+    """Return the number of steps of a path."""
     return sum(label[0] == "step" for label in labels)
 
 
@@ -299,8 +305,8 @@ def _staked_run(graph: Graph, rule: Rule) -> Shown | None:
 
 
 def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
-    """The path as it is, then with each length for a request whose lengths were not read: the
-    rule's witness may ask for one of them."""
+    """Yield the path as it is, then with each length for a request whose length was not read, since
+    the rule's witness may need one of them."""
     labels = graph.labels(graph.path_through(edge))
     yield labels
     target = graph.edges[edge].target
@@ -312,5 +318,5 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
 
 
 def possible(candidates: Candidates) -> list[int]:
-    """The items that a request may still be and that the configuration takes at the door."""
+    """Return the items that a request may still be and that the configuration accepts."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

@@ -1,7 +1,7 @@
-"""A run that is made by hand: the clients' next moves are chosen, and each step is judged.
+"""A run by hand: the user chooses the clients' next moves, and each step is judged.
 
-What the clients have done is a scenario that grows. The steps are those of a `Session`, so that a
-rule breaks here as it does in `gate` and `replay`; undoing is running the shorter scenario again.
+The clients' actions form a growing scenario. The steps are those of a `Session`, so a rule breaks
+here as it does in `gate` and `replay`. Undoing a move means running the shorter scenario again.
 """
 
 from collections import Counter
@@ -28,15 +28,19 @@ from ....spec.catalogue import Rule
 MAX_REQUESTS = 64
 MAX_STEPS = 5_000
 MAX_TOKENS = 131_072  # of a prompt, and of an output
+EXAMPLE = ((0, 6, 6), (1, 11, 5), (2, 3, 8))  # arrival, tokens of the prompt, max_tokens
+EXAMPLE_STEPS = 6
 SHARED = "shared"  # the stream that prompts with a shared prefix begin with
 
 
 class NotNow(ValueError):  # noqa: N818 (an answer to who steps, not a fault)
-    """A move that the run does not allow; `str()` is one line that says what it does."""
+    """A move that the run does not allow; `str()` gives the reason and the allowed moves in one
+    line."""
 
 
 class StepSetup(NamedTuple):
-    """The target to step: `config` has every key; `stderr` returns what the target wrote there."""
+    """The target to step: `config` has every key; `stderr` returns what the target wrote to
+    stderr."""
 
     target: Target
     system: str
@@ -55,8 +59,8 @@ class Clients(NamedTuple):
 
 @dataclass(frozen=True)
 class Taken:
-    """One step: what the scheduler answered (None: it crashed or hung), the rules that it breaks,
-    and those that were exercised in it."""
+    """One step: the scheduler's answer (None if it crashed or hung), the rules that it breaks, and
+    those that it exercises."""
 
     number: int
     step: Step | None
@@ -65,22 +69,22 @@ class Taken:
 
 
 class ByHand:
-    """A run that goes on by one move at a time.
+    """A run that advances by one move at a time.
 
     Attributes:
-        clients: what was done so far; arrivals and aborts of the coming step are in it.
+        clients: the actions so far, including arrivals and aborts of the coming step.
         taken: the steps, in order.
-        session: the run as the monitors follow it.
-        padding: left padding of each request in blocks, as it was last shown.
-        fault: why the target cannot go on, where that breaks no rule.
-        notice: something worth a line about the last move.
+        session: the session that follows and judges the run.
+        padding: the last shown left padding of each request, in blocks.
+        fault: why the target cannot continue, if that breaks no rule.
+        notice: a remark about the last move.
     """
 
     def __init__(self, setup: StepSetup) -> None:
         """Start the target.
 
         Raises:
-            ConfigRefused, TargetFault: it does not take the configuration, or does not start.
+            ConfigRefused, TargetFault: the target refuses the configuration, or does not start.
         """
         self.setup = setup
         self.clients = Clients()
@@ -93,17 +97,17 @@ class ByHand:
 
     @property
     def ended(self) -> bool:
-        """The target is gone, or nothing can be judged any more."""
+        """Whether the target is gone, or nothing can be judged any more."""
         broken = (failure for taken in self.taken for failure in taken.broken)
         return self.fault is not None or ends_run(broken)
 
     @property
     def first_broken(self) -> Broken | None:
-        """What a replay of this run names as broken."""
+        """Return the broken rule that a replay of this run would report."""
         return next((failure for taken in self.taken for failure in taken.broken), None)
 
     def scenario(self) -> Scenario:
-        """The run so far, to be replayed."""
+        """Return the run so far as a scenario to replay."""
         setup = self.setup
         return Scenario(
             name="stepped by hand",
@@ -122,11 +126,14 @@ class ByHand:
         shared: int = 0,
         **loads: Any,
     ) -> None:
-        """A request comes before the next step; its first `shared` tokens are every request's.
-        `loads` are the fields of `Request` that speak of a connector."""
+        """Add a request before the next step; its first `shared` tokens are the same for all
+        requests.
+
+        `loads` are the fields of `Request` for a connector.
+        """
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
-            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand has no more")
+            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand may have no more")
         if shared > prompt:
             raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
         external = loads.get("external_tokens", 0)
@@ -144,12 +151,12 @@ class ByHand:
         )
         self._do(self.clients._replace(requests=(*self.clients.requests, request)))
         if not bounds_of(self.setup.system).can_run(self.setup.config, prompt, max_tokens):
-            self.notice = f"{name} can never run in this configuration: it has to be refused"
+            self.notice = f"{name} can never run in this configuration, so it must be refused"
 
     def load(self, scenario: Scenario) -> None:
-        """Begin anew with the configuration and the clients of a scenario, before its first step.
+        """Start again with the configuration and the clients of a scenario, before its first step.
 
-        Its requests arrive, and are given up, in the steps that it says.
+        Its requests arrive, and are aborted, in the steps that the scenario says.
         """
         setup = self.setup
         if scenario.system != setup.system:
@@ -170,17 +177,39 @@ class ByHand:
             raise NotNow(f"the target refuses its configuration: {why}")
         self.clients = Clients(scenario.requests)
 
+    def show_example(self) -> None:
+        """Take a few steps with requests that this configuration can run, so that a reader sees a
+        run at once; to restart empties it."""
+        beyond = bounds_of(self.setup.system).beyond
+        self.clients = Clients(
+            tuple(
+                Request(id=f"r{n}", arrival=arrival, prompt=((f"r{n}", prompt),), max_tokens=output)
+                for n, (arrival, prompt, output) in enumerate(EXAMPLE)
+                if not beyond(self.setup.config, prompt, output)
+            )
+        )
+        if not self.clients.requests:
+            return
+        for _ in range(EXAMPLE_STEPS):
+            self.step()
+            if self.ended or self.taken[-1].broken:
+                break
+        if self.fault is not None:
+            self.restart()
+        else:
+            self.notice = "an example to begin with: change it, or begin anew"
+
     def abort(self, name: str, inside: bool) -> None:
-        """The client of a request gives it up, before the next step or inside it."""
+        """Abort a request before the next step or inside it."""
         self._must_go_on()
         self._must_be_here(name)
         self._do(self._changed(name, abort_at=self.clients.steps, abort_inside=inside))
 
     def end(self, name: str) -> None:
-        """The next token of a request is EOS.
+        """Make the next token of a request EOS.
 
-        A target receives with a request how much it generates: once it is through, the run is
-        made again.
+        A target receives the output length with the request, so the run is repeated with the new
+        length.
         """
         self._must_go_on()
         request = self._must_be_here(name)
@@ -193,11 +222,11 @@ class ByHand:
             self._again()
 
     def step(self, times: int = 1) -> None:
-        """The clients' moves take place, and the scheduler takes a step; or so many, up to the
-        first one that breaks a rule."""
+        """Perform the clients' moves and take a step; or several, up to the first that breaks a
+        rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
-            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand has no more")
+            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand may have no more")
         self._do(self.clients)
         for _ in range(times):
             self.clients = self.clients._replace(steps=self.clients.steps + 1)
@@ -242,7 +271,7 @@ class ByHand:
         now = [taken.step for taken in self.taken]
         for number, (old, new) in enumerate(zip(before, now, strict=False)):
             if old is not None and old != new:
-                self.notice = f"run again, the target answers step {number} otherwise than before"
+                self.notice = f"run again, the target answers step {number} differently from before"
                 return
 
     def _take(self) -> None:
@@ -293,7 +322,7 @@ class ByHand:
 
     def _must_go_on(self) -> None:
         if self.ended:
-            raise NotNow("the run has ended; valid: undo, or begin anew")
+            raise NotNow("the run has ended; valid: undo, or start again")
 
     def _must_be_here(self, name: str) -> Request:
         live = self.session.monitor.history.live

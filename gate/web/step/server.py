@@ -1,4 +1,5 @@
-"""The page of a run by hand, served on this machine only: the run is here, the page shows it."""
+"""Serve the page of a run by hand, on this machine only; the server holds the run, the page
+shows it."""
 
 import secrets
 import sys
@@ -29,7 +30,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 
 
 class Arrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to arrive; lengths in tokens."""
+    """A request to arrive; lengths are in tokens."""
 
     prompt: Tokens
     max_tokens: Tokens
@@ -48,26 +49,26 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Abort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request that its client gives up."""
+    """A request to abort."""
 
     id: str
     inside: bool = False
 
 
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps in a row, up to the first that breaks a rule."""
+    """A number of steps in a row, up to the first that breaks a rule."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
 
 
 class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a scenario file holds."""
+    """The content of a scenario file."""
 
     scenario: dict[str, Any]
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A move that needs no words."""
+    """A move without arguments."""
 
 
 def _scenario(data: dict[str, Any]) -> Scenario:
@@ -93,7 +94,7 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one run, changed by one request at a time.
+    """Serves one run, which one request at a time may change.
 
     Other users of this machine can connect, so the paths begin with a secret, which is in the
     printed address.
@@ -104,10 +105,10 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, run: ByHand, options: str, port: int) -> None:
-        """Take the port, 0 for any free one; `options` as for `view`.
+        """Bind the port, 0 for any free one; `options` are as for `view`.
 
         Raises:
-            InputError: it cannot be had.
+            InputError: the port is not available.
         """
         self.run = run
         self.options = options
@@ -126,11 +127,12 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """What a client of this machine calls us; other names come from pages of other sites."""
+        """Return the host names by which clients on this machine reach the server; other names come
+        from pages of other sites."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no error; anything else is a line."""
+        """Ignore a client that has gone; print any other error in one line."""
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
             fail(f"{type(error).__name__}: {error}")
@@ -144,7 +146,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def do_GET(self) -> None:
-        """The page, the run as data, or as a scenario."""
+        """Send the page, or the run as data or as a scenario."""
         path = self._path()
         if path is None:
             return
@@ -153,12 +155,12 @@ class Handler(BaseHTTPRequestHandler):
             scenario = self.server.run.scenario()
         if path == "/":
             page = render_page("step", shown, connect="'self'").encode()
-            allowed = content_security_policy("step", ["step"], connect="'self'")
+            allowed = content_security_policy("step", connect="'self'")
             self._answer(HTTPStatus.OK, page, "text/html; charset=utf-8", allowed=allowed)
         elif path == "/state":
             self._answer(HTTPStatus.OK, json_line(shown), "application/json")
         elif path == "/scenario" and not scenario.requests:
-            self._refuse(HTTPStatus.CONFLICT, "nothing has arrived yet: that is no scenario")
+            self._refuse(HTTPStatus.CONFLICT, "no request has arrived yet, so there is no scenario")
         elif path == "/scenario":
             saved = scenario_json(scenario).encode()
             self._answer(HTTPStatus.OK, saved, "application/json", FILE)
@@ -166,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, f"{path!r:.60}; valid: /, /state, /scenario")
 
     def do_POST(self) -> None:
-        """A move: its words come in as JSON, the run goes out as data."""
+        """Perform a move: read its arguments as JSON, and send the run as data."""
         path = self._path()
         if path is None:
             return
@@ -196,16 +198,16 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing: requests of the browser do not belong in the terminal."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server refuses by itself, in a line like everything else."""
+        """Send the errors of http.server in one line, like all others."""
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _path(self) -> str | None:
-        """The path behind the secret, or None if the request is not from our page: it is refused.
+        """Return the path behind the secret; refuse a request that is not from the server's page.
 
-        A foreign page can send requests here, by a form or under a name of its own that leads to
-        this machine: the first shows in Origin, the second in Host. Another user does not know the
-        secret.
+        A foreign page can send requests here, by a form, or under a host name of its own that leads
+        to this machine. The first shows in the Origin header, the second in Host. Another user does
+        not know the secret.
         """
         names = self.server.names()
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
@@ -223,7 +225,7 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def _body(self) -> bytes | None:
-        """What was sent, or None where it was refused."""
+        """Return the body of the request, or None if it was refused."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")

@@ -5,9 +5,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ....model.scenario import Request
+from ....properties.explanations.measures import VOLUME, Measure, measures
 from ...console.output import SHOWN_DETAILS, config_line, load_words, one_line
 from ...console.step_lines import step_line
-from ..base.words import QUEUES, VOLUME, Measure, measures, progress, queues
+from ..base.words import QUEUES, progress, queues
 from .run import ByHand, Taken
 
 KINDS = ("padding", "cached", "prompt", "generated")
@@ -15,16 +16,17 @@ MAX_ALONE = 24  # blocks in a row that are drawn one by one
 
 
 class Cell(NamedTuple):
-    """Blocks in a row that are alike, with the tokens of each kind in one of them."""
+    """A row of equal blocks, with the tokens of each kind in one of them."""
 
     blocks: int
     tokens: tuple[tuple[str, int], ...]
 
 
 def cells(padding: int, cached: int, prompt: int, generated: int, block_size: int) -> list[Cell]:
-    """The row of a request: `padding` in blocks, the others in tokens whose KV is computed.
+    """Return the row of a request: `padding` is in blocks, the others are in tokens whose KV is
+    computed.
 
-    In a long row blocks that are alike are one cell.
+    In a long row, equal blocks in a row form one cell.
     """
     lengths = (padding * block_size, cached, prompt, generated)
     row = list(_blocks(lengths, block_size))
@@ -34,7 +36,7 @@ def cells(padding: int, cached: int, prompt: int, generated: int, block_size: in
 
 
 def _blocks(lengths: tuple[int, ...], block_size: int) -> Iterator[tuple[tuple[str, int], ...]]:
-    """The tokens of each kind in each block."""
+    """Yield the tokens of each kind in each block."""
     remaining = dict(zip(KINDS, lengths, strict=True))
     while any(remaining.values()):
         room = block_size
@@ -53,7 +55,8 @@ REPLAY = "schedproof replay by-hand.json"
 
 
 def view(run: ByHand, options: str) -> dict[str, Any]:
-    """The run as it stands; `options` are those with which `replay` sees the same."""
+    """Return the current state of the run as data; `options` make a replay judge in the same
+    way."""
     setup, session = run.setup, run.session
     history = session.monitor.history
     return {
@@ -84,7 +87,7 @@ def view(run: ByHand, options: str) -> dict[str, Any]:
 
 
 def verdict(run: ByHand) -> str:
-    """What a replay says of the run so far, in a line."""
+    """Return a replay's verdict on the run so far, in a line."""
     first = run.first_broken
     if run.fault is not None:
         return f"no verdict: {one_line(run.fault)}"
@@ -97,7 +100,8 @@ def verdict(run: ByHand) -> str:
 
 
 def _measures(run: ByHand) -> list[Measure]:
-    """What the last step took of each limit; and the last decode step, of the one on its volume."""
+    """Return how much the last step used of each limit; for the limit on the volume, the last
+    decode step."""
     config = run.setup.config
     reported = measures(run.session.monitor.history.last, config)
     decodes = [
@@ -144,7 +148,7 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
     reported: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
     reported["plans"] = _plans(run, request)
     if refused is not None:
-        reported["where"] = one_line(f"refused at the door: {refused}")
+        reported["where"] = one_line(f"refused: {refused}")
     elif account is None:
         later = request.arrival > run.clients.steps
         late = f"arrives before step {request.arrival}" if later else "was never taken"

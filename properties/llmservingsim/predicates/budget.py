@@ -1,7 +1,8 @@
-"""How many tokens each request computes: the budget, the cap, and when a token comes out.
+"""The tokens that each request computes: the budget, the cap, and when a token is emitted.
 
 Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step";
-the code at HEAD for the emission. What the page words as vLLM's documents do is asked as there.
+the code at HEAD for the emission. Rules that the page states like vLLM's documents share vLLM's
+predicates.
 """
 
 from ....model.observation import Step
@@ -19,7 +20,8 @@ PAGE = "documented"
 
 @once
 def queue(history: VllmRun) -> list[VllmRequestHistory]:
-    """The page's order: by arrival, prefills in front if they are prioritised."""
+    """Return the requests in the page's order: by arrival, with prefills first if they are
+    prioritised."""
     first = history.config["prioritize_prefill"]
     return sorted(
         history.live.values(), key=lambda request: (first and request.emitted > 0, request.arrival)
@@ -27,13 +29,14 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def budget_left(history: VllmRun, step: Step) -> int:
-    """Tokens that the step could still have computed."""
+    """Return the number of tokens that the step could still have computed."""
     budget: int = history.config["max_num_batched_tokens"]
     return budget - sum(step.scheduled.values())
 
 
 def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Tokens of the budget that were left when it was this request's turn, by the page."""
+    """Return the tokens of the budget left when, by the page's order, it was this request's
+    turn."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -41,20 +44,22 @@ def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Tokens that a request wants in one step, by the page, if nothing is cached of it."""
+    """Return the tokens that a request wants in one step, by the page, if none of it is cached."""
     tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Chunking is off, and the budget that was left for a request would have cut its prompt."""
+    """Return whether chunking is off and a request wants more than the budget that was left for
+    it."""
     if history.config["enable_chunked_prefill"]:
         return False
     return wanted(history, request) > left_for(history, step, request)
 
 
 def taken_slots(history: VllmRun, step: Step) -> int:
-    """Slots that count against max_num_seqs: of the batch, at HEAD of requests that run."""
+    """Return the slots that count against max_num_seqs: those of the batch, or at HEAD those of
+    running requests."""
     if history.revision == PAGE:
         return len(step.scheduled)
     return len(kept(history, step)) + len(admitted(history, step))
@@ -67,7 +72,7 @@ def seat_left(history: VllmRun, step: Step) -> bool:
 
 @once
 def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that were not running and were not scheduled, by arrival."""
+    """Return the requests that were not running and were not scheduled, by arrival."""
     running = {request.id for request in ran_before(history)}
     return [
         request
@@ -77,13 +82,15 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
-    """Blocks that a request may need until its last token, which is never computed; with `last` 1
-    that token may have room as well."""
+    """Return the blocks that a request may need until its last token, which is never computed.
+
+    With `last` 1, that token may have room as well.
+    """
     return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 
 def promised(history: VllmRun, step: Step, last: int = 0) -> int:
-    """Blocks that requests that run after the step may still take."""
+    """Return the blocks that the running requests may still take after the step."""
     running = [history.live[name] for name in step.running or () if name in history.live]
     held = step.blocks or {}
     return sum(whole(history, request, last) - len(held.get(request.id, ())) for request in running)
@@ -103,7 +110,7 @@ def batch_is_full(history: VllmRun, step: Step) -> bool:
 
 
 def decode_takes_more(history: VllmRun, step: Step) -> str | None:
-    """A request that decodes computes one token (LSS-R13)."""
+    """A decoding request computes one token (LSS-R13)."""
     for request in history.decode_members(step):
         # A request that was preempted and admitted again in one step has all of it to compute.
         if (
@@ -120,15 +127,15 @@ def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
 
 
 def start_wrong(history: VllmRun, step: Step) -> str | None:
-    """A request that starts computes what is not cached of it, cut by threshold and budget
-    (LSS-R11). At HEAD the budget does not cut it with chunking off; the page leaves that open."""
+    """A starting request computes its uncached tokens, up to threshold and budget (LSS-R11). At
+    HEAD the budget must not split it if chunking is off; the page leaves that open."""
     new = admitted(history, step)
     cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
     return cut or _cut_wrongly(history, step, new)
 
 
 def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
-    """A starting request has a prefix hit or is cut."""
+    """A starting request has a prefix hit, or is split."""
     new = admitted(history, step)
     return budget.newcomer_is_cut(history, step) or any(
         history.hit_now(step, request) for request in new
@@ -136,7 +143,7 @@ def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
 
 
 def rest_wrong(history: VllmRun, step: Step) -> str | None:
-    """A prompt computed in part goes on with the rest, cut by threshold and budget (LSS-R12)."""
+    """A partly computed prompt continues with the rest, up to threshold and budget (LSS-R12)."""
     return _cut_wrongly(history, step, kept(history, step))
 
 
@@ -181,7 +188,7 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 
 PREDICATES = {
     "LSS-R06": Predicate(budget.budget_exceeded, budget.budget_binds),
-    "LSS-R04": Predicate(batch_too_large, batch_is_full),
+    "LSS-R04": Predicate(batch_too_large, batch_is_full, reads=("scheduled",)),
     "LSS-R07": Predicate(budget.threshold_exceeded, budget.threshold_binds),
     "LSS-R13": Predicate(decode_takes_more, decode_beside_a_prefill),
     "LSS-R32": Predicate(budget.emission_wrong, budget.some_catch_up),

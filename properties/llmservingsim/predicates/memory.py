@@ -1,7 +1,7 @@
 """The pool at the start of a request: free blocks and prefix hits.
 
-Source: target protocol, fine points, for the page, which only says that memory has limits;
-kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
+Sources: for the page, which only says that memory is limited, the target protocol's fine points;
+for the code, kv_cache_manager.py at HEAD, can_fit_full_sequence.
 """
 
 from ....model.observation import Step
@@ -17,7 +17,7 @@ from .budget import promised, waited, whole
 
 
 def starts_late(history: VllmRun, step: Step) -> str | None:
-    """With caching off every request is computed from its first token (LSS-R03)."""
+    """With caching off, every request is computed from its first token (LSS-R03)."""
     if caches(history.config):
         return None
     for request in admitted(history, step):
@@ -41,7 +41,7 @@ def said_before(history: VllmRun, step: Step) -> bool:
 
 
 def hit_missed(history: VllmRun, step: Step) -> str | None:
-    """With caching on a request starts from the full blocks that it shares with one that runs
+    """With caching on, a request starts after the full blocks that it shares with a running one
     (LSS-R02)."""
     return hit_too_short(
         history, step, admitted(history, step), lambda request: hit_at_least(history, step, request)
@@ -49,12 +49,13 @@ def hit_missed(history: VllmRun, step: Step) -> str | None:
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
-    """A request starts that shares a full block with one that runs, and with no other."""
+    """A request starts that shares a full block with a running one, and with no other."""
     return any(hit_at_least(history, step, request) for request in admitted(history, step))
 
 
 def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Tokens that a request that starts must find in the cache, all in blocks that others hold."""
+    """Return the tokens that a starting request must find in the cache, all in blocks that others
+    hold."""
     if not caches(history.config):
         return 0
     block = history.config["block_size"]
@@ -62,7 +63,8 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
-    """Blocks for its last token are free, and not promised, when a request starts (LSS-P01)."""
+    """When a request starts, the blocks up to its last token are free and not promised
+    (LSS-P01)."""
     new = admitted(history, step)
     if not new or step.free_blocks is None or history.config["num_blocks"] is None:
         return None
@@ -76,8 +78,7 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
-    """A request waits of which the prompt would fit into free blocks, and not all that it may
-    need."""
+    """A waiting request's prompt would fit into the free blocks, but not all that it may need."""
     waiting, free = waited(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False
@@ -90,7 +91,7 @@ def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
 
 
 def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
-    """Blocks for all that a request knows are free when it is admitted (LSS-R31)."""
+    """When a request is admitted, blocks for all its known tokens are free (LSS-R31)."""
     free = step.free_blocks
     if free is None:
         return None

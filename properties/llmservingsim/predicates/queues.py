@@ -1,7 +1,7 @@
-"""Which request goes first, and which is left out although there is room.
+"""The order of requests, and requests that are left out although there is room.
 
-Source: continuous-batching page, "What the scheduler picks each step", "Chunked prefill",
-"Prefill priority" and "Gotchas".
+Source: continuous-batching page, "What the scheduler picks each step", "Chunked prefill", "Prefill
+priority" and "Gotchas".
 """
 
 from ....model.observation import Step
@@ -15,24 +15,24 @@ from .memory import hit_at_least
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """Without priorities the batch is filled by arrival (LSS-R08)."""
+    """Without priorities, the batch is filled by arrival (LSS-R08)."""
     return None if history.config["prioritize_prefill"] else _out_of_order(history, step)
 
 
 def both_phases(history: VllmRun, step: Step) -> bool:
-    """A request that prefills and a later one that decodes are unfinished, or the other way
-    round."""
+    """Both a prefilling and a decoding request are unfinished."""
     phases = {request.emitted > 0 for request in history.live.values()}
     return len(phases) == 2 and not history.config["prioritize_prefill"]
 
 
 def prefill_not_first(history: VllmRun, step: Step) -> str | None:
-    """With prioritize_prefill prefills come first, each group by arrival (LSS-R18)."""
+    """With prioritize_prefill, prefills come first, each group by arrival (LSS-R18)."""
     return _out_of_order(history, step) if history.config["prioritize_prefill"] else None
 
 
 def prefill_overtakes(history: VllmRun, step: Step) -> bool:
-    """Prefills are prioritised, and one that came after a decode is in the batch with it."""
+    """Prefills are prioritised, and the batch has one that arrived after a decoding request in
+    it."""
     decodes = [request.arrival for request in history.decode_members(step)]
     prefills = [request.arrival for request in history.prefill_members(step)]
     overtakes = bool(decodes) and bool(prefills) and min(decodes) < max(prefills)
@@ -61,8 +61,8 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
 
 
 def decode_left_out(history: VllmRun, step: Step) -> str | None:
-    """Beside a chunk a request that decodes is in the batch while budget and a slot are left
-    (LSS-R17)."""
+    """In a step with a chunk, every decoding request is in the batch while budget and a slot are
+    left (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
         return None
     if history.revision == PAGE and not seat_left(history, step):
@@ -86,7 +86,7 @@ def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
     """With max_num_seqs 0 no request waits for a slot (LSS-R05)."""
     if history.config["max_num_seqs"]:
         return None
-    return _told(left_out(history, step), "max_num_seqs is 0, no cap")
+    return _gets_nothing(left_out(history, step), "max_num_seqs is 0, no cap")
 
 
 def no_cap(history: VllmRun, step: Step) -> bool:
@@ -98,7 +98,7 @@ def kept_out(history: VllmRun, step: Step) -> str | None:
     line = queue(history)
     passed = [place for place, request in enumerate(line) if request.id not in step.scheduled]
     behind = [request for request in left_out(history, step) if line.index(request) > min(passed)]
-    return _told(behind, f"{line[min(passed)].id} gets nothing") if behind else None
+    return _gets_nothing(behind, f"{line[min(passed)].id} gets nothing") if behind else None
 
 
 def passed_over(history: VllmRun, step: Step) -> bool:
@@ -109,20 +109,22 @@ def passed_over(history: VllmRun, step: Step) -> bool:
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
     """No request is left out while budget, a slot and blocks are left for it (LSS-P03)."""
-    return _told(left_out(history, step), "a slot is left")
+    return _gets_nothing(left_out(history, step), "a slot is left")
 
 
 def someone_joins(history: VllmRun, step: Step) -> bool:
     return bool(admitted(history, step)) and bool(kept(history, step))
 
 
-def _told(who: list[VllmRequestHistory], why: str) -> str | None:
+def _gets_nothing(who: list[VllmRequestHistory], why: str) -> str | None:
     return f"{names(who)} gets nothing: {why}, with budget and blocks" if who else None
 
 
 def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that nothing can have kept out of the batch. Of what may be cached only what
-    requests that run share with them is counted on."""
+    """Return the requests that nothing can have kept out of the batch.
+
+    Of the possible cache hits, only those shared with running requests count.
+    """
     if budget_left(history, step) <= 0 or step.preempted:
         return []
     if history.revision == PAGE:
@@ -142,8 +144,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests with room until their last token; by the page, none that waits for blocks
-    is passed."""
+    """Return the requests with room until their last token; by the page, none behind one that waits
+    for blocks."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

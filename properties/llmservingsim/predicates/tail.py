@@ -1,7 +1,7 @@
-"""At HEAD: requests that run come first, and the last of them gives way.
+"""At HEAD: running requests come first, and the last of them is preempted.
 
-Source: serving/core/scheduler.py at HEAD, which follows vLLM V1. What it shares with vLLM's
-documents is asked as there.
+Source: serving/core/scheduler.py at HEAD, which follows vLLM V1. Rules that it shares with vLLM's
+documents use vLLM's predicates.
 """
 
 from ....model.observation import Step
@@ -14,8 +14,9 @@ from .budget import waited
 
 
 def not_as_vllm(history: VllmRun, step: Step) -> str | None:
-    """Running first, in their order; out of blocks the last gives all of its own back; then no
-    request is admitted, and no request gives way to a waiting one (LSS-R30)."""
+    """Running requests come first, in their order; without blocks, the last is preempted and gives
+    back all its own. Then no request is admitted, and none is preempted for a waiting one
+    (LSS-R30)."""
     return (
         _out_of_order(history, step)
         or _not_the_tail(history, step)
@@ -47,7 +48,7 @@ def _not_the_tail(history: VllmRun, step: Step) -> str | None:
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """A request that waits is listed and admitted by arrival (LSS-R34)."""
+    """Waiting requests are listed and admitted by arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     by_arrival = sorted(listed, key=lambda request: request.arrival)
     if listed != by_arrival:

@@ -9,8 +9,8 @@ from ...vllm.history.run import VllmRun
 
 
 def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The prompt throughput counts every token of a prompt, cached ones included: those with the
-    chunk that ends it, or with its first one (LSS-R23)."""
+    """The prompt throughput counts every token of a prompt once, cached ones with the chunk that
+    ends it or with its first one (LSS-R23)."""
     prompts = _prompts(history, step)
     expected = sum(counted for _, counted in prompts)
     if step.prompt_throughput in (expected, _counted_first(history, step)):
@@ -27,7 +27,7 @@ def hit_counted(history: VllmRun, step: Step) -> bool:
 
 
 def generated_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The decode throughput counts the tokens generated, the first one too (LSS-R24)."""
+    """The decode throughput counts all generated tokens, including the first (LSS-R24)."""
     generated = sum((step.emitted or {}).values())
     if step.decode_throughput == generated:
         return None
@@ -54,15 +54,15 @@ def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
 
 
 def _counted_first(history: VllmRun, step: Step) -> int:
-    """What is counted where cached tokens count with the first chunk of a prompt."""
-    found = 0
+    """Return the throughput if cached tokens count with the first chunk of a prompt."""
+    total = 0
     for name, counted in _prompts(history, step):
         request = history.live[name]
         if request.started or name not in (step.emitted or {}):
             hit = 0 if request.started else history.hit_now(step, request) or 0
             counted = step.scheduled[name] + hit
-        found += counted
-    return found
+        total += counted
+    return total
 
 
 PREDICATES = {

@@ -1,4 +1,4 @@
-"""A request that is admitted: the two gates, the order, and the priority of prefills.
+"""Admission: the two gates, the order, and the priority of prefills.
 
 Source: deck, chapters 4 "Prefill vs Decode" and 6 "Reading schedule()".
 """
@@ -69,8 +69,8 @@ def every_slot_taken(history: RunHistory, step: Step) -> bool:
 
 
 def cut_wrongly(history: RunHistory, step: Step) -> str | None:
-    """A prefill computes all that is left of a sequence; where chunks are known, the first one of
-    a step may be cut to the budget (NAN-R12)."""
+    """A prefill computes all remaining tokens of a sequence. With chunks, the first one of a step
+    may be cut to the budget (NAN-R12)."""
     budget = history.config["max_num_batched_tokens"]
     for place, request in enumerate(prefilled(history, step)):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
@@ -92,7 +92,7 @@ def long_prompt(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """No request is admitted past one that waits in front of it (NAN-R07)."""
+    """No request is admitted before one that waits in front of it (NAN-R07)."""
     order = waited_before(history)
     new = prefilled(history, step)
     if new == order[: len(new)]:
@@ -111,9 +111,11 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """A request that is next in line fails a gate (NAN-R10). Of what it may find in the cache only
-    what running sequences share with it is counted on, so no request is accused that may have
-    failed."""
+    """A request that is next in line waits only if it fails a gate (NAN-R10).
+
+    Of its possible cache hits, only those shared with running sequences count, to avoid false
+    alarms.
+    """
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None
@@ -133,7 +135,7 @@ def _passes(
     new: list[RequestHistory],
     free: int | None,
 ) -> bool:
-    """Return whether the request could have been admitted behind the `new` ones."""
+    """Return whether the request could have been admitted after the `new` ones."""
     if (
         free is None
         or request.computed
@@ -152,8 +154,10 @@ def _passes(
 
 
 def _needed(history: RunHistory, request: RequestHistory) -> int:
-    """Return an upper bound of the free blocks that a newcomer needs. If chunks are known, shared
-    blocks cost nothing; otherwise the gate counts all (NAN-R09)."""
+    """Return an upper bound of the free blocks that a newcomer needs.
+
+    In revisions with chunks, shared blocks cost nothing; otherwise the gate counts all (NAN-R09).
+    """
     needed = blocks_for(history, request.num_tokens)
     if history.revision == WHOLE_PROMPTS:
         return needed
@@ -166,8 +170,7 @@ def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
 
 
 def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
-    """As many blocks are free as all tokens of a newcomer need, shared ones included
-    (NAN-R09)."""
+    """As many blocks are free as all tokens of a newcomer need, including shared ones (NAN-R09)."""
     free = free_before(history)
     if free is None or history.aborts_inside or step.blocks is None:
         return None
@@ -200,7 +203,9 @@ def _held_before(history: RunHistory) -> set[int]:
 
 
 PREDICATES = {
-    "NAN-R11": Predicate(phases_mixed, both_phases_wanted),
+    "NAN-R11": Predicate(
+        phases_mixed, both_phases_wanted, reads=("kind", "running", "scheduled", "waiting")
+    ),
     "NAN-R08": Predicate(budget_exceeded, budget_binds),
     "NAN-R40": Predicate(too_many_run, every_slot_taken),
     "NAN-R12": Predicate(cut_wrongly, long_prompt),

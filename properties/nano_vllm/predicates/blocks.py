@@ -1,4 +1,4 @@
-"""Where tokens are written, what sequences share, and what they find in the prefix cache.
+"""Where tokens are written, which blocks sequences share, and prefix hits.
 
 Source: deck, chapters 7 "Prefix Caching" and 9 "Scheduler to GPU Execution"; release 0.2.0 for the
 last block.
@@ -14,7 +14,7 @@ from .decision import prefilled, ran_before
 
 
 def slot_wrong(history: RunHistory, step: Step) -> str | None:
-    """The blocks written to are those of the block table at the positions computed (NAN-R27)."""
+    """A step writes to the blocks of the block table at the computed positions (NAN-R27)."""
     block = history.config["block_size"]
     for name, written in (step.slot_blocks or {}).items():
         table, computed = (step.blocks or {}).get(name), (step.computed or {}).get(name)
@@ -36,8 +36,8 @@ def something_written(history: RunHistory, step: Step) -> bool:
 
 
 def shared_wrongly(history: RunHistory, step: Step) -> str | None:
-    """Sequences share a block only at the same place, full, and with the same tokens up to its end
-    (NAN-R29)."""
+    """Sequences share a block only at the same place, if it is full and has the same tokens up to
+    its end (NAN-R29)."""
     block = history.config["block_size"]
     seen: dict[int, tuple[str, int]] = {}
     for name, table in (step.blocks or {}).items():
@@ -63,7 +63,7 @@ def something_shared(history: RunHistory, step: Step) -> bool:
 
 
 def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
-    """A prefix hit is made of whole blocks (NAN-R32)."""
+    """A prefix hit consists of whole blocks (NAN-R32)."""
     for request in prefilled(history, step):
         hit = (step.prefix_hit or {}).get(request.id, 0)
         if hit % history.config["block_size"]:
@@ -72,7 +72,7 @@ def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
 
 
 def part_of_a_prompt_is_known(history: RunHistory, step: Step) -> bool:
-    """A sequence starts with a hit, and not all of it is one."""
+    """A sequence starts with a hit that does not cover all of it."""
     return any((step.prefix_hit or {}).get(request.id) for request in prefilled(history, step))
 
 
@@ -103,7 +103,7 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
 
 
 def hit_missed(history: RunHistory, step: Step) -> str | None:
-    """A sequence starts from the full blocks that it shares with one that runs (NAN-R34)."""
+    """A sequence starts after the full blocks that it shares with a running one (NAN-R34)."""
     return hit_too_short(
         history, step, prefilled(history, step), lambda request: hit_at_least(history, request)
     )
@@ -116,7 +116,8 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
-    """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
+    """Return the tokens that a starting sequence must find in the cache, all in blocks that others
+    hold."""
     block = history.config["block_size"]
     return surely_shared(request, ran_before(history), history.kin(request), block)
 
@@ -124,7 +125,9 @@ def hit_at_least(history: RunHistory, request: RequestHistory) -> int:
 PREDICATES = {
     "NAN-R27": Predicate(slot_wrong, something_written),
     "NAN-R29": Predicate(shared_wrongly, something_shared),
-    "NAN-R32": Predicate(hit_ends_in_a_block, part_of_a_prompt_is_known),
+    "NAN-R32": Predicate(
+        hit_ends_in_a_block, part_of_a_prompt_is_known, reads=("prefix_hit", "running", "scheduled")
+    ),
     "NAN-R34": Predicate(hit_missed, shares_with_running),
     "NAN-R48": found_again(prefilled),
     "NAN-R35": Predicate(last_block_hit, everything_known_elsewhere),

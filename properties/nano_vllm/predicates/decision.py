@@ -1,4 +1,4 @@
-"""The decision of nano-vLLM's scheduler in a step, as far as its client can tell."""
+"""The decision of nano-vLLM's scheduler in a step, as far as a client can tell."""
 
 from collections.abc import Iterable
 
@@ -12,15 +12,15 @@ WHOLE_PROMPTS = "documented"  # the revision that computes no prompt in part
 
 @once
 def ran_before(history: RunHistory) -> list[RequestHistory]:
-    """Unfinished sequences that ran after the step before, in the order of that queue."""
+    """Return the unfinished sequences that ran after the previous step, in queue order."""
     names = (history.last.running or ()) if history.last is not None else ()
     return [history.live[name] for name in names if name in history.live]
 
 
 @once
 def waited_before(history: RunHistory) -> list[RequestHistory]:
-    """Requests that waited after the step before, in the order of that queue, then requests that
-    have arrived since."""
+    """Return the requests that waited after the previous step, in queue order, then those that have
+    arrived since."""
     queued = (history.last.waiting or ()) if history.last is not None else ()
     known = [history.live[name] for name in queued if name in history.live]
     running = {request.id for request in ran_before(history)}
@@ -34,21 +34,21 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def preempted(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Requests that lost their blocks in this step, in the order in which they ran."""
+    """Return the requests that lost their blocks in this step, in the order in which they ran."""
     gone = set(step.preempted or ())
     return [request for request in ran_before(history) if request.id in gone]
 
 
 @once
 def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Requests that ran and were not preempted, in the order of the queue."""
+    """Return the requests that ran and were not preempted, in queue order."""
     gone = set(step.preempted or ())
     return [request for request in ran_before(history) if request.id not in gone]
 
 
 @once
 def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Scheduled sequences that had waited, in scheduling order."""
+    """Return the scheduled sequences that had waited, in scheduling order."""
     running = {request.id for request in ran_before(history)}
     return [
         history.live[name]
@@ -58,8 +58,8 @@ def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def behind(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Known tokens of a scheduled sequence that were not computed, nor cached, before this step.
-    None where it is not known."""
+    """Return the known tokens of a scheduled sequence that were neither computed nor cached before
+    this step; None if unknown."""
     hit = 0 if request.started else history.hit_now(step, request)
     return None if hit is None else request.num_tokens - request.computed - hit
 
@@ -69,7 +69,7 @@ def completes(history: RunHistory, step: Step, request: RequestHistory) -> bool:
 
 
 def free_before(history: RunHistory) -> int | None:
-    """Blocks free when the step was decided; None where an abort has changed that since."""
+    """Return the free blocks when the step was decided; None if an abort has changed them since."""
     if history.last is None:
         return int(history.config["num_blocks"])
     return None if history.aborts_to_report else history.last.free_blocks

@@ -1,4 +1,4 @@
-"""Decode steps: which sequence gives up its blocks, and when a token comes out.
+"""Decode steps: which sequence is preempted, and when a token is emitted.
 
 Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preemption".
 """
@@ -20,7 +20,7 @@ from .decision import (
 
 
 def several_tokens(history: RunHistory, step: Step) -> str | None:
-    """A running sequence computes more or fewer than one token in a decode step (NAN-R14)."""
+    """A running sequence computes exactly one token in a decode step (NAN-R14)."""
     for request in ran_before(history):
         if step.scheduled.get(request.id, 1) != 1:
             return f"{request.id} runs and computes {step.scheduled[request.id]} tokens"
@@ -44,7 +44,7 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_victim(history: RunHistory, step: Step) -> str | None:
-    """The preempted sequences are the last of the running queue; blocks were missing (NAN-R19)."""
+    """Preempted sequences are the last of the running queue, and blocks were missing (NAN-R19)."""
     gone, before = preempted(history, step), ran_before(history)
     if not gone:
         return None
@@ -70,7 +70,8 @@ def crosses_border(history: RunHistory, computed: int) -> bool:
 
 
 def _may_take(history: RunHistory, computed: int) -> bool:
-    """A running sequence takes a block in its next step, as either reading of NAN-R17 has it."""
+    """Return whether a running sequence may take a block in its next step, by either reading of
+    NAN-R17."""
     early = history.revision == WHOLE_PROMPTS and crosses_border(history, computed + 1)
     return early or crosses_border(history, computed)
 
@@ -98,7 +99,7 @@ def someone_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def emission_wrong(history: RunHistory, step: Step) -> str | None:
-    """A token comes out exactly where all known tokens are computed (NAN-R13)."""
+    """A token is emitted exactly if all known tokens are computed (NAN-R13)."""
     for name in step.scheduled:
         request = history.live.get(name)
         if (
@@ -121,7 +122,7 @@ def prompt_in_work(history: RunHistory, step: Step) -> bool:
 
 
 def not_all_again(history: RunHistory, step: Step) -> str | None:
-    """A request that was preempted computes prompt and generated tokens again, apart from its hit
+    """A preempted request computes its prompt and generated tokens again, except for its hit
     (NAN-R23)."""
     budget = history.config["max_num_batched_tokens"]
     for request in prefilled(history, step):
@@ -135,12 +136,12 @@ def not_all_again(history: RunHistory, step: Step) -> str | None:
 
 
 def comes_back(history: RunHistory, step: Step) -> bool:
-    """A preempted sequence is admitted again, with tokens generated."""
+    """A preempted sequence that had generated tokens is admitted again."""
     return any(request.preemptions and request.regenerated for request in prefilled(history, step))
 
 
 def table_wrong(history: RunHistory, step: Step) -> str | None:
-    """A request that runs holds the blocks of what is computed, no fewer, no more (NAN-R17)."""
+    """A running request holds exactly the blocks of its computed tokens (NAN-R17)."""
     for name in step.running or ():
         computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
         needed = blocks_for(history, computed)
@@ -150,8 +151,11 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def _with_the_next(history: RunHistory, computed: int) -> int:
-    """Blocks with the one for the next token, which the deck takes with the last token of a block:
-    "256 tokens so far … at boundary → new block". The release takes it with the next token."""
+    """Return the number of blocks including the one for the next token.
+
+    The deck takes that block together with the last token of the previous one: "256 tokens so far …
+    at boundary → new block". The release takes it with the next token.
+    """
     more = history.revision == WHOLE_PROMPTS
     return blocks_for(history, computed + more)
 
@@ -165,8 +169,8 @@ def border_crossed(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "NAN-R14": Predicate(several_tokens, someone_decodes),
-    "NAN-R04": Predicate(passed_by, several_decode),
+    "NAN-R14": Predicate(several_tokens, someone_decodes, reads=("running", "scheduled")),
+    "NAN-R04": Predicate(passed_by, several_decode, reads=("preempted", "running", "scheduled")),
     "NAN-R19": Predicate(wrong_victim, preempts_among_several),
     "NAN-R21": Predicate(victim_keeps_something, someone_is_preempted),
     "NAN-R13": Predicate(emission_wrong, prompt_in_work),

@@ -1,4 +1,4 @@
-"""Where requests stand: the waiting queue, the running queue, and requests that come back.
+"""The places of requests: the waiting queue, the running queue, and requests that come back.
 
 Source: deck, chapters 3 "Sequences and Queues", 6 "The Decode Path" and 8 "Preemption".
 """
@@ -35,7 +35,7 @@ def preempts_while_others_wait(history: RunHistory, step: Step) -> bool:
 
 
 def newcomer_not_at_the_back(history: RunHistory, step: Step) -> str | None:
-    """A request that waits keeps its place behind requests that came before (NAN-R06)."""
+    """A waiting request keeps its place behind earlier ones (NAN-R06)."""
     expected = [request.id for request in waited_before(history)]
     seen = [name for name in step.waiting or () if name in set(expected)]
     expected = [name for name in expected if name in set(seen)]
@@ -50,7 +50,7 @@ def someone_arrives(history: RunHistory, step: Step) -> bool:
 
 
 def running_out_of_order(history: RunHistory, step: Step) -> str | None:
-    """Requests that run keep their order, newcomers join at the end, and the step goes in this
+    """Running requests keep their order, newcomers join at the end, and the step schedules in this
     order (NAN-R15)."""
     new = [request for request in prefilled(history, step) if completes(history, step, request)]
     gone = {*(step.finished or {}), *history.aborts_inside}
@@ -69,8 +69,8 @@ def several_run(history: RunHistory, step: Step) -> bool:
 
 
 def waiting_holds_blocks(history: RunHistory, step: Step) -> str | None:
-    """A request that waits holds no block, but for the first in line while its prompt is computed
-    in part (NAN-R03)."""
+    """A waiting request holds no block, except the first in line while its prompt is partly
+    computed (NAN-R03)."""
     for place, name in enumerate(step.waiting or ()):
         held = (step.blocks or {}).get(name)
         in_part = place == 0 and name in (step.prefilling or ())
@@ -85,8 +85,14 @@ def someone_waits_and_blocks_are_held(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "NAN-R22": Predicate(victim_not_in_front, preempts_while_others_wait),
-    "NAN-R06": Predicate(newcomer_not_at_the_back, someone_arrives),
+    "NAN-R22": Predicate(
+        victim_not_in_front, preempts_while_others_wait, reads=("preempted", "running", "waiting")
+    ),
+    "NAN-R06": Predicate(newcomer_not_at_the_back, someone_arrives, reads=("running", "waiting")),
     "NAN-R15": Predicate(running_out_of_order, several_run),
-    "NAN-R03": Predicate(waiting_holds_blocks, someone_waits_and_blocks_are_held),
+    "NAN-R03": Predicate(
+        waiting_holds_blocks,
+        someone_waits_and_blocks_are_held,
+        reads=("blocks", "prefilling", "waiting"),
+    ),
 }

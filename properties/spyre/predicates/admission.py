@@ -1,4 +1,4 @@
-"""Which requests may start, may join the decode batch, and must not be refused.
+"""The requests that may start, may join the decode batch, and must not be refused.
 
 Source: Spyre scheduling page, "Admission constraints"; release 2.5.2 for pools and pausing.
 """
@@ -9,7 +9,7 @@ from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import REVISIONS_THAT_PAUSE
 
 
@@ -27,8 +27,7 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """At the last chunk, what every request may still generate ends within max_model_len
-    (SPY-R41)."""
+    """At the last chunk, every request's remaining tokens end within max_model_len (SPY-R41)."""
     for request in joining(history, step):
         length = history.config["max_model_len"]
         ends = ends_after_joining(history, request)
@@ -43,14 +42,16 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """The same for a prompt whose first chunk is its last thanks to a prefix hit (SPY-R59)."""
+    """The same holds for a prompt whose first chunk is its last thanks to a prefix hit
+    (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
 
 
 def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Requests that decode from the next step on: their last chunk runs, and leaves a token."""
+    """Return the requests that decode from the next step on: their last chunk runs, and tokens are
+    left."""
     emitted = step.emitted
     if not emitted:
         return []
@@ -64,7 +65,8 @@ def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[str, int]:
-    """Padded position that each member of the batch may reach, if no request joins or leaves."""
+    """Return the padded position that each member of the batch may reach if no request joins or
+    leaves."""
     block = history.config["block_size"]
     all_requests = [
         (request.id, request.computed, request.max_tokens - request.emitted)
@@ -94,10 +96,10 @@ def shortened(history: RunHistory, step: Step) -> bool:
 
 
 def needless_refusal(history: RunHistory, step: Step) -> str | None:
-    """A decode step runs instead of a chunk only if a rule asks for it (SPY-R42).
+    """A decode step runs instead of a chunk only if a rule requires it (SPY-R42).
 
-    The projection is free within bounds: a refusal is wrong if even one block more than release
-    2.1.2 allows for realignment leaves the volume within the limit.
+    The projection may vary within bounds: a refusal is wrong only if the volume is within the limit
+    even with one block more than release 2.1.2 allows for realignment.
     """
     request = refused(history, step)
     if request is None:
@@ -106,7 +108,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
-    """The request that would prefill in this step, is not held back by any rule, and does not
+    """Return the request that no rule holds back and that would prefill in this step, but does not
     run."""
     if history.prefill_members(step) or not history.decoding():
         return None
@@ -123,15 +125,21 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
         return None
     if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
         return None if history.paused else wanted[0]
-    if not surely_unfinished(history, wanted[0]) and not certainly_fits(history, wanted[0]):
+    # Without interleaving releases check the volume before the first chunk, and never again.
+    checked_once = not history.config["interleave"] and history.revision in REVISIONS_THAT_PAUSE
+    unchecked = not starts if checked_once else surely_unfinished(history, wanted[0])
+    if not unchecked and not certainly_fits(history, wanted[0]):
         return None
     return wanted[0]
 
 
 def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Blocks for all tokens of the newcomer, but those that it shares with running requests, and
-    of every request that has started fit together; the last token needs none, but is promised one
-    where requests are paused. The page has no pool: there each may be promised a block more."""
+    """Return whether the pool certainly has room for the newcomer and every started request.
+
+    That includes blocks for all tokens of the newcomer, except those shared with running requests.
+    The last token needs none, but is promised one in revisions that pause. The page has no pool, so
+    by it each request may be promised one more block.
+    """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return True
@@ -147,8 +155,10 @@ def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
 
 
 def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
-    """More chunks follow after the next, whatever the prefix cache has: no more than other requests
-    have in common with the prompt."""
+    """Return whether chunks follow after the next one, whatever the prefix cache holds.
+
+    A hit covers at most the tokens that another request has in common with the prompt.
+    """
     left = request.prompt - request.computed
     if not request.started and history.config["prefix_caching"]:
         others = (other for other in history.kin(request) if other is not request)
@@ -158,7 +168,8 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Length and volume hold by the widest reading of the batch's tkv and two blocks to spare."""
+    """Return whether length and volume hold by the widest reading of the batch's tkv, with two
+    blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block
@@ -192,7 +203,7 @@ def refusal_possible(history: RunHistory, step: Step) -> bool:
 
 
 def promised_too_much(history: RunHistory, step: Step) -> str | None:
-    """Blocks for everything that the admitted may still compute are free (SPY-R50)."""
+    """Blocks for everything that admitted requests may still compute are free (SPY-R50)."""
     size = history.config["num_blocks"]
     if size is None:
         return None
@@ -220,7 +231,7 @@ def pool_binds(history: RunHistory, step: Step) -> bool:
 
 
 def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """No more blocks are promised than the admitted may still need (SPY-P02)."""
+    """No more blocks are promised than admitted requests may still need (SPY-P02)."""
     if not step.reserved_blocks:
         return None
     block, needed = history.config["block_size"], 0
@@ -242,10 +253,14 @@ def promised_request_leaves(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "SPY-R38": Predicate(empty_system_refuses, nothing_runs),
+    "SPY-R38": Predicate(empty_system_refuses, nothing_runs, reads=(PHASES, "scheduled")),
     "SPY-R59": Predicate(hit_joins_beyond_length, shortened, "prefill"),
     "SPY-R41": Predicate(joins_beyond_length, length_binds),
     "SPY-R42": Predicate(needless_refusal, refusal_possible),
-    "SPY-R50": Predicate(promised_too_much, pool_binds),
-    "SPY-P02": Predicate(promise_kept_for_nobody, promised_request_leaves),
+    "SPY-R50": Predicate(promised_too_much, pool_binds, reads=("blocks",)),
+    "SPY-P02": Predicate(
+        promise_kept_for_nobody,
+        promised_request_leaves,
+        reads=("blocks", "finished", PHASES, "reserved_blocks"),
+    ),
 }

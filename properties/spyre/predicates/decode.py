@@ -1,4 +1,4 @@
-"""The form of a decode step: every request, one token, a rectangle of blocks, within the limit.
+"""The shape of a decode step: every request, one token, a rectangle of blocks, within the limit.
 
 Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 """
@@ -6,6 +6,7 @@ Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 from math import ceil
 
 from ....model.observation import Step
+from ...history.per_step_cache import once
 from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
 from ..history import REVISIONS_THAT_PAUSE
@@ -13,7 +14,7 @@ from .volume import max_tkv, volume
 
 
 def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
-    """One token for each request that decodes (SPY-R22)."""
+    """Each decoding request gets one token (SPY-R22)."""
     members = history.decode_members(step)
     if not members or history.prefill_members(step):
         return None
@@ -42,7 +43,7 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 
 def not_rectangular(history: RunHistory, step: Step) -> str | None:
-    """Padding included, all decoded requests occupy the same number of blocks (SPY-R09)."""
+    """Including padding, all decoded requests occupy the same number of blocks (SPY-R09)."""
     members = history.decode_members(step)
     if len(members) < 2:
         return None
@@ -57,6 +58,7 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
     return None
 
 
+@once
 def lengths_differ(history: RunHistory, step: Step) -> bool:
     """Decoded requests need different numbers of blocks by themselves."""
     block = history.config["block_size"]
@@ -81,7 +83,7 @@ def padding_negative(history: RunHistory, step: Step) -> str | None:
 
 
 def wrong_tkv(history: RunHistory, step: Step) -> str | None:
-    """max-tkv is the largest padding + tokens, this step's included (SPY-R26)."""
+    """max-tkv is the largest padding + tokens, including this step's token (SPY-R26)."""
     if step.kind != "decode":
         return None
     block, pads = history.config["block_size"], step.left_pad_blocks or {}
@@ -100,7 +102,7 @@ def volume_over_limit(history: RunHistory, step: Step) -> str | None:
     if reached <= limit:
         return None
     batch = len(step.scheduled)
-    return f"{batch} requests x tkv {step.tkv} = {reached} > {limit} (by {reached - limit} tokens)"
+    return f"{batch} requests x tkv {step.tkv} = {reached} > {limit} (by {reached - limit})"
 
 
 def limit_binds(history: RunHistory, step: Step) -> bool:
@@ -115,8 +117,8 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
 def wrong_blocks(history: RunHistory, step: Step) -> str | None:
     """A request holds a block for every block_size tokens that it has computed (SPY-R02).
 
-    Release 2.5.2 holds no block ahead, but for as many tokens as were a hit. By the page a request
-    may get the blocks of its whole prompt at once, and the one for its next token.
+    Release 2.5.2 holds blocks in advance only for as many tokens as were a hit. By the page, a
+    request may get the blocks of its whole prompt at once, and the one for its next token.
     """
     block = history.config["block_size"]
     for name, held in (step.blocks or {}).items():
@@ -149,7 +151,9 @@ def _numbers(values: dict[str, int]) -> str:
 
 PREDICATES = {
     "SPY-R02": Predicate(wrong_blocks, block_filled),
-    "SPY-R22": Predicate(not_everyone_decodes, several_decode, "decode"),
+    "SPY-R22": Predicate(
+        not_everyone_decodes, several_decode, "decode", reads=("emitted", "paused")
+    ),
     "SPY-R09": Predicate(not_rectangular, lengths_differ, "decode"),
     "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),
     "SPY-R10": Predicate(padding_negative, lengths_differ),

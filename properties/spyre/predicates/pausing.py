@@ -1,17 +1,17 @@
-"""Decode pausing: which requests sit out, for how long, and that none starts meanwhile.
+"""Decode pausing: which requests pause, for how long, and that none starts meanwhile.
 
-Source: release 2.5.2 (rules SPY-R51 and SPY-R52); the scheduling page does not know it.
+Source: release 2.5.2 (rules SPY-R51 and SPY-R52); the scheduling page has no pausing.
 """
 
 from math import ceil
 
 from ....model.observation import Step
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import SpyreRequestHistory, SpyreRun
 
 
 def prefill_while_paused(history: SpyreRun, step: Step) -> str | None:
-    """No request starts or goes on prefilling while a request is paused (SPY-R52)."""
+    """No request starts or continues to prefill while a request is paused (SPY-R52)."""
     prefills = history.prefill_members(step)
     if not prefills:
         return None
@@ -26,7 +26,7 @@ def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def wrong_pause(history: SpyreRun, step: Step) -> str | None:
-    """In a step without prefill exactly those requests decode that the fairness order admits
+    """In a step without prefill, exactly those requests decode that the fairness order admits
     (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
     if not all_requests or history.prefill_members(step):
@@ -45,8 +45,11 @@ def wrong_pause(history: SpyreRun, step: Step) -> str | None:
 
 
 def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
-    """Longest paused first, then fewest tokens generated (or most): a request that still fits
-    stays."""
+    """Return the requests that may decode: longest paused first, then fewest (or most) tokens
+    generated.
+
+    A request stays if it still fits.
+    """
     sign = -1 if history.config["long_output_priority"] else 1
     order = sorted(
         [*waiting_to_decode(history), *in_running_order(history)],
@@ -60,7 +63,7 @@ def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
 
 
 def volume(history: SpyreRun, batch: list[SpyreRequestHistory]) -> int:
-    """Requests x tkv of the next decode step of this batch."""
+    """Return requests x tkv of the next decode step of this batch."""
     block = int(history.config["block_size"])
     lengths = [request.computed + 1 for request in batch]
     width = ceil(max(lengths) / block)
@@ -69,7 +72,7 @@ def volume(history: SpyreRun, batch: list[SpyreRequestHistory]) -> int:
 
 
 def someone_sits_out(history: SpyreRun, step: Step) -> bool:
-    """Together, all requests that could decode would exceed the limit."""
+    """All requests that could decode would together exceed the limit."""
     all_requests = waiting_to_decode(history) + history.decoding()
     return bool(all_requests) and volume(history, all_requests) > history.config["max_batch_tkv"]
 
@@ -77,8 +80,8 @@ def someone_sits_out(history: SpyreRun, step: Step) -> bool:
 def starved(history: SpyreRun, step: Step) -> str | None:
     """A paused request decodes again within max_num_seqs steps (SPY-P01).
 
-    The request that is paused longest is asked first, so at most every other member comes before
-    it.
+    The request that is paused longest is considered first, so every other member comes before it at
+    most once.
     """
     slots = history.config["max_num_seqs"]
     for request in waiting_to_decode(history):
@@ -96,14 +99,14 @@ def stays_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def waiting_to_decode(history: SpyreRun) -> list[SpyreRequestHistory]:
-    """Paused requests, in the order in which the target lists them."""
+    """Return the paused requests, in the order in which the target lists them."""
     if history.last is None or not history.last.paused:
         return []
     return [history.live[name] for name in history.last.paused if name in history.live]
 
 
 def in_running_order(history: SpyreRun) -> list[SpyreRequestHistory]:
-    """Requests that decode, in the order in which the target lists them."""
+    """Return the decoding requests, in the order in which the target lists them."""
     order = {name: place for place, name in enumerate(_running(history))}
     return sorted(history.decoding(), key=lambda request: order.get(request.id, len(order)))
 
@@ -113,7 +116,9 @@ def _running(history: SpyreRun) -> tuple[str, ...]:
 
 
 PREDICATES = {
-    "SPY-R52": Predicate(prefill_while_paused, prefill_wanted_while_paused),
+    "SPY-R52": Predicate(
+        prefill_while_paused, prefill_wanted_while_paused, reads=("paused", PHASES, "scheduled")
+    ),
     "SPY-R51": Predicate(wrong_pause, someone_sits_out),
     "SPY-P01": Predicate(starved, stays_paused),
 }

@@ -12,8 +12,8 @@ from ...rules.predicate import Predicate
 
 
 def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
-    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) of them, less
-    those that are cached as a whole (SPY-R04)."""
+    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) of them, less those
+    that are wholly cached (SPY-R04)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         tokens = step.scheduled[request.id]
@@ -34,13 +34,16 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
 
 
 def may_run_cached(history: RunHistory) -> bool:
-    """By the page a cached chunk *can* be skipped, and a hit may include the last one, which runs
-    all the same. Releases skip all but the last (SPY-R54), of which a hit leaves a token."""
+    """Return whether wholly cached chunks may run.
+
+    By the page a cached chunk *can* be skipped, and a hit may include the last one, which still
+    runs. Releases skip all but the last (SPY-R54), and a hit never includes its last token.
+    """
     return history.revision == "documented"
 
 
 def computed_before(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Tokens of a prompt that need no computing in this step; None where it cannot be known."""
+    """Return the tokens of a prompt that need no computing in this step; None if unknown."""
     hit = history.hit_now(step, request)
     return None if hit is None else request.computed + hit
 
@@ -53,7 +56,8 @@ def several_chunks(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_chunk(history: RunHistory, step: Step) -> str | None:
-    """First chunk minus left padding, then whole chunks, then the rest (SPY-R19)."""
+    """The first chunk loses the left padding; then come whole chunks, and then the rest
+    (SPY-R19)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         before = computed_before(history, step, request)
@@ -124,7 +128,7 @@ def wrong_first_token(history: RunHistory, step: Step) -> str | None:
 
 
 def left_padding(history: RunHistory, request: RequestHistory) -> int:
-    """Tokens before the prompt that make it end with its last chunk."""
+    """Return the tokens of padding before the prompt that make it end with its last chunk."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
     padding: int = ceil(request.prompt / chunk) * chunk - ceil(request.prompt / block) * block
     return padding
@@ -137,7 +141,7 @@ def _pad(step: Step, request: RequestHistory) -> int:
 PREDICATES = {
     "SPY-R04": Predicate(more_than_a_chunk, several_chunks, "prefill"),
     "SPY-R19": Predicate(wrong_chunk, padded_and_several_chunks, "prefill"),
-    "SPY-R16": Predicate(wrong_left_padding, _padded, "prefill"),
-    "SPY-R14": Predicate(not_right_aligned, _padded, "prefill"),
+    "SPY-R16": Predicate(wrong_left_padding, _padded, "prefill", reads=("left_pad_blocks",)),
+    "SPY-R14": Predicate(not_right_aligned, _padded, "prefill", reads=("left_pad_blocks",)),
     "SPY-R20": Predicate(wrong_first_token, several_chunks, "prefill"),
 }

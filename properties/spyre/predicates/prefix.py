@@ -1,7 +1,7 @@
-"""The savings of the prefix cache, and what is computed despite a hit.
+"""The savings of the prefix cache, and the chunks that run despite a hit.
 
-Source: Spyre scheduling page, "Prefix caching". Hits are known where the target shows them; the
-number of a request's `hit` blocks is written `hit` below.
+Source: Spyre scheduling page, "Prefix caching". Hits are known if the target shows them. Below,
+`hit` is the number of a request's hit blocks.
 """
 
 from ....model.observation import Step
@@ -37,8 +37,11 @@ def first_chunk_padded(history: RunHistory, step: Step) -> bool:
 
 
 def everything_cached(history: RunHistory, step: Step) -> str | None:
-    """The last chunk of a prompt runs (SPY-R55). By the page a hit may include all of it: what runs
-    emits the first token. Releases never let a hit include the last token."""
+    """The last chunk of a prompt runs (SPY-R55).
+
+    By the page a hit may include all of it, and running it emits the first token. In releases, a
+    hit never includes the last token.
+    """
     runs = (step.emitted or {}) if may_run_cached(history) else ()
     for request in starting(history, step):
         hit = history.hit_now(step, request)
@@ -48,7 +51,7 @@ def everything_cached(history: RunHistory, step: Step) -> str | None:
 
 
 def whole_prompt_known(history: RunHistory, step: Step) -> bool:
-    """A prompt of whole blocks starts that a request has computed to its end."""
+    """A prompt of whole blocks starts that another request has computed to its end."""
     return any(
         request.prompt % history.config["block_size"] == 0
         and known_elsewhere(history, request) >= request.prompt
@@ -57,9 +60,9 @@ def whole_prompt_known(history: RunHistory, step: Step) -> bool:
 
 
 def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
-    """A chunk that is cached as a whole is skipped (SPY-R54).
+    """A wholly cached chunk is skipped (SPY-R54).
 
-    `scheduled` does not count cached tokens, so such a chunk would show none.
+    `scheduled` does not count cached tokens, so such a chunk would show no tokens.
     """
     for request in history.prefill_members(step):
         if step.scheduled[request.id] == 0:
@@ -113,7 +116,7 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """Of a prompt that a running request has computed, only the last block is duplicated
+    """When a running request has computed the same prompt, only its last block is duplicated
     (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
@@ -131,7 +134,7 @@ def prompt_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def output_not_shared(history: RunHistory, step: Step) -> str | None:
-    """What a running request has generated can be a hit, too (SPY-R60)."""
+    """Tokens that a running request has generated can be hit as well (SPY-R60)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=False)
@@ -141,7 +144,7 @@ def output_not_shared(history: RunHistory, step: Step) -> str | None:
 
 
 def output_is_shared(history: RunHistory, step: Step) -> bool:
-    """A request starts whose prompt goes on with full blocks that a running one generated."""
+    """A request starts whose prompt continues with full blocks that a running one generated."""
     return any(
         shareable(history, request, of_prompts=False) > shareable(history, request, of_prompts=True)
         for request in starting(history, step)
@@ -149,14 +152,15 @@ def output_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Requests whose first chunk runs in this step, with prefix caching on."""
+    """Return the requests whose first chunk runs in this step; none without prefix caching."""
     if not history.config["prefix_caching"]:
         return []
     return [request for request in history.prefill_members(step) if not request.started]
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
-    """Tokens in full blocks, the last token's block apart, that a running request holds."""
+    """Return the tokens in full blocks that a running request holds, without the last token's
+    block."""
     block = history.config["block_size"]
     known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
     return int(min(known, newcomer.prompt - 1) // block * block)
@@ -165,7 +169,7 @@ def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool
 def known_elsewhere(
     history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool = False
 ) -> int:
-    """Tokens at the start of a prompt that another unfinished request has computed."""
+    """Return the tokens at the start of a prompt that another unfinished request has computed."""
     return max(
         (
             min(
@@ -183,7 +187,7 @@ def known_elsewhere(
 def _positions(
     history: RunHistory, step: Step, request: RequestHistory, written: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """Yield, for each block position of the chunk, the request's own block (negative in the
+    """Return, for each block position of the chunk, the request's own block (negative in the
     padding) and the block written."""
     hit = 0 if request.started else history.hit_now(step, request)
     if hit is None or not written:
@@ -196,7 +200,9 @@ def _positions(
 
 PREDICATES = {
     "SPY-R55": Predicate(everything_cached, whole_prompt_known, "prefill"),
-    "SPY-R54": Predicate(cached_chunk_computed, chunk_skipped, "prefill"),
+    "SPY-R54": Predicate(
+        cached_chunk_computed, chunk_skipped, "prefill", reads=("finished", "prefix_hit")
+    ),
     "SPY-R57": Predicate(prompt_not_shared, prompt_is_shared, "prefill"),
     "SPY-R60": Predicate(output_not_shared, output_is_shared, "prefill"),
     "SPY-R63": found_again(starting),

@@ -6,7 +6,7 @@ Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import REVISIONS_THAT_PAUSE
 
 
@@ -28,7 +28,7 @@ def two_prefills(history: RunHistory, step: Step) -> str | None:
 
 
 def tokens_after(history: RunHistory, step: Step, request: RequestHistory) -> int:
-    """Tokens of a request that are computed after the step, or were found in the cache."""
+    """Return the tokens of a request that are computed or cached after the step."""
     if request.id not in step.scheduled:
         return request.computed
     return request.computed + (history.hit_now(step, request) or 0) + step.scheduled[request.id]
@@ -40,7 +40,7 @@ def prefill_slot_wanted(history: RunHistory, step: Step) -> bool:
 
 
 def shared_prefill_step(history: RunHistory, step: Step) -> str | None:
-    """A prefill step has one member, and a step is prefill or decode (SPY-R13)."""
+    """A prefill step has one member, and no step both prefills and decodes (SPY-R13)."""
     prefills = history.prefill_members(step)
     if prefills and len(step.scheduled) > 1:
         return f"the prefill step of {prefills[0].id} schedules {len(step.scheduled)} requests"
@@ -57,7 +57,7 @@ def prefill_has_company(history: RunHistory, step: Step) -> bool:
 
 
 def ongoing_overtaken(history: RunHistory, step: Step) -> str | None:
-    """While a prefill is ongoing no other request gets prefill tokens (SPY-R31)."""
+    """While a prefill is ongoing, no other request gets prefill tokens (SPY-R31)."""
     ongoing = history.ongoing()
     if not ongoing:
         return None
@@ -74,7 +74,7 @@ def ongoing_and_waiting(history: RunHistory, step: Step) -> bool:
 
 
 def not_interleaved(history: RunHistory, step: Step) -> str | None:
-    """No two prefill steps in a row while a request decodes (SPY-R32)."""
+    """No two prefill steps follow each other while a request decodes (SPY-R32)."""
     if not history.config["interleave"] or not history.last_was_prefill:
         return None
     prefills, decoding = history.prefill_members(step), history.decoding()
@@ -86,7 +86,7 @@ def not_interleaved(history: RunHistory, step: Step) -> str | None:
 
 
 def interleaving_due(history: RunHistory, step: Step) -> bool:
-    """After a prefill step a prefill is wanted while a request decodes, interleaving on."""
+    """After a prefill step, with interleaving on, a prefill is wanted while a request decodes."""
     return (
         bool(history.config["interleave"])
         and history.last_was_prefill
@@ -96,8 +96,8 @@ def interleaving_due(history: RunHistory, step: Step) -> bool:
 
 
 def asked_again(history: RunHistory, step: Step) -> str | None:
-    """With interleaving off a prefill that is ongoing goes on in the next step, unless a request
-    is paused (SPY-R34)."""
+    """With interleaving off, an ongoing prefill continues in the next step, unless a request is
+    paused (SPY-R34)."""
     ongoing = history.ongoing()
     if history.config["interleave"] or not ongoing or history.paused:
         return None
@@ -117,10 +117,10 @@ def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """Prefill starts in order of arrival (SPY-R53).
+    """Prefills start in order of arrival (SPY-R53).
 
-    Where pausing is there and switched off, a request that a constraint of its own holds back may
-    be passed by.
+    In revisions that can pause, with pausing off, a request may be overtaken while a constraint of
+    its own holds it back.
     """
     if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
         return None
@@ -171,11 +171,13 @@ def prefill_held_back(history: RunHistory, step: Step) -> bool:
 
 PREDICATES = {
     "SPY-R30": Predicate(two_prefills, prefill_slot_wanted),
-    "SPY-R13": Predicate(shared_prefill_step, prefill_has_company),
-    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill"),
-    "SPY-R32": Predicate(not_interleaved, interleaving_due),
-    "SPY-R34": Predicate(asked_again, ongoing_beside_a_batch),
-    "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill"),
-    "SPY-R36": Predicate(over_capacity, batch_full),
-    "SPY-R35": Predicate(idle_while_pending, prefill_held_back),
+    "SPY-R13": Predicate(
+        shared_prefill_step, prefill_has_company, reads=("kind", PHASES, "scheduled")
+    ),
+    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill", reads=()),
+    "SPY-R32": Predicate(not_interleaved, interleaving_due, reads=(PHASES, "scheduled")),
+    "SPY-R34": Predicate(asked_again, ongoing_beside_a_batch, reads=(PHASES, "scheduled")),
+    "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill", reads=()),
+    "SPY-R36": Predicate(over_capacity, batch_full, reads=(PHASES, "scheduled")),
+    "SPY-R35": Predicate(idle_while_pending, prefill_held_back, reads=(PHASES, "scheduled")),
 }

@@ -1,4 +1,4 @@
-"""Whether a request that joins the decode batch puts the volumetric limit at risk.
+"""Predict whether a request that joins the decode batch can exceed the volumetric limit.
 
 Source: Spyre scheduling page, "Admission constraints", Volumetric constraint. The worst case is
 exact: every request generates all that it may, and no other request joins.
@@ -15,15 +15,15 @@ from .admission import joining
 
 
 class Member(NamedTuple):
-    """A request of the batch before it decodes: its length and what it may still generate, in
-    tokens."""
+    """A request of the batch before it decodes: its length and remaining output, in tokens."""
 
     length: int
     remaining: int
 
 
 class Overrun(NamedTuple):
-    """A decode step beyond the limit, counted from 1: its requests, and its max-tkv in tokens."""
+    """A decode step beyond the limit: its number from 1, its requests, and its max-tkv in
+    tokens."""
 
     step: int
     requests: int
@@ -31,7 +31,7 @@ class Overrun(NamedTuple):
 
 
 def volume(step: Step) -> int:
-    """batch x tkv of a decode step, in tokens (SPY-R07); 0 for every other step."""
+    """Return batch x tkv of a decode step, in tokens (SPY-R07); 0 for every other step."""
     return len(step.scheduled) * (step.tkv or 0) if step.kind == "decode" else 0
 
 
@@ -60,13 +60,13 @@ def volume_binds(history: RunHistory, step: Step) -> bool:
 
 
 def pauses(history: RunHistory) -> bool:
-    """Requests join unchecked, since they are paused before a step would exceed the limit
-    (SPY-R51)."""
+    """Return whether requests join unchecked, because they are paused before a step would exceed
+    the limit (SPY-R51)."""
     return history.revision in REVISIONS_THAT_PAUSE and bool(history.config["pausing"])
 
 
 def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | None:
-    """The first stretch of decode steps of the newcomer that can exceed the limit, or None."""
+    """Return the first decode step of the newcomer that can exceed the limit, or None."""
     batch = [
         Member(request.computed, request.max_tokens - request.emitted)
         for request in history.decoding()
@@ -76,13 +76,16 @@ def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | Non
 
 
 def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Overrun | None:
-    """A step beyond the limit while the newcomer decodes with the batch, or None.
+    """Return a step beyond the limit while the newcomer decodes with the batch, or None.
 
-    Between two steps at which requests end the batch is the same. Its max-tkv then grows from step
+    Between two steps in which requests end, the batch is the same. Its max-tkv then grows from step
     to step, except after a step in which a request has filled its block. So the largest one is that
-    of the last step, or of the last in which a block was full.
+    of the last step, or of the last step in which a block was full.
     """
     alive = [*batch, newcomer]
+    most = max(member.length for member in alive) + newcomer.remaining + block - 1
+    if len(alive) * most <= limit:
+        return None
     before = 0
     for end in sorted(
         {member.remaining for member in alive if 0 < member.remaining <= newcomer.remaining}
@@ -100,8 +103,8 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
 
 
 def max_tkv(lengths: list[int], block: int) -> int:
-    """The largest tkv of a batch: each request is padded on the left to as many blocks as the
-    longest one has."""
+    """Return the largest tkv of a batch: each request is padded on the left to the blocks of the
+    longest one."""
     width = -(-max(lengths) // block)
     return (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
 

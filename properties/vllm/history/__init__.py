@@ -1,1 +1,1 @@
-"""What a client of vLLM observes beyond the kernel; one file for each feature."""
+"""The observations of vLLM's clients beyond the kernel, with one file per feature."""

@@ -1,7 +1,7 @@
-"""Parts of a prompt that an encoder computes, and what the worker has of them.
+"""Parts of a prompt that an encoder computes, and the outputs that the worker has.
 
-Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs; GPUModelRunner, which drops outputs
-first, then computes inputs, and then needs the output of each input that it comes to.
+Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs; GPUModelRunner, which first drops
+outputs, then computes inputs, and then needs the output of each input that it reaches.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ Config = Mapping[str, Any]
 
 
 class Input(NamedTuple):
-    """A segment of a prompt: its number and name, its first token and the one behind it."""
+    """A segment of a prompt: its number, its name, its first token and its end (exclusive)."""
 
     number: int
     name: str
@@ -56,8 +56,8 @@ def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
 
 
 def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[str, int]:
-    """Return the worker's outputs after a step that has dropped some and computed `new` inputs,
-    with their tokens."""
+    """Return the worker's outputs, with their tokens, after a step that dropped some and computed
+    `new` inputs."""
     dropped = set(step.encoder_dropped or ())
     kept = {name: tokens for name, tokens in outputs.items() if name not in dropped}
     return kept | {image.name: image.tokens for image in new}

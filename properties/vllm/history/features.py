@@ -1,6 +1,6 @@
 """The additions of vLLM's runs to the kernel: steps in flight, drafts, loads, encoder outputs.
 
-Each feature has a file of its own, and is consulted only where the configuration has it.
+Each feature has its own file, which is used only if the configuration has the feature.
 """
 
 from collections.abc import Container, Mapping
@@ -16,13 +16,22 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import encoder, in_flight, loads, speculation
 from .request_history import VllmRequestHistory
-from .run import NOTHING, Coming, VllmState, of, outputs_after, requests_of, state_of
+from .run import (
+    NOTHING,
+    Coming,
+    VllmState,
+    groups_after,
+    of,
+    outputs_after,
+    requests_of,
+    state_of,
+)
 
 Config = Mapping[str, Any]
 
 
 class VllmFeatures(Features):
-    """Connector, drafts, steps in flight and encoder."""
+    """Adds connector, drafts, steps in flight and encoder."""
 
     request_history = VllmRequestHistory
 
@@ -34,17 +43,21 @@ class VllmFeatures(Features):
         return encoder.beyond(config, encoder.inputs_of(request))
 
     def as_sent(self, config: Config, request: Request) -> Request:
-        """Return the request without drafts and loads where the configuration has none."""
+        """Return the request without drafts and loads, unless the configuration has them."""
         if not speculation.drafts(config):
             request = replace(request, accepted=())
+        if not config.get("cache_partitions"):
+            request = replace(request, cache_salt=None, lora=None)
         return request if loads.are_made(config) else request.without_connector()
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the fields that tell which requests wait for a load, and which end by it."""
+        """Return the fields that show which requests wait for a load, and which end because of
+        one."""
         return ("parked", "finished") if loads.are_made(config) else ()
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether only blocks, one decision at a time, can hold what has ended."""
+        """Return whether only blocks can hold tokens of ended requests, with one decision at a
+        time."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -57,7 +70,8 @@ class VllmFeatures(Features):
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return what a request finds in the cache, or brings from a load that has landed."""
+        """Return the tokens that a request finds in the cache, or has from a load that has landed;
+        None if unknown."""
         config, request = history.config, of(account)
         if not account.started and request.tokens_loading and account.id in step.scheduled:
             known = request.load_fails_at is None or not prefix_hits.caches(config)
@@ -68,13 +82,14 @@ class VllmFeatures(Features):
         return prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
 
     def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
-        """Return how many tokens were ever computed, or have been loaded."""
+        """Return the number of tokens that were ever computed or loaded."""
         request = of(account)
         landed = request.tokens_loading if not loads.loading(request) else 0
         return max(account.max_computed, landed)
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
-        """Return the requests whose load begins, with the tokens that it brings right."""
+        """Return the requests whose load begins, with the number of tokens that it loads
+        correctly."""
         if not step.parked:
             return []
         new = [history.live[name] for name in loads.newly_parked(requests_of(history.live), step)]
@@ -92,27 +107,29 @@ class VllmFeatures(Features):
         return right if request.drafted or right else None
 
     def blocks_are_filled(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is under way, or has just ended a request by its failure."""
+        """Return whether a load is in progress, or has just ended a request by failing."""
         return loads.under_way(history.config, requests_of(history.requests).values(), step)
 
     def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
-        """Return whether a failed load ends the request; when, is V1-R28."""
+        """Return whether a failed load ends the request; V1-R28 says when."""
         return loads.ends_on_failure(history.config, of(account))
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return the steps that a full queue of decisions, or the connector, may take."""
+        """Return the steps that a full queue of decisions, or a connector without an answer,
+        may take."""
         waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 
     def held_after_end(self, config: Config) -> bool:
-        """Return whether blocks are kept until a load has landed, or they are sent."""
+        """Return whether blocks are kept until a load has landed or they are sent."""
         return loads.are_made(config)
 
     def free_is_unknown(self, history: RunHistory) -> bool:
-        """Return whether a load that has failed, or an abort, may have freed blocks.
+        """Return whether a failed load or an abort may have freed blocks.
 
         Blocks of requests that were just aborted are free, unless a load or a decision in flight
-        writes them; those of a failed load are free when the request is looked at.
+        writes them. Those of a failed load become free when the scheduler next considers the
+        request.
         """
         if not loads.are_made(history.config):
             return False
@@ -123,32 +140,44 @@ class VllmFeatures(Features):
         return loads.is_sent(of(account))
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return the tokens for which blocks are held, the lookahead included."""
+        """Return the tokens for which blocks are held, including the lookahead."""
         return speculation.slots(config, covered)
+
+    def reset(self, history: RunHistory[Any]) -> None:
+        history.system_state = state_of(history)._replace(was_reset=True)
+        for account in history.requests.values():
+            of(account).since_reset = 0
+
+    def dropped(self, history: RunHistory[Any]) -> None:
+        in_flight.drop_running(history)
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)
+        if step.group_blocks is not None and prefix_hits.caches(history.config):
+            known = groups_after(history, step)
+            history.system_state = state_of(history)._replace(groups=known)
         if loads.are_made(history.config):
             loads.book(history, step)
 
     def computed(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> None:
-        """Book what a load brought, and the slots of drafts."""
+        """Record the tokens that a load brought, and the slots of drafts."""
         request = of(account)
+        request.since_reset = max(request.since_reset, request.computed)
         if request.tokens_loading:
             loads.begin(request, step, int(history.config["block_size"]))
         if speculation.drafts(history.config):
             speculation.compute(history.config, request, account.began == history.step)
 
     def decided(self, history: RunHistory[Any], step: Step) -> Mapping[str, Coming]:
-        """Book the decision, and return what comes of the one that completes, by request."""
+        """Record the decision; return, by request, the tokens of the decision that completes."""
         return in_flight.set_off(history, step)
 
     def emissions(
         self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
     ) -> dict[str, int]:
-        """Return a token of each request that gives one, and its right drafts."""
+        """Return a token for each request that emits one, plus its correct drafts."""
         return {
             name: min(
                 1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)
@@ -160,7 +189,7 @@ class VllmFeatures(Features):
     def emitted(
         self, account: RequestHistory, tokens: int, completes: Mapping[str, Coming], config: Config
     ) -> None:
-        """Book that tokens have come, and that drafts are verified."""
+        """Record that tokens have arrived, and that drafts are verified."""
         coming = completes.get(account.id, NOTHING)
         if in_flight.depth(config) > 1:
             in_flight.deliver(of(account), tokens, coming)
@@ -168,7 +197,7 @@ class VllmFeatures(Features):
             speculation.verify(config, of(account), coming.proposed)
 
     def ended(self, account: RequestHistory) -> None:
-        """Book that the blocks of a request may still be loaded or sent."""
+        """Record that the blocks of a request may still be loading or being sent."""
         loads.note_end(of(account))
 
 

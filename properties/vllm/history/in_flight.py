@@ -1,4 +1,4 @@
-"""Decisions in flight: what a client knows of tokens that are computed and not emitted yet.
+"""Decisions in flight: what a client knows about tokens that are computed but not emitted yet.
 
 Source: target protocol, "The step observation"; release 0.28.0, the engine core's queue of batches.
 """
@@ -15,14 +15,18 @@ Config = Mapping[str, Any]
 
 
 def depth(config: Config) -> int:
-    """Return how many decisions can be in flight at once: 1 if each completes before the next."""
+    """Return the number of decisions that can be in flight at once: 1 if each completes before the
+    next."""
     stages = int(config.get("pipeline_parallel_size", 1))
     return max(stages, 2) if speculation.decides_ahead(config) else stages
 
 
 def completes(history: VllmRun, step: Step) -> Collection[str]:
-    """Return the requests whose decision completes in this step: the step's own decision, or, with
-    several in flight, the oldest, and then only if the worker reports it."""
+    """Return the requests whose decision completes in this step.
+
+    That is the step's own decision, or, with several in flight, the oldest one if the worker
+    reports it.
+    """
     if depth(history.config) == 1:
         return step.scheduled
     flights = state_of(history).flights
@@ -32,8 +36,11 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
 
 
 def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
-    """Book the decision of a step as in flight, and its tokens with it. Return, by request, what
-    comes of the decision that completes. Decided ahead, drafts are proposed again each time."""
+    """Record the decision of a step as in flight, with its tokens; return, by request, the tokens
+    of the decision that completes.
+
+    If requests are decided ahead, drafts are proposed again with each decision.
+    """
     config, requests, state = history.config, history.requests, state_of(history)
     flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
     if depth(config) == 1:
@@ -55,8 +62,20 @@ def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     return _with_a_token(complete)
 
 
+def drop_running(history: VllmRun) -> None:
+    """Record that the tokens in flight of all running requests will not come."""
+    names = (history.last.running or ()) if history.last is not None else ()
+    state = state_of(history)
+    flights = tuple(
+        {name: coming for name, coming in flight.items() if name not in names}
+        for flight in state.flights
+    )
+    history.system_state = state._replace(flights=flights)
+
+
 def _coming(config: Config, request: VllmRequestHistory | None) -> Coming | None:
-    """Return what a request emits once all its known tokens are computed; None for others."""
+    """Return the token that a request emits once all its known tokens are computed; None before
+    that."""
     if request is None or request.computed < request.num_tokens:
         return None
     drafts = speculation.drafts_computed(request, 0) if speculation.drafts(config) else 0
@@ -68,8 +87,11 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 
 
 def reports(history: VllmRun, step: Step) -> bool:
-    """Return whether the worker reports in this step: the pipeline is full, nothing was to be
-    computed, or, in `early_completions` steps in a row, early."""
+    """Return whether the worker reports in this step.
+
+    It does if the pipeline is full, if nothing was to be computed, or early, in `early_completions`
+    steps in a row.
+    """
     if step.completes is not None:  # a record says it
         return step.completes
     fast = state_of(history).early < int(history.config.get("early_completions", 0))
@@ -88,14 +110,17 @@ def due(history: VllmRun, step: Step) -> Flight:
 
 
 def passed_over(config: Config, request: VllmRequestHistory) -> bool:
-    """Return whether a running request has nothing to compute until a token in flight arrives: its
-    last one; any, if the next step is not decided ahead; or one whose right drafts would fill all
-    positions."""
+    """Return whether a running request has nothing to compute until a token in flight arrives.
+
+    That token is its last one, or the one that fills max_model_len, or any token if the next step
+    is not decided ahead. It is also so if the right drafts of the request would fill all positions.
+    """
     if not request.tokens_in_flight:
         return False
     if (
         not speculation.decides_ahead(config)
         or request.emitted + request.tokens_in_flight >= request.max_tokens
+        or request.computed >= int(config["max_model_len"]) - 1
     ):
         return True
     return request.num_tokens + speculation.drafts_to_compute(config, request) <= request.computed
@@ -107,8 +132,8 @@ def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
-    """Book that tokens in flight arrived. If the request was preempted meanwhile, it must compute
-    them again with all others."""
+    """Record that tokens in flight have arrived. If the request was preempted meanwhile, it must
+    compute them again with all others."""
     request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
     request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
     if not request.started:

@@ -13,7 +13,7 @@ from .run import VllmRun
 
 
 def are_made(config: Mapping[str, Any]) -> bool:
-    """Return whether requests may be parked while a connector loads what it has of them."""
+    """Return whether requests may be parked while a connector loads their keys and values."""
     return bool(config.get("kv_connector", False))
 
 
@@ -24,7 +24,7 @@ def meet_decisions(config: Mapping[str, Any]) -> bool:
 
 def book(history: VllmRun, step: Step) -> None:
     """Note which requests are parked since this step, each at most once. If the worker reports, all
-    loads are one step nearer to their end."""
+    loads come one step nearer to their end."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)
@@ -55,26 +55,31 @@ def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str
 
 
 def begins_now(request: VllmRequestHistory, step: Step) -> bool:
-    """Return whether the load of a request begins in this step. A load that begins, ends and fails
-    in one step shows only as an error: after the step the request is not parked."""
+    """Return whether the load of a request begins in this step.
+
+    A load that begins, ends and fails in one step shows only as an error, since the request is not
+    parked after the step.
+    """
     failed = (step.finished or {}).get(request.id) == "error"
     return request.parked_since is None and (failed or request.id in (step.parked or ()))
 
 
 def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
-    """Return whether a connector has tokens of a request that was never parked."""
+    """Return whether a connector has tokens of a request that has never been parked."""
     return are_made(config) and request.parked_since is None and offered(config, request) > 0
 
 
 def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return the tokens that need no computing once the load has landed: never the last one; after
-    a failure, at least those of whole blocks before it."""
+    """Return the tokens that need no computing once the load has landed, without the last one.
+
+    After a failure, these are at least the whole blocks before it.
+    """
     return min(brought(config, request), request.num_tokens - 1)
 
 
 def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return the tokens that a load brings; after a failure, at least those of whole blocks before
-    it."""
+    """Return the tokens that a load brings; after a failure, at least those of whole blocks
+    before it."""
     right = request.tokens_loading or offered(config, request)
     if request.load_fails_at is not None:
         block = int(config["block_size"])
@@ -83,8 +88,8 @@ def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Book that a request begins whose load has landed. After a failed load the kept blocks are
-    unknown until they are shown."""
+    """Record that a request starts after its load has landed. After a failed load, its kept blocks
+    are unknown until they are shown."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -101,15 +106,15 @@ def may_fail(request: VllmRequestHistory) -> bool:
 
 
 def has_failed(request: VllmRequestHistory) -> bool:
-    """Return whether the load of a request that has not begun is over, and has failed."""
+    """Return whether a request that has not started had a load that has ended with a failure."""
     return (
         bool(request.tokens_loading) and request.load_fails_at is not None and not loading(request)
     )
 
 
 def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
-    """Return whether the connector's load fails and the policy then ends the request, whether or
-    not the load has begun or ended (V1-R28)."""
+    """Return whether the policy ends the request because the connector's load fails, even if the
+    load has not begun or is over (V1-R28)."""
     if request.load_fails_at is None or request.load_fails_at >= (
         request.tokens_loading or offered(config, request)
     ):
@@ -118,16 +123,18 @@ def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> b
 
 
 def place_unknown(request: VllmRequestHistory) -> bool:
-    """Return whether a request may stand before earlier ones and be passed over: the connector may
-    defer it, or its load has failed, perhaps from its first block on."""
+    """Return whether a request may be overtaken by later ones, because the connector may defer it,
+    or because its load has failed, perhaps from its first block on."""
     never_began = not request.started and not request.preemptions
     may_be_put_off = request.deferrals > 0 and never_began and request.parked_since is None
     return may_be_put_off or has_failed(request)
 
 
 def note_end(request: VllmRequestHistory) -> None:
-    """Book that a request has ended, and its blocks are sent from the next step on. If it was
-    aborted, it is not known whether it had been parked in that very step."""
+    """Record that a request has ended, and that its blocks are sent from the next step on.
+
+    If it was aborted, it is unknown whether it had been parked in that very step.
+    """
     if request.ended == "aborted" and request.load_steps and request.parked_since is None:
         request.load_left = request.load_steps + 1
     if is_sent(request):
@@ -135,7 +142,7 @@ def note_end(request: VllmRequestHistory) -> None:
 
 
 def is_sent(request: VllmRequestHistory) -> bool:
-    """Return whether the blocks of an ended request are sent, or were."""
+    """Return whether the blocks of an ended request are being sent, or were."""
     return request.ended in ("length", "eos") and request.send_steps is not None
 
 
@@ -147,8 +154,8 @@ def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
 def under_way(
     config: Mapping[str, Any], requests: Iterable[VllmRequestHistory], step: Step
 ) -> bool:
-    """Return whether a load writes blocks, may do so, or has just ended a request by its
-    failure."""
+    """Return whether a load writes blocks, may write some, or has just ended a request by
+    failing."""
     if not are_made(config):
         return False
     return (

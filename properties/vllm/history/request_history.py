@@ -13,27 +13,31 @@ class VllmRequestHistory(RequestHistory):
     """One accepted request, with lengths in tokens.
 
     Attributes:
-        accepted: how many drafts are right, by the number of the step that verifies some.
+        accepted: the number of correct drafts in each step that verifies some, repeated as needed.
         drafted: drafts that are proposed for the next step.
-        verified: steps in which drafts of it were verified.
-        slots: tokens that it was given blocks for, at least.
+        verified: number of steps in which its drafts were verified.
+        slots: tokens for which it was given blocks, at least; `most_slots` includes the lookahead
+            that it may get with its first chunk.
         tokens_in_flight: computed and not emitted; `drafts_in_flight` come with them.
         external: tokens of its prompt that a connector has.
-        load_steps: reports of the worker that a load takes, beyond that of the step in which the
-            request is parked; `load_left` of them are to come.
+        load_steps: number of worker reports that a load takes after the step in which the request
+            is parked; `load_left` are still to come.
         parked_since: the step in which its load began.
-        tokens_loading: what the load brings, until it counts as computed.
+        tokens_loading: tokens of the load, until they count as computed.
         load_fails_at: the token from which on the load fails.
-        deferrals: how often the connector may put it off.
-        send_steps: reports that it takes to send its blocks after its end; `load_left` counts them.
-        blocks: those that it was seen to hold last, where loads and decisions meet.
+        deferrals: how often the connector may defer it.
+        send_steps: number of worker reports that sending its blocks takes after its end;
+            `load_left` counts these, too.
+        blocks: the blocks that it last showed, if loads and decisions may be in flight together.
         inputs: the segments of its prompt that an encoder computes.
+        since_reset: how many of its tokens were computed since the prefix cache was last reset.
     """
 
     accepted: tuple[int, ...] = ()
     drafted: int = 0
     verified: int = 0
     slots: int = 0
+    most_slots: int = 0
     tokens_in_flight: int = 0
     drafts_in_flight: int = 0
     load_steps: int = 0
@@ -46,6 +50,7 @@ class VllmRequestHistory(RequestHistory):
     external: int = 0
     tokens_loading: int = 0
     inputs: tuple[Input, ...] = ()
+    since_reset: int = 0
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
@@ -77,5 +82,5 @@ class VllmRequestHistory(RequestHistory):
 
     def rewind(self) -> None:
         RequestHistory.rewind(self)
-        self.drafted = self.slots = 0
+        self.drafted = self.slots = self.most_slots = 0
         self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0

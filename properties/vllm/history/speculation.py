@@ -1,7 +1,7 @@
-"""Speculative decoding: how drafts change what a client knows of a request.
+"""Speculative decoding: how drafts change what a client knows about a request.
 
-After each token a drafter proposes more; the next step computes them with the last token, emits
-those that are right and one more, and what was computed of the others does not count.
+After each token, a drafter proposes more. The next step computes them with the last token, emits
+the correct ones and one more token, and the others do not count as computed.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,10 @@ def lookahead(config: Config) -> int:
 
 
 def most_ahead(config: Config) -> int:
-    """Tokens beyond those known for which a request may need blocks: its drafts, those of the
-    decision before where it is decided ahead, and the lookahead."""
+    """Return the tokens beyond the known ones for which a request may need blocks.
+
+    They are its drafts, those of the previous decision if it is decided ahead, and the lookahead.
+    """
     return (2 if decides_ahead(config) else 1) * drafts(config) + lookahead(config)
 
 
@@ -36,8 +38,10 @@ def decides_ahead(config: Config) -> bool:
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Drafts of a request that positions are left for; less than none where those in flight
-    would be beyond the last position."""
+    """Return the drafts of a request for which positions are left.
+
+    The number is negative if the drafts in flight would be beyond the last position.
+    """
     if not request.drafted:
         return 0
     return max(
@@ -52,21 +56,23 @@ def drafts_computed(request: VllmRequestHistory, tokens: int) -> int:
 
 
 def right(request: VllmRequestHistory, tokens: int) -> int:
-    """Return how many of the drafts among these tokens are right."""
+    """Return the number of correct drafts among these tokens."""
     return right_of(request, min(drafts_computed(request, tokens), request.drafted))
 
 
 def right_of(request: VllmRequestHistory, drafts: int) -> int:
-    """Return how many of `drafts` are right when the request verifies next."""
+    """Return how many of `drafts` are correct in the request's next verification."""
     if not drafts or not request.accepted:
         return 0
     return min(drafts, request.accepted[request.verified % len(request.accepted)])
 
 
 def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
-    """How many drafts of a request are right that computes so many tokens in the step: all that it
-    emits but the last one; as the scenario says, where the target does not show it. All that are
-    decided ahead: only later it is known."""
+    """Return how many of the tokens that a request computes in the step are correct drafts.
+
+    These are all that it emits but the last one, or as many as the scenario says if the target does
+    not show them. With decisions ahead, all drafts count, since only a later step verifies them.
+    """
     if drafts(config) and decides_ahead(config):
         return drafts_computed(request, tokens)
     if not request.drafted:
@@ -83,15 +89,21 @@ def slots(config: Config, covered: int) -> int:
 
 
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
-    """Book that tokens were computed, which `computed` already includes. With its `first` ones a
-    request need not get the lookahead."""
-    covered = request.computed if first else slots(config, request.computed)
-    request.slots = max(request.slots, covered)
+    """Record that tokens were computed, which `computed` already includes.
+
+    With the `first` tokens of a request, it need not get the lookahead.
+    """
+    most = slots(config, request.computed)
+    request.slots = max(request.slots, request.computed if first else most)
+    request.most_slots = max(request.most_slots, most)
 
 
 def verify(config: Config, request: VllmRequestHistory, verified: int) -> None:
-    """Book that `verified` drafts were verified, after what the request emitted is booked: all
-    known tokens but the last are computed, and the drafter proposes more, unless it has before."""
+    """Record that `verified` drafts were verified, after its emitted tokens are recorded.
+
+    All known tokens but the last then count as computed, and the drafter proposes more, unless it
+    has before.
+    """
     request.verified += verified > 0
     request.computed = min(request.computed, request.num_tokens - 1)
     if not decides_ahead(config):

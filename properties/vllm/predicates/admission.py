@@ -1,5 +1,5 @@
-"""Reasons to keep a waiting request out although blocks are free: the watermark, the whole
-sequence.
+"""Reasons to keep a waiting request out although blocks are free: the watermark, and room for the
+whole sequence.
 
 Source: chunked-prefill chapter, "Admission control".
 """
@@ -9,20 +9,24 @@ from collections.abc import Iterator
 from ....model.observation import Step
 from ...rules.pool import blocks_before, blocks_for, free_when_decided, held_before, taken_by
 from ...rules.predicate import Predicate
-from ..history import loads, speculation
+from ..history import groups, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, kept, waited_before, watermark_blocks
 
 
 def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """For each request that is admitted: blocks that it needs to be let in, and those free then.
+    """Yield each admitted request with the blocks that it needed for admission and the blocks free
+    then.
 
-    Cached blocks that no request holds are free before, and not afterwards: they count as needed.
-    It ends with a request whose hit or blocks are not known.
+    Cached blocks that no request holds are free before but not afterwards, so they count as needed.
+    The iteration ends at a request whose hit or blocks are unknown. With several groups of the KV
+    cache, V1-R54 counts.
     """
     new, free = admitted(history, step), free_when_decided(history)
     if not new or free is None or step.blocks is None or step.preempted:
+        return
+    if groups.further(history.config):
         return
     held = {*held_before(history)}
     size = history.config["block_size"]
@@ -48,8 +52,7 @@ def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestH
 
 
 def reserve_given_away(history: VllmRun, step: Step) -> str | None:
-    """A request that is admitted while a request runs leaves the watermark's blocks free
-    (V1CP-R19)."""
+    """A request admitted while another runs leaves the watermark's blocks free (V1CP-R19)."""
     new, reserve = admitted(history, step), watermark_blocks(history.config)
     guarded = new if kept(history, step) else new[1:]
     # Later in the step blocks only come back.
@@ -66,8 +69,8 @@ def reserve_given_away(history: VllmRun, step: Step) -> str | None:
 
 
 def reserve_matters(history: VllmRun, step: Step) -> bool:
-    """A request waits while a request runs, and some blocks are free, but no more than the
-    watermark and what it needs."""
+    """A request waits while another runs, and the free blocks are no more than the watermark and
+    its need."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     reserve, free = watermark_blocks(history.config), step.free_blocks
     if not waiting or not reserve or not free or not kept(history, step):
@@ -76,10 +79,12 @@ def reserve_matters(history: VllmRun, step: Step) -> bool:
 
 
 def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
-    """With reserve_full_isl, blocks for all known tokens of a request are free when it is
-    admitted, not only for its first chunk (V1CP-R22)."""
+    """With reserve_full_isl, blocks for all known tokens of a request are free at its admission,
+    not only for its first chunk (V1CP-R22)."""
     if not history.config["reserve_full_isl"] or step.free_blocks is None:
         return None
+    if groups.further(history.config):
+        return None  # V1-R54
     newly = loads.newly_parked(history.live, step)
     free = step.free_blocks + sum(len((step.blocks or {}).get(name, ())) for name in newly)
     for request in reversed(admitted(history, step)):
@@ -112,6 +117,8 @@ def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = step.free_blocks
     if not waiting or not free or not history.config["reserve_full_isl"]:
+        return False
+    if groups.further(history.config):
         return False
     return blocks_for(history, waiting[0].num_tokens) > free
 

@@ -1,4 +1,4 @@
-"""The blocks that requests hold and share, and those they find in the prefix cache.
+"""The blocks that requests hold, share, and find in the prefix cache.
 
 Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
 not the budget, runs out"; release 0.28.0 for the last token and the null block.
@@ -7,12 +7,18 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
+from ...rules.pool import (
+    blocks_for,
+    found_again,
+    hit_too_short,
+    in_common_after,
+    shared_blocks,
+)
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, given, kept
+from .decision import admitted, computes, given, kept
 
 NULL_BLOCK = 0
 
@@ -31,13 +37,18 @@ def pool_used_up(history: VllmRun, step: Step) -> bool:
 
 
 def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
-    """A request that runs holds the blocks of what is computed: no fewer, no more (V1-R14). Blocks
-    that drafts took stay with it; with its first chunk it may get its lookahead."""
+    """A running request holds exactly the blocks of its computed tokens (V1-R14). It keeps blocks
+    that drafts took, and with its first chunk it may get its lookahead."""
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         covered = max(computed, given(history, step, name))
         most = max(covered, speculation.slots(history.config, computed))
         request = history.live.get(name)
+        if request is not None:
+            most = max(most, request.most_slots)
+        if request is not None and name in step.scheduled:
+            reached = computes(history, step, request)
+            most = max(most, speculation.slots(history.config, reached))
         if request is not None and loads.may_fail(request):
             covered, most = computed, max(most, loads.offered(history.config, request))
         if not blocks_for(history, covered) <= held <= blocks_for(history, most):
@@ -58,13 +69,16 @@ def block_border_crossed(history: VllmRun, step: Step) -> bool:
 
 
 def shared_wrongly(history: VllmRun, step: Step) -> str | None:
-    """Two requests share a block only if it is full and their tokens up to its end are the same;
-    it is never written again (V1-R12)."""
+    """Two requests share a block only if it is full and their tokens up to its end are the same; it
+    is never written again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
+    shared = shared_blocks(history, step)
     seen: dict[int, tuple[str, int]] = {}
     common: dict[tuple[str, str], int] = {}
-    for name, held in (step.blocks or {}).items():
+    for name, held in (step.blocks or {}).items() if shared else ():
         for place, number in enumerate(held):
+            if number not in shared:
+                continue
             if number not in seen:
                 seen[number] = (name, place)
                 continue
@@ -83,12 +97,12 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def something_shared(history: VllmRun, step: Step) -> bool:
     """Two requests share a block."""
-    held = [number for numbers in (step.blocks or {}).values() for number in numbers]
-    return len(set(held)) < len(held)
+    return bool(shared_blocks(history, step))
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
-    """A hit has whole blocks and never the last known token: it must be computed (V1CP-R28)."""
+    """A hit consists of whole blocks, and never includes the last known token, which must be
+    computed (V1CP-R28)."""
     block = history.config["block_size"]
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
@@ -128,9 +142,13 @@ def shares_with_running(history: VllmRun, step: Step) -> bool:
 
 
 def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Prompt tokens in full blocks at the start, the last one apart, that a running request holds;
-    0 of a request that was loaded. A block may be published when its decision completes."""
-    if not caches(history.config) or request.tokens_loading:
+    """Return the prompt tokens in full blocks, without the last token, that a running request
+    holds.
+
+    It is 0 for a loaded request, and if another group of the KV cache may lack some. A block may be
+    published only when its decision completes.
+    """
+    if not caches(history.config) or request.tokens_loading or groups.further(history.config):
         return 0
     there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
     block = history.config["block_size"]
@@ -138,9 +156,11 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that start, where each decision completes before the next, without drafts, and
-    without what a connector or an encoder brings."""
+    """Return the starting requests, if none of the features applies: several decisions in flight,
+    drafts, a connector, an encoder, or further groups of the KV cache."""
     config = history.config
+    if groups.further(config):
+        return []
     if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
         return []
     return [request for request in admitted(history, step) if not request.inputs]
@@ -158,7 +178,7 @@ def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 PREDICATES = {
-    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),

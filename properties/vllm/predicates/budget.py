@@ -1,4 +1,4 @@
-"""How many tokens each request computes: the clamp, the budget, and when a token comes out.
+"""The tokens that each request computes: the clamp, the budget, and when a token is emitted.
 
 Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-prefill chapter,
 "Slicing the long prefill".
@@ -7,7 +7,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 from ....model.observation import Step
 from ...rules.pool import taken_by
 from ...rules.predicate import Predicate
-from ..history import encoder, in_flight, speculation
+from ..history import encoder, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -26,7 +26,7 @@ from .decision import (
 
 
 def budget_exceeded(history: VllmRun, step: Step) -> str | None:
-    """All tokens of a step are within the budget (V1-I2)."""
+    """The tokens of a step are within the budget (V1-I2)."""
     tokens, budget = sum(step.scheduled.values()), history.config["max_num_batched_tokens"]
     if tokens <= budget:
         return None
@@ -40,8 +40,8 @@ def budget_binds(history: VllmRun, step: Step) -> bool:
 
 
 def beyond_known(history: VllmRun, step: Step) -> str | None:
-    """A request that is scheduled computes at least one token, and none that is not known, but for
-    its padding (V1-R02)."""
+    """A scheduled request computes at least one token, and only known tokens and its padding
+    (V1-R02)."""
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)
         missing = None if request is None else behind(history, step, request)
@@ -60,8 +60,8 @@ def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
 
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
-    """No request computes more than long_prefill_token_threshold tokens in a step; where the
-    revision says so, unless it is alone (V1-R11)."""
+    """No request computes more than long_prefill_token_threshold tokens in a step; in some
+    revisions, unless it is alone (V1-R11)."""
     limit = history.config["long_prefill_token_threshold"]
     if is_alone(history):
         return None
@@ -83,7 +83,7 @@ def threshold_binds(history: VllmRun, step: Step) -> bool:
 
 
 def running_clamp(history: VllmRun, step: Step) -> str | None:
-    """A running request computes what it is behind, cut by threshold and budget (V1-R04)."""
+    """A running request computes all its missing tokens, up to threshold and budget (V1-R04)."""
     return _cut_wrongly(history, step, ran_before(history))
 
 
@@ -93,7 +93,8 @@ def running_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def waiting_clamp(history: VllmRun, step: Step) -> str | None:
-    """A newly admitted request computes what it is behind, cut alike (V1CP-R02)."""
+    """A newly admitted request computes all its missing tokens, up to the same limits
+    (V1CP-R02)."""
     return _cut_wrongly(history, step, admitted(history, step))
 
 
@@ -103,9 +104,9 @@ def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def chunked_although_off(history: VllmRun, step: Step) -> str | None:
-    """Chunking off: the budget never cuts the first piece of a prompt (V1CP-R07).
+    """With chunking off, the budget never cuts the first piece of a prompt (V1CP-R07).
 
-    The threshold, which releases apply before they look at the budget, may.
+    The threshold may, since releases apply it before the budget.
     """
     if history.config["enable_chunked_prefill"]:
         return None
@@ -122,7 +123,7 @@ def chunked_although_off(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
-    """Chunking off: a request waits whose prompt is more than the budget has left."""
+    """With chunking off, a waiting request's prompt exceeds the remaining budget."""
     if history.config["enable_chunked_prefill"]:
         return False
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
@@ -134,7 +135,7 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 
 
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
-    """A token comes out exactly of requests that have caught up: computed + scheduled = known
+    """Exactly those requests emit a token that have caught up: computed + scheduled = known
     (V1-I4)."""
     emitted = step.emitted or {}
     if in_flight.depth(history.config) > 1:
@@ -170,11 +171,15 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """A token in flight is that of a request which was preempted meanwhile: no document says that
-    it must come."""
+    """Return whether a token in flight may be lost because its request was preempted meanwhile.
+
+    No document says that such a token must come, and a connector that hands blocks on has the
+    request computed again (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery).
+    """
     now = request.id in (step.preempted or ())
     was_preempted = now or (request.preemptions > 0 and not request.tokens_in_flight)
-    return was_preempted and history.revision not in since("0.25")
+    dropped = loads.are_made(history.config) or history.revision not in since("0.25")
+    return was_preempted and dropped
 
 
 def some_catch_up(history: VllmRun, step: Step) -> bool:
@@ -183,20 +188,26 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 
 
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """A scheduled request computes all up to an encoder input that the worker has no output of."""
+    """Return whether a scheduled request computes everything up to an encoder input without an
+    output."""
     reached = computes(history, step, request)
     image = encoder.at(request.inputs, reached)
     return image is not None and image.start == reached and not has_output(history, step, image)
 
 
 def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that compute in this step, in scheduling order."""
+    """Return the requests that compute in this step, in scheduling order."""
     return [history.live[name] for name in step.scheduled if name in history.live]
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Budget is spent in scheduling order. Where a victim by priority gave its share back, the
-    order does not tell what was left for each request."""
+    """Return a message if one of these requests got the wrong number of tokens.
+
+    The budget is spent in scheduling order. If a victim by priority gave its share back, the order
+    does not tell what was left for each request.
+    """
+    if not who:
+        return None
     if history.config["policy"] == "priority" and preempted(history, step):
         return _share_lost(history, step, who)
     wanted = {request.id for request in who}
@@ -222,8 +233,12 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 
 
 def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """The budget cut a request, and some is left over: more than what came back while blocks were
-    looked for, for this request. One that took no block has preempted no other."""
+    """Return a message if a request got less than it could although enough of the budget is left.
+
+    A preemption gives its share of the budget back while blocks are searched, perhaps too late for
+    the request. So the rest must be larger than these shares. A request that took no block has
+    preempted no other.
+    """
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]
     wanted = {request.id for request in who}
@@ -245,7 +260,8 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
 
 
 def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
-    """A draft that may be computed at the last position: no document leaves it empty."""
+    """Return 1 if a draft may be computed at the last position, which no document forbids;
+    otherwise 0."""
     if not request.drafted or history.revision in since("0.25"):
         return 0
     return int(request.drafted > speculation.drafts_to_compute(history.config, request) >= 0)

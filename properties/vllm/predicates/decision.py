@@ -1,9 +1,9 @@
-"""The decision of vLLM's scheduler in a step, as far as its client can tell.
+"""The decision of vLLM's scheduler in a step, as far as a client can tell.
 
-The client's own account has what was running and how far behind it was; the step shows what ran.
+The client's history has the running requests and how far behind they are; the step shows what ran.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from math import ceil
 from typing import Any
@@ -20,13 +20,14 @@ from ..history.run import VllmRun, encoded, outputs_after
 
 @cache
 def since(revision: str) -> tuple[str, ...]:
-    """The revisions of vLLM from this one on."""
+    """Return the revisions of vLLM from this one on."""
     revisions = SYSTEMS["vllm"].revisions
     return revisions[revisions.index(revision) :]
 
 
 def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
-    """Lower goes first: the earlier arrival, by priority the more important one."""
+    """Return a sort key, by which lower goes first: the earlier arrival, or by priority the more
+    important one."""
     if history.config.get("policy") == "priority":
         return request.priority, request.arrival
     return 0, request.arrival
@@ -34,23 +35,26 @@ def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
 
 @once
 def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Unfinished requests that were running after the step before, in the order of that list."""
+    """Return the unfinished requests that were running after the previous step, in the order of
+    that list."""
     names = (history.last.running or ()) if history.last is not None else ()
     return [history.live[name] for name in names if name in history.live]
 
 
 @once
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """All other unfinished requests, in the order in which they go: parked ones first.
+    """Return all other unfinished requests in the order of their turns, parked ones first.
 
-    With more than two decisions in flight preempted requests are set aside in the order of their
-    preemptions: there the order that is shown of them counts.
+    With more than two decisions in flight, preempted requests are set aside in the order of their
+    preemptions, so the order that the target shows counts.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]
     if loads.are_made(history.config):
         return _parked_first(history, waiting)
     if not _set_aside(history):
+        if history.config.get("policy") != "priority":
+            return waiting  # requests are unfinished in the order of their arrival
         return sorted(waiting, key=lambda request: key(history, request))
     shown = (history.last.waiting or ()) if history.last is not None else ()
     places = {name: place for place, name in enumerate(shown)}
@@ -68,25 +72,37 @@ def _parked_first(history: VllmRun, waiting: list[VllmRequestHistory]) -> list[V
 
 
 def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """A request stands where its arrival or its priority puts it. Where a connector loads, requests
-    are put off, and one that is preempted stands in front of some that came before it; so it does
-    where it has passed one that an encoder had no room for."""
+    """Return whether a request's place follows from its arrival or its priority.
+
+    With a connector, requests may be deferred, and a preempted one may be in front of some that
+    arrived earlier. The latter is also possible after it has overtaken one for which an encoder had
+    no room.
+    """
     again = request.preemptions > 0 and history.config["policy"] != "priority"
     if not loads.are_made(history.config):
         return not (again and encoder.encodes(history.config))
     return not again and not loads.place_unknown(request)
 
 
+def places_are_known(history: VllmRun) -> bool:
+    """Return whether the place of every waiting request is known."""
+    if not loads.are_made(history.config) and not encoder.encodes(history.config):
+        return True
+    return all(place_is_known(history, request) for request in waited_before(history))
+
+
 def _set_aside(history: VllmRun) -> bool:
-    """Return preempted requests in the order of their preemptions, the only order that is shown."""
+    """Return whether preempted requests are in the order of their preemptions, which only the
+    target shows."""
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 
 def order_is_known(history: VllmRun) -> bool:
-    """It is known which of the requests that wait goes before which.
+    """Return whether the order of the waiting requests is known.
 
-    Neither document orders them by priority, and the chapter puts each preempted request in front:
-    by priority only an order is known on which all readings agree. Releases sort by priority.
+    The documents do not sort waiting requests by priority, and the chapter puts each preempted
+    request in front. So under the priority policy, an order is known only if all readings agree on
+    it. Releases sort by priority.
     """
     if history.config.get("policy") == "priority" and history.revision not in since("0.25"):
         line = waited_before(history)
@@ -102,22 +118,24 @@ def order_is_known(history: VllmRun) -> bool:
     return sum(bool(request.preemptions) for request in waited_before(history)) < 2
 
 
-@once
-def may_go(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Those that are not admitted in this step although no decision that computes them is on its
-    way, and no load, in the same order."""
-    return [
+def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
+    """Return the requests that could be admitted but are not, in the same order.
+
+    A request with a decision or a load in flight cannot be admitted, and none can while the
+    scheduler is paused.
+    """
+    return (
         request
-        for request in waited_before(history)
+        for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
         and not in_flight.computed_still(history, request)
         and not _is_loaded(history, step, request)
-    ]
+    )
 
 
 def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a load is in flight, begins in this step, or may have begun, if the request is
-    aborted inside the step."""
+    """Return whether a load is in flight, begins in this step, or may have begun in it if the
+    request is aborted inside the step."""
     if not loads.are_made(history.config):
         return False
     may_begin = request.id in history.aborts_inside and loads.is_new(history.config, request)
@@ -126,20 +144,20 @@ def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> boo
 
 @once
 def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that lost their blocks in this step."""
+    """Return the requests that lost their blocks in this step."""
     return [history.live[name] for name in step.preempted or () if name in history.live]
 
 
 @once
 def kept(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that were running and were not preempted, in the order of the list."""
+    """Return the requests that were running and were not preempted, in the order of the list."""
     gone = set(step.preempted or ())
     return [request for request in ran_before(history) if request.id not in gone]
 
 
 @once
 def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Requests that were scheduled and had not been running, in scheduling order."""
+    """Return the requests that were scheduled but had not been running, in scheduling order."""
     running = {request.id for request in ran_before(history)}
     return [
         history.live[name]
@@ -149,8 +167,11 @@ def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Known tokens of a scheduled request, and its drafts, that were not computed, nor cached, when
-    it was scheduled. None where it is not known."""
+    """Return the missing tokens of a scheduled request: known tokens and drafts that were neither
+    computed nor cached when it was scheduled.
+
+    None if unknown.
+    """
     hit = 0 if request.started else history.hit_now(step, request)
     if hit is None:
         return None
@@ -159,8 +180,8 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
-    """Tokens for which a request was given blocks since it was admitted, at least, where it
-    speculates, or was loaded."""
+    """Return the least number of tokens for which a request got blocks since its admission, if it
+    has drafts or was loaded."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -172,43 +193,47 @@ def given(history: VllmRun, step: Step, name: str) -> int:
 
 
 def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Tokens of a scheduled request that are computed or cached by this step, drafts included."""
+    """Return the tokens of a scheduled request that are computed or cached by this step, including
+    drafts."""
     hit = 0 if request.started else history.hit_now(step, request)
     return request.computed + (hit or 0) + step.scheduled[request.id]
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """The worker has the output for an encoder input in this step; False where that is not
-    shown."""
+    """Return whether the worker has the output for an encoder input in this step; False if that is
+    not shown."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
 
 
 def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, token: int) -> bool:
-    """This token of a request belongs to an encoder input whose output the worker does not have, or
-    may not have."""
+    """Return whether this token belongs to an encoder input whose output the worker may not
+    have."""
     image = encoder.at(request.inputs, token)
     return image is not None and not has_output(history, step, image)
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
-    """The encoder inputs with one of which the work on a waiting request may begin: what it finds
-    in the cache is not known."""
+    """Return the encoder inputs with which the work on a waiting request may begin; its cache hit
+    is unknown."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
     return [image for image in request.inputs if image.start <= hit]
 
 
 def may_lack_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """The work on a waiting request may begin with an encoder input whose output the worker does
-    not have."""
+    """Return whether the work on a waiting request may begin with an encoder input whose output is
+    missing."""
     first = first_inputs(history, step, request)
     return not all(has_output(history, step, image) for image in first)
 
 
 def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """The encoder has budget and room for one more input in this step, in any order of requests:
-    the outputs for all inputs of running requests, and of those that ran when the step was decided,
-    count as needed. False where the work of the encoder is not shown."""
+    """Return whether the encoder has budget and room for one more input in this step, whatever the
+    order.
+
+    The outputs for all inputs of requests that run now, or ran when the step was decided, count as
+    needed. False if the work of the encoder is not shown.
+    """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False
     spent = sum(new.tokens for _, new in encoded(history, step))
@@ -226,14 +251,14 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
 
 
 def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Input]) -> bool:
-    """The encoder may have no budget or no room for one of these inputs, whose output the worker
-    does not have."""
+    """Return whether the encoder may lack budget or room for one of these inputs whose output is
+    missing."""
     lacks = [image for image in inputs if not has_output(history, step, image)]
     return not all(encoder_takes(history, step, image) for image in lacks)
 
 
 def threshold(history: VllmRun) -> int:
-    """Tokens of one request in one step, at most."""
+    """Return the most tokens that one request may compute in one step."""
     budget: int = history.config["max_num_batched_tokens"]
     if is_alone(history):
         return budget
@@ -241,18 +266,21 @@ def threshold(history: VllmRun) -> int:
 
 
 def is_alone(history: VllmRun) -> bool:
-    """No other request is unfinished, so that the revision has no threshold for this one."""
+    """Return whether no other request is unfinished, so that the revision has no threshold for this
+    one."""
     return history.revision in since("0.31") and len(history.live) == 1
 
 
 def may_pad(history: VllmRun) -> bool:
-    """The revision may make up drafts for a request that joins a token behind."""
+    """Return whether the revision may pad a request that joins one token behind with drafts."""
     return history.revision in since("0.25") and speculation.drafts(history.config) > 0
 
 
 def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Drafts that may be made up for a scheduled request: it joins in this step, and no request
-    that was running computes some of its prompt."""
+    """Return the drafts that may pad a scheduled request.
+
+    It must join in this step, and no running request may be computing its prompt.
+    """
     if not may_pad(history) or request.started or behind(history, step, request) != 1:
         return 0
     joins = {other.id for other in admitted(history, step)}
@@ -261,7 +289,7 @@ def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def watermark_blocks(config: Mapping[str, Any], *, rounded_up: bool = False) -> int:
-    """Blocks that admission leaves free while a request runs."""
+    """Return the blocks that admission leaves free while a request runs."""
     usable = config["num_blocks"]
     rounded = ceil if rounded_up else int
     return rounded(config["watermark"] * (usable + 1)) if usable else 0
@@ -281,7 +309,8 @@ def _ended_give_back(history: VllmRun, step: Step) -> bool:
 
 
 def wants(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Blocks that a running request takes for what it would compute next, at most."""
+    """Return the most blocks that a running request takes for the tokens that it would compute
+    next."""
     over = in_flight.passed_over(history.config, request)
     tokens = 0 if over else request.num_tokens - request.computed
     tokens += speculation.drafts_to_compute(history.config, request)
@@ -290,8 +319,8 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """A running request may lack blocks while those of the victim are written still: then none
-    behind it has its turn (V1-R24)."""
+    """Return whether a running request may lack blocks while decisions in flight still write those
+    of the victim, so that no request after it gets its turn (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

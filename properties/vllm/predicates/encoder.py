@@ -1,4 +1,4 @@
-"""Parts of a prompt that an encoder computes: within its budget and its room, once, and in time.
+"""Parts of a prompt that an encoder computes: within budget and room, once, and in time.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs, EncoderCacheManager, and the model
 runner, which fails with "Encoder cache miss".
@@ -17,8 +17,8 @@ from .decision import admitted, behind, computes, encoder_takes, kept, preempted
 
 
 def output_missing(history: VllmRun, step: Step) -> str | None:
-    """A token of an encoder input is computed only where the worker has its output, kept from an
-    earlier step or computed in this one (V1-R29)."""
+    """A token of an encoder input is computed only if the worker has its output, from an earlier
+    step or from this one (V1-R29)."""
     outputs = outputs_after(history, step)
     for request, image in _reached(history, step):
         if image.name not in outputs:
@@ -35,7 +35,7 @@ def some_input_is_reached(history: VllmRun, step: Step) -> bool:
 
 
 def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
-    """An encoder computes at most max_num_encoder_input_tokens in a step (V1-R30)."""
+    """An encoder computes at most max_num_encoder_input_tokens tokens in a step (V1-R30)."""
     tokens = sum(image.tokens for _, image in encoded(history, step))
     budget = history.config.get("max_num_encoder_input_tokens", 0)
     if tokens <= budget:
@@ -51,7 +51,7 @@ def encoder_budget_binds(history: VllmRun, step: Step) -> bool:
 
 
 def outputs_too_many(history: VllmRun, step: Step) -> str | None:
-    """What is kept of an encoder fits encoder_cache_size (V1-R31)."""
+    """The kept encoder outputs fit into encoder_cache_size (V1-R31)."""
     tokens, room = (
         sum(outputs_after(history, step).values()),
         history.config.get("encoder_cache_size", 0),
@@ -66,7 +66,7 @@ def some_output_is_dropped(history: VllmRun, step: Step) -> bool:
 
 
 def computed_again(history: VllmRun, step: Step) -> str | None:
-    """An encoder computes an input in the step that comes to it, once for all requests, and not
+    """An encoder computes an input in the step that reaches it, once for all requests, and not
     while its output is kept (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
     kept = sum(state_of(history).outputs.values())
@@ -94,8 +94,8 @@ def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
 
 
 def stops_needlessly(history: VllmRun, step: Step) -> str | None:
-    """A request stops at an encoder input only if the budget or the room of the encoder is too
-    small for it in this step (V1-R33)."""
+    """A request stops at an encoder input only if the encoder lacks the budget or the room for it
+    in this step (V1-R33)."""
     if history.config["policy"] == "priority" and preempted(history, step):
         return None  # a victim may have given back its share, and its outputs
     for request, image in _stops(history, step):
@@ -148,8 +148,8 @@ def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory,
 
 
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Yield requests that run or are admitted, with the encoder input at which they stop although
-    they could continue."""
+    """Yield running and admitted requests with the encoder input at which they stop although they
+    could continue."""
     outputs = outputs_after(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in kept(history, step) + admitted(history, step):

@@ -1,4 +1,4 @@
-"""Decisions in flight: which request is passed over, which is not admitted, and what comes.
+"""Decisions in flight: requests that are passed over or not admitted, and tokens that arrive.
 
 Source: release 0.28.0: the scheduler's comments on tokens that are in flight, AsyncScheduler;
 chunked-prefill chapter, code of the running clamp (num_output_placeholders).
@@ -9,7 +9,7 @@ from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
 from ..history import in_flight, speculation
 from ..history.request_history import VllmRequestHistory
-from ..history.run import VllmRun
+from ..history.run import VllmRun, state_of
 from .budget import scheduled
 from .decision import (
     admitted,
@@ -24,7 +24,7 @@ from .decision import (
 
 
 def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
-    """A running request has blocks for what it computes and for the drafter's lookahead
+    """A running request has blocks for the tokens that it computes and for the drafter's lookahead
     (V1CP-R30)."""
     ahead = speculation.lookahead(history.config)
     for request in _look_ahead(history, step):
@@ -53,8 +53,8 @@ def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def verified_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A request emits the drafts that are right, up to the first that is wrong, and one token more;
-    none beyond its last (V1CP-R35)."""
+    """A request emits its correct drafts up to the first wrong one, and one more token, but none
+    beyond its last (V1CP-R35)."""
     for request, drafts in _verified(history, step):
         tokens = (step.emitted or {}).get(request.id)
         if not tokens or request.id in history.aborts_inside or not request.accepted:
@@ -79,6 +79,8 @@ def some_right_some_wrong(history: VllmRun, step: Step) -> bool:
 
 
 def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
+    if not speculation.drafts(history.config):
+        return []
     if in_flight.depth(history.config) == 1:
         return [
             (
@@ -99,8 +101,8 @@ def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A running request that has nothing to compute until a token comes is passed over, and the
-    round goes on behind it (V1-R06)."""
+    """A running request with nothing to compute until a token arrives is passed over, and the round
+    continues with the next one (V1-R06)."""
     passed = None
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for request in ran_before(history):
@@ -114,7 +116,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
                 )
                 return f"{request.id} is scheduled with {coming}"
             passed = request
-        elif round_may_end(history, request):
+        elif history.pause == "pause_all" or round_may_end(history, request):
             return None
         elif input_missing(history, step, request, request.computed):
             continue  # it stops there, and the round goes on (V1-R33)
@@ -130,8 +132,7 @@ def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
 
 
 def admitted_too_early(history: VllmRun, step: Step) -> str | None:
-    """A preempted request is not admitted while a decision is in flight that computes it
-    (V1-R10)."""
+    """A preempted request is not admitted while a decision in flight still computes it (V1-R10)."""
     for request in admitted(history, step):
         if in_flight.computed_still(history, request):
             return f"{request.id} is admitted again while a step in flight still computes it"
@@ -140,13 +141,13 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
 
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
     """A step in flight still computes a preempted request, and other requests may be admitted."""
-    waiting = waited_before(history)
-    aside = any(in_flight.computed_still(history, request) for request in waiting)
-    return aside and not step.preempted
+    if step.preempted or not state_of(history).flights:
+        return False
+    return any(in_flight.computed_still(history, request) for request in waited_before(history))
 
 
 def out_of_turn(history: VllmRun, step: Step) -> str | None:
-    """The tokens of a request come once, and in their order (V1-R19)."""
+    """The tokens of a request arrive once each, in order (V1-R19)."""
     for name, place in (step.emitted_at or {}).items():
         request = history.live.get(name)
         if request is not None and place != request.emitted:

@@ -1,5 +1,5 @@
-"""Parked requests: they keep their blocks until these are loaded, take none from others that need
-them, and go first.
+"""Parked requests: they keep their blocks until these are loaded, take none that others need, and
+go first.
 
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads.
 """
@@ -16,17 +16,16 @@ from .decision import (
     admitted,
     free_unchanged,
     may_pad,
-    preempted,
     ran_before,
     waits_for_encoder,
     watermark_blocks,
 )
-from .preemption import needless_preemption
+from .preemption import keeps_blocks, taken_without_need
 
 
 def runs_too_early(history: VllmRun, step: Step) -> str | None:
-    """A parked request is not scheduled, and keeps its blocks, until its load has landed. If it was
-    aborted, they are free then, and not before (V1-R20)."""
+    """A parked request is not scheduled and keeps its blocks until its load has landed. If it was
+    aborted, they become free then, and not earlier (V1-R20)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.loading(request) or loads.is_sent(request):
@@ -55,7 +54,8 @@ def runs_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Steps in which all decisions in flight complete, at most: as many begin first."""
+    """Return the most steps until all decisions in flight have completed, if as many more begin
+    before."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -64,8 +64,8 @@ def one_is_loading(history: VllmRun, step: Step) -> bool:
 
 
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
-    """A load begins only where the blocks that other parked requests and prefills still need stay
-    free, and those of its own first step, if that has a lookahead (V1-R21)."""
+    """A load begins only if the blocks stay free that other parked requests and prefills still
+    need, and those of its own first step, if that has a lookahead (V1-R21)."""
     newly = loads.newly_parked(history.live, step)
     if not newly or not nothing_else_changes(history, step):
         return None
@@ -92,8 +92,8 @@ def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
 
 
 def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
-    """The first request whose load has landed is admitted while budget, a slot and the blocks of
-    all its tokens are left, and nothing was preempted: no request goes before it (V1-R22)."""
+    """The first request whose load has landed is admitted while budget, a slot and blocks for all
+    its tokens are left and nothing was preempted, since no request goes before it (V1-R22)."""
     request = first_landed(history, step)
     if request is None or request.id in step.scheduled or not nothing_else_changes(history, step):
         return None
@@ -127,7 +127,7 @@ def one_has_landed(history: VllmRun, step: Step) -> bool:
 
 
 def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
-    """No load fills a block that a decision in flight writes: no order is kept between the two
+    """No load fills a block that a decision in flight writes, since their order is undefined
     (V1-R23)."""
     if not loads.meet_decisions(history.config):
         return None
@@ -163,20 +163,15 @@ def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
-    """The block of the last token that was computed of a request, if it was seen to hold it."""
+    """Return the block of a request's last computed token, if the request was seen to hold it."""
     number = ((request.computed or request.recompute_from) - 1) // history.config["block_size"]
     return request.blocks[number] if 0 <= number < len(request.blocks) else None
 
 
 def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
-    """A request that is computed still is preempted only if its blocks are needed and free at once
-    (V1-R24)."""
-    if not loads.meet_decisions(history.config):
-        return None
-    gone = preempted(history, step)
-    if not any(in_flight.computed_still(history, request) for request in gone):
-        return None
-    return needless_preemption(history, step)
+    """A request that is still being computed is preempted only if its blocks are needed and become
+    free at once (V1-R24)."""
+    return taken_without_need(history, step) if keeps_blocks(history, step) else None
 
 
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
@@ -187,8 +182,8 @@ def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
-    """A request that has got all its tokens, and whose blocks are sent, keeps them until then, and
-    no longer (V1-R25)."""
+    """A request that has all its tokens, and whose blocks are sent, keeps them until then, and no
+    longer (V1-R25)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.is_sent(request):
@@ -217,8 +212,8 @@ def one_is_sent(history: VllmRun, step: Step) -> bool:
 
 
 def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
-    """A request whose load has failed in part computes what is missing: it starts from no more than
-    what was loaded, or is cached (V1-R26)."""
+    """A request whose load has failed in part computes the rest: it starts from no more tokens than
+    were loaded or are cached (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
         intact = (request.load_fails_at or 0) // history.config["block_size"]
@@ -237,9 +232,11 @@ def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
 
 
 def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """The requests that start for the first time in this step after a load that has failed in part.
-    Where a preempted request starts again is no question of V1-R26: ALL-R11 asks what its blocks
-    hold."""
+    """Return the requests that start for the first time in this step after a partly failed load.
+
+    Where a preempted request restarts is not covered by V1-R26: ALL-R11 checks the content of its
+    blocks.
+    """
     return [
         request
         for name in step.scheduled
@@ -252,13 +249,13 @@ def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHisto
 
 
 def cached_elsewhere(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Tokens of a request that may be cached, at most."""
+    """Return the most tokens of a request that may be cached."""
     return history.max_hit(step, request) if caches(history.config) else 0
 
 
 def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
-    """With the policy `fail` a request whose load has failed ends with an error in the step in
-    which the load ends, and no other request does (V1-R28)."""
+    """With the policy `fail`, exactly the requests whose load has failed end with an error, in the
+    step in which the load ends (V1-R28)."""
     failed = fail_now(history, step)
     for request in failed:
         ended = (step.finished or {}).get(request.id)
@@ -284,7 +281,8 @@ def one_fails_now(history: VllmRun, step: Step) -> bool:
 
 
 def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """The requests whose load ends in this step and has failed, and which the policy ends."""
+    """Return the requests whose load ends in this step and has failed, and which the policy
+    ends."""
     if not in_flight.reports(history, step):
         return []
     return [
@@ -297,8 +295,8 @@ def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
-    """A request that was never parked starts only where the connector has no more of it than it
-    finds in the cache (V1-R27)."""
+    """A request that was never parked starts only if the connector has no more of its tokens than
+    the cache (V1-R27)."""
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
         if hit is None or request.started or not loads.is_new(history.config, request):
@@ -315,8 +313,10 @@ def one_begins(history: VllmRun, step: Step) -> bool:
 
 
 def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Of the requests that were parked before the step the first one whose load has landed. One
-    that lost its blocks to a failed load may stand before it: then there is none."""
+    """Return the first of the requests parked before the step whose load has landed.
+
+    None if a request that lost its blocks to a failed load may be in front of it.
+    """
     before = (history.last.parked if history.last else None) or ()
     if any(
         lost_its_blocks(request) and request.id not in before for request in history.live.values()
@@ -327,26 +327,30 @@ def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def lost_its_blocks(request: VllmRequestHistory) -> bool:
-    """The load of a request has failed, perhaps from its first block on, and it has not started."""
+    """Return whether the load of a request that has not started has failed, perhaps from its first
+    block on."""
     over = request.parked_since is not None and not loads.loading(request)
     return over and request.load_fails_at is not None and not request.started
 
 
 def nothing_else_changes(history: VllmRun, step: Step) -> bool:
-    """No request leaves, is preempted, or joins, and no blocks come back of one that had left: what
-    is free after the step was free in it."""
+    """Return whether the blocks that are free after the step were already free during it.
+
+    No request may leave, be preempted, or join, and no blocks of earlier requests may come back.
+    """
     before = (history.last.running or ()) if history.last is not None else ()
     same = not step.preempted and set(before) == set(step.running or ())
     return same and free_unchanged(history, step)
 
 
 def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Blocks that a request lacks for all its known tokens."""
+    """Return the blocks that a request lacks for all its known tokens."""
     return lacks(history, step, request, request.num_tokens)
 
 
 def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Blocks that a parked request lacks for all its known tokens and the lookahead behind them."""
+    """Return the blocks that a parked request lacks for all its known tokens and the lookahead
+    after them."""
     return lacks(history, step, request, speculation.slots(history.config, request.num_tokens))
 
 

@@ -1,4 +1,4 @@
-"""A request that gives its blocks up, when, and what becomes of it.
+"""Preemption: which request gives up its blocks, when, and what happens to it.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "The
 four/five invariants".
@@ -6,15 +6,15 @@ four/five invariants".
 
 from ....model.observation import Step
 from ...rules.pool import free_when_decided, released_by, taken_by
-from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ...rules.predicate import PHASES, Predicate
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import kept, key, names, preempted, ran_before, wants
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
-    """First come, first served: those admitted last are preempted (V1CP-R13)."""
+    """First come, first served, those admitted last are preempted (V1CP-R13)."""
     gone = preempted(history, step)
     before = ran_before(history)
     if history.config["policy"] == "priority" or not gone:
@@ -28,7 +28,10 @@ def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
 def _admitted_before(
     history: VllmRun, gone: list[VllmRequestHistory], stay: list[VllmRequestHistory]
 ) -> str | None:
-    """The order of the list is the target's own; when requests were admitted was seen."""
+    """Return a message if a request admitted before one that stays was preempted.
+
+    The order of the target's list is its own, but the admissions were observed.
+    """
     if loads.are_made(history.config):
         return None
     first = min(gone, key=lambda request: request.began)
@@ -48,8 +51,8 @@ def tail_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
-    """By priority: no request is preempted that is more important than one that stays; of equals,
-    the latest arrival goes first (V1CP-R14)."""
+    """By priority, no preempted request is more important than one that stays; of equals, the
+    latest arrival is preempted first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
         return None
@@ -69,8 +72,26 @@ def preempts_by_priority(history: VllmRun, step: Step) -> bool:
 
 
 def needless_preemption(history: VllmRun, step: Step) -> str | None:
-    """Blocks are taken from a request only if requests that run need more than are free, and what
-    those preempted before it held (V1-R05)."""
+    """Blocks are taken from a request only if running requests need more than are free, including
+    those freed by earlier preemptions (V1-R05).
+
+    If blocks may stay taken, V1-R24 applies instead.
+    """
+    return None if keeps_blocks(history, step) else taken_without_need(history, step)
+
+
+def keeps_blocks(history: VllmRun, step: Step) -> bool:
+    """Return whether a preempted request keeps its blocks because a step in flight still computes
+    it.
+
+    This happens only with a connector.
+    """
+    return loads.meet_decisions(history.config) and any(
+        in_flight.computed_still(history, request) for request in preempted(history, step)
+    )
+
+
+def taken_without_need(history: VllmRun, step: Step) -> str | None:
     gone, free = preempted(history, step), free_when_decided(history)
     if not gone or free is None:
         return None
@@ -82,6 +103,7 @@ def needless_preemption(history: VllmRun, step: Step) -> str | None:
     if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
+    needed *= 1 + len(groups.further(history.config))  # blocks that slide out come on top
     if needed > free:
         return None
     others = len(gone) - 1
@@ -93,8 +115,8 @@ def needless_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
-    """Of the requests that were preempted in a step the one that was last: the least important go
-    first, or those that were admitted last."""
+    """Return the last of the requests preempted in a step: the least important go first, or those
+    admitted last."""
     if history.config.get("policy") == "priority":
         return min(gone, key=lambda request: key(history, request))
     ran = [request.id for request in ran_before(history)]
@@ -128,8 +150,8 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """First come, first served: a preempted request waits in front of all requests that never
-    started (V1CP-R17)."""
+    """First come, first served, a preempted request waits in front of all that never started
+    (V1CP-R17)."""
     if history.config["policy"] == "priority":
         return None
     gone = set(step.preempted or ())
@@ -155,7 +177,7 @@ def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
 
 
 def stops_running(history: VllmRun, step: Step) -> str | None:
-    """A request that runs goes on running until it ends or is preempted (V1CP-R03)."""
+    """A running request keeps running until it ends or is preempted (V1CP-R03)."""
     running = step.running or ()
     for request in kept(history, step):
         ended = request.id in (step.finished or {}) or request.id in history.aborts_inside
@@ -172,7 +194,7 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
-    """Exactly requests that were running and wait again are counted as preempted (V1CP-R29)."""
+    """Exactly those requests count as preempted that were running and wait again (V1CP-R29)."""
     before = {request.id for request in ran_before(history)}
     gone = set(step.preempted or ())
     for name in step.waiting or ():
@@ -185,8 +207,8 @@ def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
 
 
 def counter_wrong(history: VllmRun, step: Step) -> str | None:
-    """num_computed_tokens is what was cached and what was computed since, but for drafts that are
-    wrong (V1CP-R05)."""
+    """num_computed_tokens counts the cached tokens and those computed since, except wrong drafts
+    (V1CP-R05)."""
     gone = set(step.preempted or ())
     due = in_flight.due(history, step)
     for name, computed in (step.computed or {}).items():
@@ -224,12 +246,20 @@ def someone_runs(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1CP-R13": Predicate(victim_not_the_tail, tail_preempted),
-    "V1CP-R14": Predicate(victim_not_least_important, preempts_by_priority),
+    "V1CP-R13": Predicate(
+        victim_not_the_tail, tail_preempted, reads=(PHASES, "preempted", "running")
+    ),
+    "V1CP-R14": Predicate(
+        victim_not_least_important, preempts_by_priority, reads=("preempted", "running")
+    ),
     "V1-R05": Predicate(needless_preemption, blocks_run_out),
     "V1-I5": Predicate(victim_keeps_something, someone_is_preempted),
     "V1CP-R17": Predicate(newcomer_before_preempted, preempted_and_new_wait),
-    "V1CP-R03": Predicate(stops_running, prompt_goes_on),
-    "V1CP-R29": Predicate(preemption_not_counted, someone_is_preempted),
+    "V1CP-R03": Predicate(
+        stops_running, prompt_goes_on, reads=("finished", PHASES, "preempted", "running")
+    ),
+    "V1CP-R29": Predicate(
+        preemption_not_counted, someone_is_preempted, reads=("preempted", "running", "waiting")
+    ),
     "V1CP-R05": Predicate(counter_wrong, someone_runs),
 }

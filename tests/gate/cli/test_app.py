@@ -57,6 +57,7 @@ WRONG = [
     (["gate", "--json", "loop"], "--json: loop cannot be written to (Too many levels of symbolic"),
     (["gate", "a", "b"], "unexpected extra argument"),
     (["gate", ""], "TARGET '' is not understood; valid: model, MODULE:FACTORY"),
+    (["gate", "own/adapter.py:Target"], "imported from here: own.adapter:Target"),
     (["gate", "foo"], "TARGET 'foo' is not understood; valid: model, MODULE:FACTORY"),
     (["gate", "foo:"], "TARGET 'foo:' is not understood"),
     (["gate", "a-b:c"], "TARGET 'a-b:c' is not understood"),

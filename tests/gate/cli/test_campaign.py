@@ -63,7 +63,7 @@ def filled(path, settings=SETTINGS, items=60):
         (["--items", "1", "--rule", "SPY-R99"], "'SPY-R99'"),
         (
             ["--items", "1", "--target", "m:f", "--system", "vllm,spyre"],
-            "--system and --revision: m:f is a scheduler of one system, held to one revision; ",
+            "--system and --revision: m:f is a scheduler of one system, judged by one revision; ",
         ),
         (["--items", "1", "--cluster", "here"], "--cluster: 'here'; valid: tcp://HOST:PORT"),
         (

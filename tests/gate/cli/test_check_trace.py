@@ -273,7 +273,7 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     [
         ([], "Missing argument 'FILE'; "),
         (["none"], "none: cannot be read (No such file or directory)"),
-        (["empty"], "FILE: empty holds no line; valid: a trace, one JSON object a line"),
+        (["empty"], "FILE: empty is empty; valid: a trace with one JSON object per line"),
         (["t", "--system", "x"], "--system: 'x' is not a system; valid: spyre, "),
         (["t", "--system", "vllm", "--revision", "2.1.2"], "--revision: '2.1.2' is not a revision"),
         (["t", "--revision", "x"], "--revision: 'x' is no revision; valid: spyre: sound, "),
@@ -311,7 +311,7 @@ def test_ctrl_c_leaves_a_verdict_on_what_was_read(run, monkeypatch):
     written(Path("t"), recorded(scenario()))
     result = run("check-trace", "t")
     assert result.code == 3
-    assert "schedproof: interrupted: the verdict is about what came before line 19" in result.err
+    assert "schedproof: interrupted: the verdict covers only what came before line 19" in result.err
     assert "t: 1 run, 5 steps\n" in result.out
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from schedproof.gate.corpus.builtin_scenarios import scenario_named
 from schedproof.gate.corpus.folder import entries
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import read_scenario
@@ -32,6 +33,21 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     again = run("corpus", "add", str(file), "--corpus", str(corpus))
     assert "is there already" in again.out
     assert len(entries(corpus)) == 1
+
+
+def test_a_finding_is_kept_by_the_rule_that_it_was_written_for(run, tmp_path):
+    """SPY-R47 breaks a step before; the entry is about SPY-R07 all the same."""
+    scenario = replace(
+        scenario_named("late-arrivals-before-913"), expect=None, origin={"rule": "SPY-R07"}
+    )
+    file = written(tmp_path / "found.json", scenario)
+    corpus = tmp_path / "corpus"
+    words = ("--corpus", str(corpus), "--no-shrink", "--expect", "violates")
+    assert run("corpus", "add", str(file), *words).code == 0
+    [entry] = entries(corpus)
+    assert entry.rule == "SPY-R07"
+    assert entry.scenario.expect is not None
+    assert entry.scenario.expect.violates == ("SPY-R07",)
 
 
 def test_a_file_that_does_not_fit_does_not_keep_the_others_out(run, tmp_path):
@@ -183,7 +199,7 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
     assert lines[0].endswith("not as expected: NAN-R40 broke, expected that every rule holds")
     assert f"b.json: its rule and content make the name {good.name}" in lines[1]
     assert "c.json: $.origin.rule: nothing" in lines[2]
-    assert "d.json: $.origin.rule: '../NONE' is no rule of nano_vllm" in lines[3]
+    assert "d.json: $.origin.rule: '../NONE' is not a rule of nano_vllm" in lines[3]
     assert "e.json: not JSON" in lines[4]
     assert lines[5] == "5 entries, 5 problems"
 

@@ -206,7 +206,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         'policy "fcfs", reserve_full_isl true, watermark 0.0' in result.out
     )
     assert (
-        "B is asked in the terms of llmservingsim, where it has prioritize_prefill false, pp_"
+        "B is configured in the terms of llmservingsim, where it has prioritize_prefill false, pp_"
         in (result.out)
     )
     [found] = read_json("d.json")["differences"]
@@ -237,7 +237,7 @@ def test_a_baseline_is_what_the_target_did(diff):
     assert "model (base.gz) and model: no difference in " in again.out
     later = diff("toys:Order", "--since", "base.gz", "--json", "d.json")
     assert later.code == 1
-    assert "replay A: what it did is in the baseline" in later.out
+    assert "replay A: its run is in the baseline" in later.out
     assert "this is the smallest, it cannot be shrunk" in later.out
     verdict = read_json("d.json")
     assert (verdict["baseline"], verdict["seed"]) == ("base.gz", 3)
@@ -280,7 +280,7 @@ def recorded(**changes):
         (header(system="no") + END, "line 1: $.system: 'no' is not a system"),
         (header(seed="a") + END, "line 1: Expected `int`, got `str` - at `$.seed`"),
         (header(more=1) + END, "line 1: Object contains unknown field `more`"),
-        (header(), "cut off after 0 records: the line that ends it is missing"),
+        (header(), "cut off after 0 records: its last line is missing"),
         (header() + b'{"records":2}\n', "line 2: $.records: 2, but there are 0 before it"),
         (header() + END + END, "line 3: nothing may follow the end"),
         (header() + b"{\xff}\n", "line 2: "),
@@ -373,7 +373,7 @@ def test_ids_in_a_baseline_are_hostile(diff):
         (["model", "vllm==0.28.0", "--system", "spyre"], "TARGET_B: spyre and vllm have no "),
         (
             ["vllm==0.24.0", "vllm==0.28.0", "--system", "spyre"],
-            "--system: spyre: neither target is of it; valid: vllm",
+            "--system: spyre: neither target belongs to it; valid: vllm",
         ),
         (["model", "vllm==0.1"], "vllm: version '0.1' is not supported"),
         (["model", "nothing"], "TARGET 'nothing' is not understood"),

@@ -1,6 +1,7 @@
 """`schedproof explore`: what it prints, writes and exits with, and what it does not take."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,24 @@ pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def test_what_is_explored_to_the_end_without_a_finding_exits_0(run):
-    result = run("explore", *ONE)
+    result = run("explore", *ONE, "--verbose")
     assert (result.code, result.err) == (0, ""), result
     lines = result.out.splitlines()
     assert lines[0] == "explore spyre sound, by configuration and limit"
     assert lines[1].startswith("sound lengths, 1 requests, limit 12: prompts to 9, outputs to 6")
     assert "; everything, depth " in lines[1]
-    assert "held          ALL-R01  never crashes (exercised in 1 configurations)" in lines
+    assert "held          ALL-R01  never crashes (exercised in 1 configuration)" in lines
     assert any(line.startswith("not exercised SPY-R22 ") for line in lines)
     assert " held, " in lines[-1]
     assert " not exercised; " in lines[-1]
     assert not Path("schedproof-out").exists()
+
+
+def test_rules_that_hold_and_rules_without_a_case_have_a_line_each(run):
+    lines = run("explore", *ONE).out.splitlines()
+    assert "held          12 rules (--verbose lists them)" in lines
+    assert any(re.match(r"not exercised \w+-\w+, ", line) for line in lines)
+    assert len(lines) == 5, lines
 
 
 @pytest.mark.slow
@@ -148,10 +156,13 @@ def test_several_scopes_and_parts_are_told_one_by_one(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--scope", "x"], "--scope: 'x' is no scope of revision sound; valid: lengths, aborts, "),
+        (
+            ["--scope", "x"],
+            "--scope: 'x' is not a scope of revision sound; valid: lengths, aborts, ",
+        ),
         (
             ["--scope", "pool", "--revision", "2.1.2"],
-            "--scope: 'pool' is no scope of revision 2.1.2; valid: lengths, ",
+            "--scope: 'pool' is not a scope of revision 2.1.2; valid: lengths, ",
         ),
         (["--requests", "0"], "--requests: 0; valid: 1 to 6"),
         (["--requests", "7"], "--requests: 7; valid: 1 to 6"),
@@ -249,7 +260,7 @@ def test_another_system_is_explored_by_its_own_limits(run):
             ["--system", "generic"],
             "--system: generic has no scopes to explore; valid: spyre, vllm, nano_vllm, llmservin",
         ),
-        (["--system", "vllm", "--scope", "pool"], "'pool' is no scope of revision documented; "),
+        (["--system", "vllm", "--scope", "pool"], "'pool' is not a scope of revision documented; "),
         (["--system", "vllm", "--revision", "2.5.2"], "--revision: '2.5.2' is not a revision of"),
         (["--system", "vllm", "--rule", "SPY-R04"], "no rule 'SPY-R04'"),
     ],

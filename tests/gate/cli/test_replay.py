@@ -148,8 +148,8 @@ def test_a_replay_of_refused_requests_is_no_pass(run, toy):
     result = run("replay", written("s.json"), *words)
     assert result.code == 3
     assert result.out.splitlines() == [
-        "r0 refused at the door: no guests",
-        "r1 refused at the door: no guests",
+        "r0 refused: no guests",
+        "r1 refused: no guests",
         "never exercised: ALL-R03; no verdict",
     ]
 

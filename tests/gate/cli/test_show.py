@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.cli.show import page_name, size_told
+from schedproof.gate.cli.show import page_name, size_remark
 from schedproof.gate.files.scenario_file import scenario_json
 
 from ..trace_build import recorded, request, scenario, text
@@ -40,14 +40,14 @@ def test_a_broken_rule_names_a_command_that_shows_it(run):
     assert (result.code, result.err) == (1, "")
     page = Path("of it.html").read_text(encoding="utf-8")
     assert "BROKEN SPY-R07" in page
-    assert "2 requests x tkv 261 = 522 &gt; 520 (by 2 tokens)" in page
+    assert "2 requests x tkv 261 = 522 &gt; 520 (by 2)" in page
     assert "schedproof replay &#39;of it.json&#39; --rule SPY-R07 --step-limit 5" in page
 
 
 @pytest.mark.parametrize(("size", "reported"), [(3_000_000, ""), (3_250_000, "3.2 MB")])
 def test_a_page_that_is_slow_to_open_says_so(size, reported):
-    assert reported in size_told(size)
-    assert bool(size_told(size)) == bool(reported)
+    assert reported in size_remark(size)
+    assert bool(size_remark(size)) == bool(reported)
 
 
 def test_a_page_of_a_packed_trace(run):

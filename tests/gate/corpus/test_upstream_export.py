@@ -135,7 +135,7 @@ def test_what_cannot_be_said_honestly_is_refused(tmp_path):
     with pytest.raises(FileError, match="entries of spyre, vllm; valid: one system"):
         as_repository_tests(entries(tmp_path / "two"))
     kept(tmp_path / "other", crowd())
-    with pytest.raises(FileError, match=r"nano_vllm has no template of a test; valid: spyre, vllm"):
+    with pytest.raises(FileError, match=r"nano_vllm has no template for tests; valid: spyre, vllm"):
         as_repository_tests(entries(tmp_path / "other"))
     drafts = {"num_speculative_tokens": 2}
     with_drafts = Scenario(

@@ -10,7 +10,7 @@ from multiprocessing import Pipe
 import pytest
 
 from schedproof.gate.explore import checkpoint
-from schedproof.gate.explore.checkpoint import MAGIC, load, put_by
+from schedproof.gate.explore.checkpoint import MAGIC, load, save_checkpoint
 from schedproof.gate.explore.explorer import Budget, Ended, Progress, _work, explore
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
@@ -48,7 +48,7 @@ def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, rev
     options = ExploreOptions(revision, SCOPE, order)
     run = broken_off(options, 2)
     assert not run.result().complete
-    put_by(tmp_path, run)
+    save_checkpoint(tmp_path, run)
     again = load(tmp_path, options, RULES)
     assert again is not None
     assert finished(again) == finished(Exploration(options, RULES))
@@ -57,16 +57,16 @@ def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, rev
 @pytest.mark.slow
 def test_prompts_that_begin_alike_can_be_put_by_too(tmp_path):
     options = ExploreOptions("2.5.2", CACHE)
-    put_by(tmp_path, broken_off(options, 1))
+    save_checkpoint(tmp_path, broken_off(options, 1))
     assert finished(load(tmp_path, options, RULES)) == finished(Exploration(options, RULES))
 
 
 def test_an_exploration_can_be_broken_off_more_than_once(tmp_path):
-    put_by(tmp_path, broken_off(ASKED, 1))
+    save_checkpoint(tmp_path, broken_off(ASKED, 1))
     for _ in range(2):
         run = load(tmp_path, ASKED, RULES)
         next(run.search.run())
-        put_by(tmp_path, run)
+        save_checkpoint(tmp_path, run)
     assert finished(load(tmp_path, ASKED, RULES)) == finished(Exploration(ASKED, RULES))
     assert len([*tmp_path.iterdir()]) == 1
 
@@ -74,7 +74,7 @@ def test_an_exploration_can_be_broken_off_more_than_once(tmp_path):
 def test_what_is_finished_stays_finished(tmp_path):
     run = Exploration(ASKED, RULES)
     unbroken = finished(run)
-    put_by(tmp_path, run)
+    save_checkpoint(tmp_path, run)
     assert load(tmp_path, ASKED, RULES).result() == unbroken
 
 
@@ -131,7 +131,7 @@ def test_other_rules_are_another_question(tmp_path, first):
 
 
 def test_another_question_has_another_file(tmp_path):
-    put_by(tmp_path, broken_off(ASKED, 1))
+    save_checkpoint(tmp_path, broken_off(ASKED, 1))
     others = [
         replace(ASKED, revision="sound"),
         replace(ASKED, scope=replace(SCOPE, limits=(6, 11))),
@@ -152,7 +152,7 @@ def refused(folder):
 
 def spoil(folder, change):
     """The one file, with its bytes changed."""
-    put_by(folder, broken_off(ASKED, 1))
+    save_checkpoint(folder, broken_off(ASKED, 1))
     [path] = folder.iterdir()
     path.write_bytes(change(path.read_bytes()))
 
@@ -197,7 +197,7 @@ def test_a_file_of_another_version_is_refused(tmp_path, change):
 
 
 def test_a_file_of_other_code_is_refused(tmp_path, monkeypatch):
-    put_by(tmp_path, broken_off(ASKED, 1))
+    save_checkpoint(tmp_path, broken_off(ASKED, 1))
     monkeypatch.setattr(checkpoint, "version_of_code", lambda: b"0" * 64 + b"\n")
     assert "not an exploration of this version of schedproof" in refused(tmp_path)
 
@@ -239,7 +239,7 @@ def test_what_is_no_exploration_is_refused(tmp_path, what):
 
 
 def test_a_run_under_the_name_of_another_is_refused(tmp_path):
-    put_by(tmp_path, broken_off(replace(ASKED, revision="sound"), 1))
+    save_checkpoint(tmp_path, broken_off(replace(ASKED, revision="sound"), 1))
     [path] = tmp_path.iterdir()
     path.rename(checkpoint._path(tmp_path, ASKED, [rule.id for rule in RULES]))
     assert "explores something else" in refused(tmp_path)
@@ -249,7 +249,7 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path):
     place = tmp_path / "file"
     place.write_text("")
     with pytest.raises(FileError, match=r"cannot be written to"):
-        put_by(place, broken_off(ASKED, 1))
+        save_checkpoint(place, broken_off(ASKED, 1))
     with pytest.raises(FileError, match=r"cannot be read"):
         load(place, ASKED, RULES)
 

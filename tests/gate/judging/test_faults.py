@@ -65,6 +65,15 @@ def test_a_rule_at_two_scales_is_one_fault_if_one_needs_no_more_than_the_other()
     assert len(faults(finding("V1-R09", needs=("abort",)), other)) == 2
 
 
+def test_a_rule_that_breaks_with_a_switch_on_and_off_is_one_fault():
+    on, off = (
+        finding("V1-R09", scale=scale, needs=(f"interleave {scale}", "pausing on"))
+        for scale in ("on", "off")
+    )
+    assert len(faults(on, off)) == 1
+    assert len(faults(on, finding("V1-R09", needs=("interleave off", "abort")))) == 2
+
+
 def test_two_crashes_are_one_fault_if_they_say_the_same():
     crash = finding("ALL-R01", message="KeyError: 'r3', 3")
     alike = finding("ALL-R01", scale="tight", message="KeyError: 'r0', 17")

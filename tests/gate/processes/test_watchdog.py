@@ -128,7 +128,7 @@ def test_what_a_search_raises_when_it_has_to_leave_is_no_error(monkeypatch, told
 
     monkeypatch.setattr(work_process, "_leaving", False)
     with nullcontext() if told else pytest.raises(AssertionError):
-        work_process.until_told(left_between_two_steps)
+        work_process.run_until_leaving(left_between_two_steps)
 
 
 def test_work_that_has_ended_may_be_ended_by_a_signal_at_once():
@@ -138,7 +138,7 @@ def test_work_that_has_ended_may_be_ended_by_a_signal_at_once():
         for ends in (lambda: None, sys.exit):
             signal.signal(signal.SIGTERM, work_process.leave)
             with suppress(SystemExit):
-                work_process.until_told(ends)
+                work_process.run_until_leaving(ends)
             assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)

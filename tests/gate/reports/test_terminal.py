@@ -159,15 +159,19 @@ def test_a_gate_is_told_in_full_wherever_it_is_read(place, console, snapshot):
 
 
 def test_the_width_of_a_terminal_changes_nothing_that_may_be_copied(console):
-    for place in ("pipe", "terminal"):
-        wide, narrow = (told_to(console(**PLACES[name])) for name in (place, f"narrow {place}"))
-        assert wide == narrow
+    assert told_to(console(**PLACES["pipe"])) == told_to(console(**PLACES["narrow pipe"]))
+    wide, narrow = (
+        [line for line in told_to(console(**PLACES[name])).splitlines() if " replay " in line]
+        for name in ("terminal", "narrow terminal")
+    )
+    assert wide == narrow != []
 
 
 def test_no_color_leaves_the_words(console):
     plain, pale = told_to(console()), told_to(console(**PLACES["no color"]))
     assert "\x1b[3" not in pale
-    assert pale.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") == plain
+    words = pale.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "")
+    assert words.split() == plain.split()
 
 
 def test_hostile_words_cannot_leave_their_line(console):

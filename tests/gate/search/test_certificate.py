@@ -50,7 +50,11 @@ def listed(*found):
 @pytest.mark.parametrize(
     ("second", "code", "words"),
     [
-        (Certified("unsat", "sat", 0), 0, "cvc5 decides 1 alike; 1 proofs in Alethe, 0 with holes"),
+        (
+            Certified("unsat", "sat", 0),
+            0,
+            "cvc5 agrees on 1 of 1 lemmas and their guards; 1 proofs",
+        ),
         (Certified("unknown", "sat", None), 0, "cvc5 gives up on lemma_0: Z3 alone decides"),
         (Certified("sat", "sat", None), 3, "the solvers disagree on lemma_0"),
         (Certified("unsat", "unsat", 2), 3, "the solvers disagree on lemma_0"),
@@ -95,4 +99,6 @@ def test_a_proof_says_where_its_certificate_is(run, tmp_path, monkeypatch):
     monkeypatch.setattr(proofs, "bounded", lambda seconds, work, *args: work(*args))
     result = run("search", "SPY-R50", "--prove", "--certificate", str(tmp_path / "a" / "b"))
     assert result.code == 0, result
-    assert result.out.splitlines()[-1].startswith(f"certificate: {tmp_path / 'a' / 'b'}: of 1 ")
+    assert result.out.splitlines()[-1].startswith(
+        f"certificate: {tmp_path / 'a' / 'b'}: cvc5 agrees on 1 "
+    )

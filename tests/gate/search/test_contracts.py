@@ -238,7 +238,7 @@ def test_a_process_that_does_not_answer_is_inconclusive_and_exit_3(run, monkeypa
     _, line, why, end = result.out.splitlines()
     assert line.startswith("inconclusive fewest_blocks/any ")
     assert why == "    the time limit of 30 s was reached"
-    assert end == "inconclusive: 1 of 1 answers, none refuted; a longer --time-limit may tell"
+    assert end == "inconclusive: 1 of 1 answers, none refuted; a longer --time-limit may decide"
 
 
 def test_the_nightly_profile_asks_hypothesis_as_well(run, monkeypatch):

@@ -102,12 +102,12 @@ def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
 def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     found = dict(wrong(examined(Remembers())))
     assert {"start amid a run", "start after a stop"} <= found.keys()
-    assert "is another: " in found["start after a stop"]
+    assert " differs: " in found["start after a stop"]
 
 
 @pytest.mark.parametrize(
     ("target", "what", "why"),
-    [(NoAborts, "abort", "not supported"), (TakesAll, "add", "it is judged by what it")],
+    [(NoAborts, "abort", "not supported"), (TakesAll, "add", "the gate judges what")],
 )
 def test_what_may_be_left_out_is_a_note(examined, target, what, why):
     remarks = examined(target())

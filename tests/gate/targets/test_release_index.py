@@ -39,7 +39,7 @@ def test_without_an_answer_the_error_says_what_to_name(monkeypatch, code):
 
 
 def test_an_unknown_name_is_an_error():
-    with pytest.raises(ReleaseError, match="'triton' is no name of a release; valid: "):
+    with pytest.raises(ReleaseError, match="'triton' is not a release; valid: "):
         releases_of("triton")
 
 

@@ -143,11 +143,11 @@ def test_what_the_package_lacks_is_one_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("mine.py", "'mine.py' is no scheduler class; valid: FILE.py:CLASS"),
-        ("mine:Mine", "'mine:Mine' is no scheduler class; valid: FILE.py:CLASS"),
-        ("mine.py:No-Name", "'mine.py:No-Name' is no scheduler class; valid: FILE.py:CLASS"),
-        ("mine.py:pkg.Mine", "'mine.py:pkg.Mine' is no scheduler class; valid: FILE.py:CLASS"),
-        ("pkg..Mine", "'pkg..Mine' is no scheduler class; valid: FILE.py:CLASS"),
+        ("mine.py", "'mine.py' is not a scheduler class; valid: FILE.py:CLASS"),
+        ("mine:Mine", "'mine:Mine' is not a scheduler class; valid: FILE.py:CLASS"),
+        ("mine.py:No-Name", "'mine.py:No-Name' is not a scheduler class; valid: FILE.py:CLASS"),
+        ("mine.py:pkg.Mine", "'mine.py:pkg.Mine' is not a scheduler class; valid: FILE.py:CLASS"),
+        ("pkg..Mine", "'pkg..Mine' is not a scheduler class; valid: FILE.py:CLASS"),
         ("gone.py:Mine", "gone.py: no such file; valid: FILE.py:CLASS"),
         ("gone:pkg.Mine", "gone: no such folder; valid: FILE.py:CLASS"),
     ],

@@ -96,7 +96,7 @@ def test_of_a_killed_recorder_everything_before_the_cut_is_read():
         assert [type(event) for event in before] == [Begun, Stepped]
         assert cut == Cut(6, "the last line is cut")
     assert [type(event) for event in events(data[:-1])] == [Begun, Stepped, Stepped]
-    assert events(whole)[-1] == Cut(5, 'its "step" has no reply: what came of it is not known')
+    assert events(whole)[-1] == Cut(5, 'its "step" has no reply, so its result is unknown')
     assert events(whole[:-3])[-1] == Cut(5, "the last line is cut")
 
 
@@ -136,17 +136,17 @@ def added(**changes):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([{"op": "jump"}], '1: $.op: "jump"; valid: start, add, abort, step, stop'),
+        ([{"op": "jump"}], '1: $.op: "jump"; valid: start, add, abort, control, step, stop'),
         ([{"op": 3}], "1: $.op: 3; valid: start, "),
         ([{}], "1: $.op: null; valid: start, "),
         ([OK], "1: a reply without its request; valid: a line with op"),
-        ([STEP], '1: $.op: "step" before a start that the target took'),
+        ([STEP], '1: $.op: "step" before a start that the target accepted'),
         ([START, START], '2: the reply to "start" is missing; valid: a line with ok'),
         ([START, {"ok": 1}], "2: $.ok: 1; valid: true or false"),
-        ([START, OK], "2: $.name: missing; valid: defaults, name, observes, ok, version"),
+        ([START, OK], "2: $.name: missing; valid: controls, defaults, name, observes, ok, version"),
         (
             [START, STARTED | {"note": 1}],
-            "2: $.note: unknown key; valid: defaults, name, observes, ",
+            "2: $.note: unknown key; valid: controls, defaults, name, observes, ",
         ),
         ([START, STARTED | {"observes": 4}], "2: $: observes is 4; valid: a list of field names"),
         ([START | {"system": "x"}, STARTED], "1: $.system: 'x' is not a system; valid: spyre, "),
@@ -178,7 +178,7 @@ def added(**changes):
             [*BEGIN, ADD, {"ok": False, "error": "config"}],
             '4: $.error: "config" to "add"; valid: rejected or crashed',
         ),
-        ([*BEGIN, STEP, OK], "4: $.step: missing; valid: ok, step"),
+        ([*BEGIN, STEP, OK], "4: $.step: missing; valid: block_changes, ok, step"),
         ([*BEGIN, STEP, {"ok": True, "step": 3}], "4: $.step: 3; valid: the step observation"),
         ([*BEGIN, STEP, step(tvk=3)], "4: $.step.tvk: unknown key; valid: blocks, completes, "),
         ([*BEGIN, STEP, step(tkv="x")], '4: $.step.tkv: "x": Expected `int | null`, got `str`'),
@@ -214,11 +214,11 @@ def test_what_is_no_trace_is_one_line_that_names_line_and_place(lines, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"hello\n", "not JSON (invalid character (byte 0)): 'hello'; valid: one object a line"),
+        (b"hello\n", "not JSON (invalid character (byte 0)): 'hello'; valid: one object per line"),
         (b'{"op": "step"} {}\n', "not JSON (trailing characters (byte 16)): "),
         (b'{"op": "ste\n', "not JSON (invalid character"),
         (b"[" * 10_000 + b"\n", "not JSON (maximum recursion depth exceeded"),
-        (b"[]\n", "[]; valid: one object a line"),
+        (b"[]\n", "[]; valid: one object per line"),
         (b'{"op": "st\xffep"}\n', "not UTF-8 (invalid start byte)"),
         (b'{"op": "step", "op": "stop"}\n', "not JSON: key 'op' is given twice in one object"),
         (b'{"op": NaN}\n', "not JSON (invalid character (byte 7))"),
@@ -259,3 +259,61 @@ def test_a_file_that_cannot_be_read_is_one_line(name, message, tmp_path, monkeyp
     with pytest.raises(FileError) as error, opened_trace(name):
         pass
     assert str(error.value).startswith(message)
+
+
+def with_changes(*changes):
+    """A trace whose steps say how blocks changed."""
+    seen = {name: value for name, value in SEEN.items() if name != "blocks"}
+    replies = [{"ok": True, "step": seen, "block_changes": change} for change in changes]
+    return text([*BEGIN, *(line for reply in replies for line in (STEP, reply))])
+
+
+def tables(data):
+    return [event.step.blocks for event in events(data) if isinstance(event, Stepped)]
+
+
+def test_blocks_may_be_said_by_what_changed():
+    data = with_changes({"a": [0, [1, 2]]}, {"a": [2, [3]], "b": [0, [7]]}, {"a": [1, [9]]}, {})
+    last = {"a": (1, 9), "b": (7,)}
+    assert tables(data) == [{"a": (1, 2)}, {"a": (1, 2, 3), "b": (7,)}, last, last]
+    assert tables(with_changes({"a": [0, [1]], "b": [0, []]}, {"a": None})) == [
+        {"a": (1,), "b": ()},
+        {"b": ()},
+    ]
+
+
+def test_blocks_that_did_not_change_are_one_table():
+    first, second = tables(with_changes({"a": [0, [1, 2]], "b": [0, [3]]}, {"b": [1, [4]]}))
+    assert second["a"] is first["a"]
+
+
+def test_changes_follow_steps_that_say_all_blocks():
+    whole = {"ok": True, "step": SEEN | {"blocks": {"a": [4, 5]}}}
+    data = text([*BEGIN, STEP, whole]) + with_changes({"a": [1, [6]]})[len(text(BEGIN)) :]
+    assert tables(data) == [{"a": (4, 5)}, {"a": (4, 6)}]
+
+
+def test_a_new_run_has_no_blocks_of_the_one_before():
+    data = with_changes({"a": [0, [1]]}) + with_changes({})
+    assert tables(data) == [{"a": (1,)}, {}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (3, "$.block_changes: 3: Expected `object`, got `int`"),
+        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, as it had before"),
+        ({"a": [0, [-2]]}, '$.block_changes: {"a": [0, [-2]]}: Expected `int` >= 0'),
+        ({"a": [0]}, '$.block_changes: {"a": [0]}: Expected `array` of length 2, got 1'),
+    ],
+)
+def test_changes_that_mean_nothing_are_one_line(changes, says):
+    with pytest.raises(FileError) as error:
+        events(with_changes(changes))
+    assert str(error.value).startswith(f"t: line 4: {says}")
+
+
+def test_changes_and_all_blocks_are_not_both_said():
+    lines = [*BEGIN, STEP, {"ok": True, "step": SEEN, "block_changes": {}}]
+    with pytest.raises(FileError, match=r"block_changes: beside \$.step.blocks; valid: one of the"):
+        events(text(lines))

@@ -195,20 +195,21 @@ def test_the_last_block_is_given_back_first():
 def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot():
     cached = {S4: (1,), S8: (2,)}
     sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
-    rest = blocks.release(CACHING, SOUND, State(pool=Pool(fresh=4, cached=cached)), sequence)
-    assert rest == Pool(head=(3,), fresh=4, tail=((2, S8), (1, S4)), cached=cached)
+    state = State(pool=Pool(size=9, fresh=4, cached=cached))
+    rest = blocks.release(CACHING, SOUND, state, sequence)
+    assert rest == Pool(9, head=(3,), fresh=4, tail=((2, S8), (1, S4)), cached=cached)
     bounded = State(pool=Pool(size=4, fresh=4, cached=cached))
     rest = blocks.release(CACHING, RELEASE_2_1_2, bounded, sequence)
     assert rest == Pool(size=4, fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
 
 
-def test_without_a_bound_only_blocks_that_can_be_found_are_kept():
+def test_without_a_bound_no_block_is_kept_to_be_handed_out_again():
     cached = {S4: (1,), S8: (2,)}
     sequence = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
     rest = blocks.release(
         CACHING, RELEASE_2_1_2, State(pool=Pool(fresh=4, cached=cached)), sequence
     )
-    assert rest == Pool(fresh=4, tail=((2, S8), (1, S4)), cached=cached)
+    assert rest == Pool(fresh=4, cached=cached)
 
 
 def test_without_caching_all_blocks_are_nameless():
@@ -232,6 +233,6 @@ def test_generated_tokens_are_part_of_the_name_of_a_block_given_back():
     """Prompt 3 and one token fill the block; by now three were generated."""
     name = (("s", 3), ("out:a", 1))
     sequence = decoding("a", 3, 9, content=(("s", 3),), blocks=(1, 2), published=1, generated=3)
-    state = State(pool=Pool(fresh=3, cached={name: (1,)}))
+    state = State(pool=Pool(9, fresh=3, cached={name: (1,)}))
     rest = blocks.release(CACHING, SOUND, state, sequence._replace(computed=5))
-    assert rest == Pool(head=(2,), fresh=3, tail=((1, name),), cached={name: (1,)})
+    assert rest == Pool(9, head=(2,), fresh=3, tail=((1, name),), cached={name: (1,)})

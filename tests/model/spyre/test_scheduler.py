@@ -56,10 +56,11 @@ def test_the_blocks_of_an_aborted_request_are_free_those_that_others_hold_apart(
     cached = {prefix(S, 4): (1,), prefix(S, 8): (2,)}
     sequence = decoding("a", 8, 9, content=(("s", 8),), blocks=(1, 2, 3), published=2)
     state = State(
-        running=(sequence, decoding("b", 4, 9, blocks=(1, 4))), pool=Pool(fresh=5, cached=cached)
+        running=(sequence, decoding("b", 4, 9, blocks=(1, 4))),
+        pool=Pool(20, fresh=5, cached=cached),
     )
     after = scheduler.abort(CACHING, SOUND, state, "a")
-    assert after.pool == Pool(head=(3,), fresh=5, tail=((2, prefix(S, 8)),), cached=cached)
+    assert after.pool == Pool(20, head=(3,), fresh=5, tail=((2, prefix(S, 8)),), cached=cached)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +180,9 @@ def test_of_those_who_finish_together_the_first_gives_back_first_and_the_last_wh
     cached = {prefix(S, 4): (1,)}
     a = decoding("a", 5, 1, content=S, blocks=(1, 2), published=1)
     b = decoding("b", 5, 1, content=S, blocks=(1, 3), published=1)
-    state = State(running=(a, b), pool=Pool(fresh=4, cached=cached))
+    state = State(running=(a, b), pool=Pool(20, fresh=4, cached=cached))
     after, _, _ = completed(state, "a", "b", prefix_caching=True)
-    assert after == State(pool=Pool(None, (3, 2), 4, ((1, prefix(S, 4)),), cached))
+    assert after == State(pool=Pool(20, (3, 2), 4, ((1, prefix(S, 4)),), cached))
 
 
 def test_a_step_shows_the_state_after_it():

@@ -31,7 +31,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
-from schedproof.solver.spyre.worst_case import enough, fewest, needed, using, worst
+from schedproof.solver.spyre.worst_case import fewest, least_slack, needed, using, worst
 from schedproof.spec.catalogue import load, select
 from schedproof.tools.admission.exact import replayed
 
@@ -266,12 +266,12 @@ def test_the_exact_check_refuses_nobody_in_vain():
     ("formula", "tokens", "requests"), [("2.1.0", 64, 2), ("2.0.1", 126, 3), ("1.10.0", 126, 3)]
 )
 def test_what_the_lemmas_need_a_run_needs_too(formula, tokens, requests):
-    assert enough(formula, 512) == tokens
+    assert least_slack(formula, 512) == tokens
     assert replayed(Setting(formula, requests, max_model_len=1024)) == tokens
 
 
 def test_by_a_reading_of_the_document_no_slack_short_of_the_models_length_is_enough():
-    assert enough("document_max_tkv", 512) is None
+    assert least_slack("document_max_tkv", 512) is None
     assert replayed(Setting("document_max_tkv", 2)) == 32_766
 
 
@@ -280,7 +280,7 @@ def test_by_a_reading_of_the_document_no_slack_short_of_the_models_length_is_eno
     "formula", [pytest.param("2.1.2", marks=pytest.mark.nightly), "common_base"]
 )
 def test_a_sound_formula_needs_none(formula):
-    assert enough(formula, 512) == 0
+    assert least_slack(formula, 512) == 0
     assert needed(Setting(formula, 2)) is None
 
 

@@ -1,1 +1,1 @@
-"""The toy scheduler: first come, first served, one prompt a step."""
+"""The toy scheduler: first come, first served, one prompt per step."""

@@ -15,7 +15,7 @@ from .config import ToyConfig, read_config
 
 
 class Member(NamedTuple):
-    """A request in a queue; `remaining` counts the tokens that it has yet to emit."""
+    """A request in a queue; `remaining` counts the tokens that it has still to emit."""
 
     id: str
     prompt: int
@@ -24,7 +24,7 @@ class Member(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a step computes: tokens by request."""
+    """The decision of a step: the tokens to compute, by request."""
 
     kind: str
     tokens: dict[str, int]
@@ -69,14 +69,15 @@ class ToyModel:
     def step(
         self, state: ToyState, abort_inside: tuple[str, ...] = ()
     ) -> tuple[ToyState, dict[str, Any]]:
-        """Decide, take the aborts that come meanwhile, then complete what was decided."""
+        """Decide, apply the aborts that come meanwhile, then complete the decision."""
         decision = self.decide(state)
         for name in abort_inside:
             state = self.abort(state, name)
         return self.complete(state, decision)
 
     def decide(self, state: ToyState) -> Decision:
-        """Prefill the first prompt in line if a slot is free; otherwise decode all that run.
+        """Prefill the first prompt in line if a slot is free; otherwise decode all running
+        requests.
 
         So no step is idle while a request is unfinished (TOY-R03).
         """
@@ -87,7 +88,7 @@ class ToyModel:
         return Decision(kind, {member.id: 1 for member in state.running})
 
     def complete(self, state: ToyState, decision: Decision) -> tuple[ToyState, dict[str, Any]]:
-        """Return the state after the step, and what the step shows.
+        """Return the state after the step, and the observation.
 
         Each scheduled request emits a token, its last one with the reason for its end; an abort is
         reported once (ALL-R03, ALL-R04).

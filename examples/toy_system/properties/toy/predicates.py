@@ -1,7 +1,8 @@
-"""The predicates, by rule id: each judges one step, from what the step shows.
+"""The predicates, by rule id; each judges one step by its observation.
 
 Every rule has two functions of the history before the step and the step itself. The first returns
-the numbers that break the rule, or None. The second is the rule's witness: was it exercised?
+the numbers that break the rule, or None. The second is the rule's witness: whether the step
+exercised it.
 """
 
 from schedproof.model.observation import Step

@@ -1,8 +1,8 @@
-"""What Hypothesis draws: configurations, and requests aimed at what the scheduler decides by.
+"""The strategies for Hypothesis: configurations, and requests aimed at the limits of the scheduler.
 
-The module implements `schedproof.properties.search.generators.Generators`. The nearer the draws
-are to where a decision turns, the fewer runs a fault takes. This scheduler counts slots only, so
-few slots and short requests are enough.
+The module implements `schedproof.properties.search.generators.Generators`. The closer the draws are
+to a limit at which a decision changes, the fewer runs it takes to find a fault. This scheduler only
+counts slots, so few slots and short requests suffice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ LATE_STEPS = 6  # a late request arrives at most this many steps after the other
 
 
 class Shape(NamedTuple):
-    """A request without name and content, in tokens; `output_len` None: as many as it may."""
+    """A request without name and content, in tokens; `output_len` None means max_tokens."""
 
     prompt: int
     max_tokens: int
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 
 
 def configs(scale: str, revision: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Return whole configurations; scales differ in block sizes, which this scheduler lacks."""
+    """Return complete configurations; scales differ in block sizes, which this scheduler lacks."""
     return st.builds(
         lambda slots: {"max_num_seqs": slots, "enable_prefix_caching": False}, st.integers(1, 3)
     )
@@ -37,12 +37,13 @@ def shapes(config: Config) -> st.SearchStrategy[Shape]:
 
 
 def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
-    """Return prompts that take many steps: here none does."""
+    """Return prompts that take many steps; this scheduler has none."""
     return shapes(config)
 
 
 def beside_the_batch(config: Config, history: RunHistory) -> st.SearchStrategy[Shape]:
-    """Return requests aimed at what is running: at a limit on tokens or blocks, had it any."""
+    """Return requests aimed at a limit on tokens or blocks of the batch, which this scheduler
+    lacks."""
     return shapes(config)
 
 
@@ -67,5 +68,5 @@ def caches(config: Config) -> bool:
 
 
 def steps_to_border(config: Config, history: RunHistory) -> int:
-    """Return the steps until something turns, such as the end of a block."""
+    """Return the steps until a limit is reached, such as the end of a block."""
     return 1

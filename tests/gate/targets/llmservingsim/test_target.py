@@ -78,7 +78,7 @@ def test_the_scheduler_over_a_block_pool_has_no_prefills_first():
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path, monkeypatch):
     reported = {
-        str(tmp_path): f"{tmp_path} is no checkout of LLMServingSim",
+        str(tmp_path): f"{tmp_path} is not a checkout of LLMServingSim",
         "": f"{VARIABLE} is not set; valid is a checkout's folder",
     }
     for folder, message in reported.items():
@@ -109,7 +109,7 @@ def test_it_shows_what_it_promises(pipe):
     reply = begin(pipe)
     assert reply["name"] == SYSTEM
     unseen = {"tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks", "parked"}
-    unseen |= {"emitted_at", "completes", "encoder_inputs", "encoder_dropped"}
+    unseen |= {"emitted_at", "completes", "encoder_inputs", "encoder_dropped", "group_blocks"}
     assert {*reply["observes"], "kind", "scheduled"} == FIELDS - unseen
     ask(pipe, "a", 10, 3, output_len=2)
     assert step(pipe) == {

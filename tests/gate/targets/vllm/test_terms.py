@@ -7,9 +7,11 @@ import pytest
 
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
 from schedproof.gate.targets.vllm.loads import Loads, Offer, Report
+from schedproof.gate.targets.vllm.observation import SchedulerView
 from schedproof.gate.targets.vllm.recorder import (
     NOT_IN_SCENARIOS,
     RecordEnds,
+    changed,
     config_of,
     request_of,
 )
@@ -215,3 +217,61 @@ def test_blocks_are_sent_unless_the_client_gave_up_or_the_load_has_failed():
     assert not loads.ended("d", "FINISHED_ERROR")
     assert not loads.ended("c", "FINISHED_STOPPED")
     assert [loads.step().sent for _ in range(3)] == [set(), {"a"}, set()]
+
+
+class Block:
+    """A block that counts how often its number is looked at."""
+
+    looks = 0
+
+    def __init__(self, number):
+        self._number = number
+
+    @property
+    def block_id(self):
+        Block.looks += 1
+        return self._number
+
+
+def test_blocks_that_did_not_change_are_not_looked_at_again():
+    tables = {"a": [Block(n) for n in range(500)], "b": [Block(7)], "none": []}
+    view = scheduler(SimpleNamespace(req_to_blocks=tables))
+    seen = SchedulerView(view, {})
+    first = seen.blocks()
+    assert first == {"a": [*range(500)], "b": [7]}
+    Block.looks = 0
+    tables["b"].append(Block(8))
+    second = seen.blocks()
+    assert (second["b"], Block.looks) == ([7, 8], 2)
+    assert second["a"] is first["a"]
+    tables["a"][250] = Block(900)
+    assert seen.blocks()["a"][250] == 900
+
+
+def test_blocks_that_a_decision_in_flight_may_write_stay_with_their_request():
+    kept = [Block(3), Block(4)]
+    tables = {"a": kept, "b": [Block(7)]}
+    view = scheduler(SimpleNamespace(req_to_blocks=tables))
+    seen = SchedulerView(view, {})
+    seen.blocks()
+    del tables["a"]
+    view.deferred_frees = [(0, kept)]
+    assert seen.blocks() == {"b": [7], "a": [3, 4]}
+    assert seen.blocks() == {"b": [7], "a": [3, 4]}
+    view.deferred_frees = []
+    assert seen.blocks() == {"b": [7]}
+
+
+@pytest.mark.parametrize(
+    ("now", "changes"),
+    [
+        ({"a": [1, 2]}, {}),
+        ({"a": [1, 2, 3]}, {"a": [2, [3]]}),
+        ({"a": [1]}, {"a": [1, []]}),
+        ({"a": [1, 9]}, {"a": [1, [9]]}),
+        ({"a": [9, 2]}, {"a": [0, [9, 2]]}),
+        ({"b": [5]}, {"a": None, "b": [0, [5]]}),
+    ],
+)
+def test_a_step_says_how_blocks_changed(now, changes):
+    assert changed({"a": [1, 2]}, now) == changes

@@ -6,10 +6,11 @@ import re
 import pytest
 
 from schedproof.gate.web.base.page import render_page
-from schedproof.gate.web.base.words import Measure, measures, progress, queues
+from schedproof.gate.web.base.words import progress, queues
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
+from schedproof.properties.explanations.measures import Measure, measures
 from schedproof.properties.history.run_history import RunHistory
 
 CONFIG = full_config("spyre", "sound", {"block_size": 4, "chunk_size": 8, "prefix_caching": False})

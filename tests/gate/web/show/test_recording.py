@@ -92,14 +92,14 @@ def steps_in(run, name, state):
 def test_why_and_the_projection_are_those_of_the_terminal():
     run = runs.volume()
     first = run.broken[0]
-    assert run.why == explain("SPY-R07", run.scenario, first.step, "documented")
+    assert list(run.cause.why) == explain("SPY-R07", run.scenario, first.step, "documented")
     granted = [projected for projected in run.projected if projected.joined]
     assert [projected.newcomer for projected in granted] == [f"r{n}" for n in range(1, 32)]
     for projected in granted:
         assert run.steps[projected.step].scheduled.keys() == {projected.newcomer}
         assert max(projected.reaches.values()) <= projected.largest <= run.config["max_batch_tkv"]
     words = f"  r31 reaches tkv {granted[-1].reaches['r31']} at most"
-    assert any(line.startswith(words) for line in run.why)
+    assert any(line.startswith(words) for line in run.cause.why)
 
 
 def test_a_target_that_parts_from_its_model_has_no_projection_from_there_on():

@@ -162,7 +162,7 @@ def test_the_chart_has_what_each_step_took_of_each_limit():
 def test_a_request_that_can_never_run_is_said_to_before_it_is_sent():
     run = by_hand()
     run.arrive(31, 2)
-    assert run.notice == "r0 can never run in this configuration: it has to be refused"
+    assert run.notice == "r0 can never run in this configuration, so it must be refused"
     run.arrive(6, 4)
     assert run.notice == ""
 
@@ -204,7 +204,7 @@ def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how, verdict):
     assert reported["log"][-1]["line"].endswith("no answer")
     assert (reported["details"] != []) == (how == "crash")
     for move in (run.step, lambda: run.arrive(1, 1), lambda: run.end("r0")):
-        with pytest.raises(NotNow, match="the run has ended; valid: undo, or begin anew"):
+        with pytest.raises(NotNow, match="the run has ended; valid: undo, or start again"):
             move()
     run.undo()
     assert not run.ended
@@ -230,7 +230,7 @@ def test_a_target_that_answers_otherwise_when_asked_again_is_told():
     run.arrive(6, 4)
     run.step()
     run.end("r0")
-    assert run.notice == "run again, the target answers step 0 otherwise than before"
+    assert run.notice == "run again, the target answers step 0 differently from before"
     run.step()
     assert run.notice == ""
 
@@ -241,7 +241,7 @@ def test_who_is_refused_at_the_door_is_told_and_is_not_here():
     run.arrive(2, 2)
     run.step()
     first, second = view(run, "")["requests"]
-    assert first["where"].startswith("refused at the door: prompt + max_tokens - 1 = 43")
+    assert first["where"].startswith("refused: prompt + max_tokens - 1 = 43")
     assert (first["here"], second["here"]) == (False, True)
     with pytest.raises(NotNow, match="'r0' is not here; valid: r1"):
         run.abort("r0", inside=False)
@@ -327,3 +327,27 @@ def test_every_token_is_in_a_block(padding, cached, prompt, out, size):
 def test_a_long_row_has_one_cell_for_blocks_that_are_alike():
     assert [cell.blocks for cell in cells(0, 0, 64 * 500, 1, 64)] == [500, 1]
     assert len(cells(0, 0, 64 * MAX_ALONE, 0, 64)) == MAX_ALONE
+
+
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim", "generic"])
+def test_a_run_to_begin_with_runs_in_every_system(system):
+    run = by_hand(system=system)
+    run.show_example()
+    assert [request.id for request in run.clients.requests] == ["r0", "r1", "r2"]
+    assert len(run.taken) == 6
+    assert "example" in run.notice
+    run.undo()
+    assert len(run.taken) == 5
+    run.restart()
+    assert (run.clients.requests, run.taken, run.notice) == ((), [], "")
+
+
+def test_an_example_that_the_target_does_not_survive_is_not_shown():
+    run = by_hand(system="spyre", max_model_len=8)  # only one of the three can run
+    run.show_example()
+    assert len(run.clients.requests) < 3
+    nonsense = Crashes()
+    nonsense.how = "nonsense"
+    run = by_hand(nonsense)
+    run.show_example()
+    assert (run.taken, run.fault) == ([], None)

@@ -79,7 +79,7 @@ def test_a_run_over_the_socket_from_arrival_to_scenario(server):
     assert (reported["next"], reported["requests"]) == (0, [])
     assert ask(server, "GET", "/scenario")[:2] == (
         409,
-        "nothing has arrived yet: that is no scenario\n",
+        "no request has arrived yet, so there is no scenario\n",
     )
 
 
@@ -97,7 +97,7 @@ def test_a_request_may_say_what_a_connector_has_of_it():
         assert first["has_connector"]
         assert dict(first["queues"])["parked"] == ["r0"]
         assert first["requests"][0]["where"] == "parked"
-        asked = "a load has 8 tokens, after 1 steps, fails from token 4 on"
+        asked = "8 tokens are loaded after 1 steps, fails from token 4 on"
         assert asked in first["requests"][0]["asked"]
         assert "finished {r0 error}" in move(server, "/step")["last"]["line"]
         status, text, _ = ask(
@@ -266,6 +266,6 @@ def test_a_target_that_crashes_is_shown_and_the_server_goes_on():
         assert reported["ended"] is True
         assert ask(server, "POST", "/step", {})[:2] == (
             400,
-            "the run has ended; valid: undo, or begin anew\n",
+            "the run has ended; valid: undo, or start again\n",
         )
         assert move(server, "/restart")["ended"] is False

@@ -13,7 +13,14 @@ from schedproof.properties.rules import common
 from schedproof.properties.rules import common as shown
 from schedproof.properties.vllm.history import in_flight as flights
 from schedproof.properties.vllm.history.run import Coming, VllmState
-from schedproof.properties.vllm.predicates import blocks, budget, in_flight, preemption, queues
+from schedproof.properties.vllm.predicates import (
+    blocks,
+    budget,
+    in_flight,
+    loads,
+    preemption,
+    queues,
+)
 from schedproof.properties.vllm.predicates import in_flight as speculation
 from schedproof.spec.catalogue import load
 
@@ -66,6 +73,12 @@ def test_who_is_passed_over_needs_no_turn_and_no_block():
     assert preemption.needless_preemption(history, step) is not None
 
 
+def test_a_request_at_max_model_len_is_passed_over_although_it_may_generate_more():
+    history = before(promised("a"), running="a", max_model_len=8, **AHEAD)
+    assert queues.passed_by(history, ran({}, "a")) is None
+    assert in_flight.scheduled_for_nothing(history, ran({"a": 1}, "a")) is not None
+
+
 def test_a_preempted_request_waits_for_what_is_on_its_way():
     again = request("a", preemptions=1)
     history = before(again, request("b"), running="", on_the_way=[{"a": Coming()}], **LONG)
@@ -105,6 +118,26 @@ def test_a_token_comes_of_the_step_that_completes(token, emitted, breaks):
     history = before(promised(), running="a", on_the_way=[{"a": token}], **AHEAD)
     step = ran({"a": 1}, "a", emitted=emitted)
     assert (budget.emission_wrong(history, step) is not None) is breaks
+
+
+@pytest.mark.parametrize(("connector", "breaks"), [(True, False), (False, True)])
+def test_with_a_connector_the_token_in_flight_of_a_victim_may_be_dropped(connector, breaks):
+    keys = {**AHEAD, "kv_connector": connector, "revision": "0.25"}
+    history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **keys)
+    step = ran({}, "", "a", preempted=("a",))
+    assert (budget.emission_wrong(history, step) is not None) is breaks
+
+
+def test_a_victim_whose_blocks_stay_taken_is_judged_by_one_rule():
+    history = before(
+        *(promised("a"), promised("b")),
+        on_the_way=[{"a": Coming(), "b": Coming()}],
+        **{**AHEAD, "kv_connector": True, "num_blocks": 8},
+    )
+    history.last = ran({}, "ab", blocks={"a": (1, 2), "b": (3, 4)}, free_blocks=4)
+    step = ran({"a": 1}, "a", "b", preempted=("b",))
+    assert preemption.needless_preemption(history, step) is None
+    assert "although 4 blocks were free" in str(loads.preempted_for_nothing(history, step))
 
 
 def test_no_token_comes_of_a_step_that_is_still_on_its_way():
@@ -252,6 +285,17 @@ def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown():
 
 
 DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
+
+
+def test_a_loaded_request_that_is_padded_reads_its_own_tokens_after_its_padding():
+    config = {**AHEAD, **DRAFTS, "kv_connector": True}
+    scenario = Scenario(
+        system="vllm",
+        revision="0.33",
+        config=full_config("vllm", "0.33", config),
+        requests=(Request(id="a", arrival=0, prompt=(("a", 2),), max_tokens=2, external_tokens=2),),
+    )
+    assert replay(ModelTarget(), scenario, load("vllm")).broken == []
 
 
 def test_drafts_on_their_way_count_until_they_are_found_wrong():

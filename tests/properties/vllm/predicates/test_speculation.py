@@ -91,6 +91,17 @@ def test_with_its_first_chunk_a_request_may_get_its_lookahead(held):
     assert speculation.lookahead_without_block(history, step) is None
 
 
+@pytest.mark.parametrize(("held", "breaks"), [(1, False), (2, False), (3, True)])
+def test_a_padded_request_may_get_its_lookahead_behind_the_padding_and_keeps_it(held, breaks):
+    history = book(request("a", 1), num_lookahead_tokens=3, enable_prefix_caching=False, **DRAFTS)
+    shown = {"computed": {"a": 1}, "blocks": {"a": tuple(range(1, held + 1))}}
+    step = ran({"a": 4}, "a", emitted={"a": 1}, **shown)
+    assert (blocks.holds_wrong_number(history, step) is not None) is breaks
+    history.observe(step)
+    later = ran({}, "a", emitted={}, **shown)
+    assert (blocks.holds_wrong_number(history, later) is not None) is breaks
+
+
 def test_what_a_request_that_is_padded_and_ends_at_once_found_in_the_cache_is_not_known():
     history = book(request("a", 1), **DRAFTS)
     step = ran({"a": 4}, emitted={"a": 1}, finished={"a": "eos"}, prefix_hit={})

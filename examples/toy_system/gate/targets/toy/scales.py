@@ -1,6 +1,7 @@
 """The configurations that targets are judged in, by scale.
 
-Each must be accepted. List what a target may lack in `plain` and `features` (`GateScales`).
+Every target must accept each of them. List what a target may lack in `plain` and `features`
+(`GateScales`).
 """
 
 from schedproof.gate.targets.scales import GateScales

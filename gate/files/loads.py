@@ -1,0 +1,298 @@
+"""Loads that servers recorded, as scenarios; reads the public formats of Mooncake, Azure and
+BurstGPT.
+
+A load says when each request came, and how long it was; no format has the text of a prompt.
+Sources: kvcache-ai/Mooncake (`FAST25-release/traces`), Azure/AzurePublicDataset
+(`AzureLLMInferenceDataset2023.md`, `…2024.md`), HPMLL/BurstGPT (`README.md`).
+"""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.scenario import Request, Scenario, Segment
+from ...model.systems import full_config, make_model
+from .reading import FileError, check_regular, located, quoted, unique_keys
+
+LAST_ARRIVAL = 10**7  # of the scenario format, in steps
+MAX_LINE = 8 * 1024 * 1024  # bytes
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+
+
+class Row(NamedTuple):
+    """A request of a load: its row (from 1), its time in ms, and its lengths in tokens.
+
+    Each of `hashes` stands for a piece of the prompt and all pieces before it; empty if unknown.
+    """
+
+    number: int
+    time: float
+    prompt: int
+    output: int
+    hashes: Sequence[int] = ()
+
+
+@dataclass
+class Load:
+    """Rows of a file in order of arrival.
+
+    Attributes:
+        unused: fields of the file that no scenario has.
+        goes_on: the file has more rows.
+        unfit: rows that are left out, each with the reason.
+    """
+
+    rows: list[Row]
+    unused: list[str]
+    goes_on: bool
+    unfit: dict[int, str] = field(default_factory=dict)
+
+
+def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
+    """Read up to `most` rows, starting at row `first`; a hash stands for `piece` tokens.
+
+    Raises:
+        FileError: the file cannot be read, or a row is not valid in the format.
+    """
+    check_regular(path)
+    unused: dict[str, None] = {}
+    try:
+        with path.open("rb") as file:
+            rows = FORMS[form](_Lines(path, file), first, piece, unused)
+            read = list(islice(rows, most))
+            goes_on = next(rows, None) is not None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    if not read:
+        raise FileError(f"{path}: no row from {first:,} on; valid: --from with a row of the file")
+    return Load(sorted(read, key=lambda row: row.time), [*unused], goes_on)
+
+
+def scenario_of_load(
+    load: Load,
+    name: str,
+    setting: tuple[str, str, Mapping[str, Any]],
+    step_ms: float,
+    piece: int,
+) -> Scenario:
+    """Return the rows as a scenario, and add those that cannot run to `load.unfit`.
+
+    `setting` is the system, revision and configuration. A request is named r and its row.
+
+    Raises:
+        InputError: an impossible configuration, a late arrival, or no row that can run.
+    """
+    system, revision, values = setting
+    model = make_model(system, revision, values)
+    start, requests = load.rows[0].time, list[Request]()
+    prompts = prompts_of(load.rows, piece)
+    for row, prompt in zip(load.rows, prompts, strict=True):
+        arrival = int((row.time - start) / step_ms)
+        if arrival > LAST_ARRIVAL:
+            raise InputError(
+                "--step-ms",
+                f"row {row.number:,} would arrive in step {arrival:,}; valid: at most "
+                f"{LAST_ARRIVAL:,} steps, with longer steps or fewer --requests",
+            )
+        if not prompt or not row.output:
+            load.unfit[row.number] = f"{row.prompt} prompt tokens, {row.output} generated"
+            continue
+        request = Request(
+            id=f"r{row.number}", arrival=arrival, prompt=prompt, max_tokens=row.output
+        )
+        if (why := model.refusal(request)) is not None:
+            load.unfit[row.number] = why
+            continue
+        requests.append(request)
+    if not requests:
+        number, why = next(iter(load.unfit.items()))
+        raise InputError("--config", f"no row can run; row {number:,}: {why}")
+    config = full_config(system, revision, values)
+    return Scenario(
+        name=name, system=system, revision=revision, config=config, requests=tuple(requests)
+    )
+
+
+def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
+    """Return the prompts; two of them share tokens as far as their hashes agree.
+
+    A new segment begins where prompts diverge or where one of them begins. A prompt without hashes
+    equals no other.
+    """
+    before: dict[int, int | None] = {}
+    begins: set[int] = set()  # hashes with different ones before them
+    after: dict[int, int] = {}
+    for row in rows:
+        for earlier, later in pairwise([None, *row.hashes]):
+            assert later is not None
+            if before.setdefault(later, earlier) != earlier or earlier is None:
+                begins.add(later)
+            if earlier is not None and after.setdefault(earlier, later) != later:
+                begins |= {after[earlier], later}
+    return [_prompt(row, piece, begins) for row in rows]
+
+
+def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
+    if not row.hashes:
+        return ((f"r{row.number}", row.prompt),) if row.prompt else ()
+    starts = [place for place, name in enumerate(row.hashes) if name in begins]
+    ends = [*(place * piece for place in starts[1:]), row.prompt]
+    return tuple(
+        (f"h{row.hashes[place]}", end - place * piece)
+        for place, end in zip(starts, ends, strict=True)
+    )
+
+
+def shared_tokens(load: Load, piece: int) -> int:
+    """Return the number of prompt tokens that also begin an earlier prompt, in the rows that
+    can run."""
+    seen, shared = set[int](), 0
+    for row in load.rows:
+        if row.number in load.unfit:
+            continue
+        known = next((n for n, name in enumerate(row.hashes) if name not in seen), len(row.hashes))
+        shared += min(known * piece, row.prompt)
+        seen.update(row.hashes)
+    return shared
+
+
+class _Lines:
+    """The lines of a file as text, and the number of the last one."""
+
+    def __init__(self, path: Path, file: Any) -> None:
+        self._path, self._file, self.number = path, file, 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(MAX_LINE + 1):
+            self.number += 1
+            if len(line) > MAX_LINE:
+                raise self.error(f"longer than {MAX_LINE} bytes, which no row is")
+            try:
+                text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise self.error(f"not UTF-8 ({error.reason})") from None
+            if not text.isspace():
+                yield text
+
+    def error(self, problem: str) -> FileError:
+        return FileError(f"{self._path}: line {self.number}: {problem}")
+
+
+class MooncakeRow(msgspec.Struct):
+    """Time in ms; each hash stands for 512 tokens of the prompt and for all before them."""
+
+    timestamp: Annotated[float, msgspec.Meta(ge=0)]
+    input_length: Tokens
+    output_length: Tokens
+    hash_ids: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
+
+
+def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        if number < first:
+            continue
+        try:
+            data = json.loads(line, object_pairs_hook=unique_keys)
+        except (ValueError, RecursionError) as error:
+            raise lines.error(f"not JSON: {error}; valid: one object a line") from None
+        try:
+            row = msgspec.convert(data, MooncakeRow)
+        except msgspec.ValidationError as error:
+            raise lines.error(located("$", error, data)) from None
+        _check_time(lines, "$.timestamp", row.timestamp)
+        hashes, needed = row.hash_ids, -(-row.input_length // piece)
+        if hashes and len(hashes) != needed:
+            raise lines.error(
+                f"$.hash_ids: {len(hashes)} ids; valid: {needed}, one for each {piece} tokens of "
+                f"input_length {row.input_length} (see --tokens-per-hash)"
+            )
+        unused |= dict.fromkeys(key for key in data if key not in MooncakeRow.__struct_fields__)
+        yield Row(number, row.timestamp, row.input_length, row.output_length, hashes)
+
+
+def _check_time(lines: _Lines, place: str, time: float) -> None:
+    if not math.isfinite(time):
+        raise lines.error(f"{place}: {time}; valid: a finite number")
+
+
+class _Columns(NamedTuple):
+    """The columns of a CSV file: the time with its unit, and the lengths.
+
+    Columns in `known` are in every file of the format, but have no counterpart in a scenario.
+    """
+
+    time: str
+    prompt: str
+    output: str
+    milliseconds: Callable[[str], float]
+    valid_time: str
+    known: tuple[str, ...] = ()
+
+    def rows(self, lines: _Lines, first: int, piece: int, unused: dict[str, None]) -> Iterator[Row]:
+        table = csv.reader(iter(lines), strict=True)
+        try:
+            header = [name.strip() for name in next(table, [])]
+            places = [self._place(lines, header, name) for name in self[:3]]
+            unused |= dict.fromkeys(n for n in header if n not in (*self[:3], *self.known))
+            for number, cells in enumerate(table, 1):
+                if number >= first:
+                    if len(cells) != len(header):
+                        what = f"{len(cells)} fields; valid: {len(header)}, {', '.join(header)}"
+                        raise lines.error(what)
+                    time, prompt, output = (cells[place].strip() for place in places)
+                    yield Row(
+                        number,
+                        self._time(lines, time),
+                        _tokens(lines, self.prompt, prompt),
+                        _tokens(lines, self.output, output),
+                    )
+        except csv.Error as error:
+            raise lines.error(f"not CSV: {error}") from None
+
+    def _place(self, lines: _Lines, header: list[str], name: str) -> int:
+        if header.count(name) == 1:
+            return header.index(name)
+        problem = "missing" if name not in header else "given twice"
+        named = f"{', '.join(header)!a:.80}"
+        raise lines.error(f"column {name}: {problem} in the header {named}; valid: once")
+
+    def _time(self, lines: _Lines, text: str) -> float:
+        try:
+            time = self.milliseconds(text)
+        except (ValueError, OverflowError):
+            raise lines.error(f"{self.time}: {quoted(text)}; valid: {self.valid_time}") from None
+        _check_time(lines, self.time, time)
+        return time
+
+
+def _tokens(lines: _Lines, column: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise lines.error(f"{column}: {quoted(text)}; valid: a number of tokens, from 0")
+    return int(text)
+
+
+def _of_date(text: str) -> float:
+    """Return the milliseconds of a date; one without a zone is UTC."""
+    date = datetime.fromisoformat(text)
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000
+
+
+AZURE = _Columns(
+    *("TIMESTAMP", "ContextTokens", "GeneratedTokens", _of_date),
+    "a date and time, as 2023-11-16 18:17:03.979",
+)
+BURSTGPT = _Columns(
+    *("Timestamp", "Request tokens", "Response tokens", lambda text: float(text) * 1000),
+    "seconds from the start of the record",
+    ("Model", "Total tokens", "Log Type", "Session ID", "Elapsed time"),
+)
+FORMS = {"mooncake": _mooncake, "azure": AZURE.rows, "burstgpt": BURSTGPT.rows}

@@ -1,0 +1,102 @@
+"""Write the verdict as Markdown for a pull request: at most 40 lines, with a command for each
+fault."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..console.output import one_line, plural
+from ..files.writing import write
+from ..judging.events import Concluded, Event
+from ..judging.verdict import Fault, RuleVerdict, Verdict
+from .outcome import broken_off, how_many, in_short, out_of_date, reason_of, result
+
+PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
+MOST_FAULTS, MOST_DATED, MOST_RULES = 10, 4, 5
+LONGEST = 300  # characters of a line that others have written
+OPEN = {
+    "known": "known",
+    "excluded": "not judged, on purpose",
+    "inconclusive": "inconclusive",
+}
+
+
+class Markdown:
+    """Writes the file once there is a verdict.
+
+    Raises:
+        FileError: the file cannot be written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Concluded):
+            write(self._path, markdown(event.verdict).encode("utf-8", "backslashreplace"))
+
+
+def markdown(verdict: Verdict) -> str:
+    """Return the result as Markdown, with a line and a replay command for each fault.
+
+    Faults that the base has as well are left out; their rules are listed as known.
+    """
+    counts = [f"{plural(sum(entry.status == 'held' for entry in verdict.rules), 'rule')} held"]
+    if judged_not := sum(entry.status.startswith(("not_", "planned")) for entry in verdict.rules):
+        counts.append(f"{judged_not} were not judged")
+    new = " that the base does not have" * (verdict.base is not None)
+    lines = [
+        f"## schedproof: {escaped(result(verdict))}",
+        "",
+        f"**{how_many(verdict.faults)}{new}**; {', '.join(counts)}; "
+        f"profile {verdict.profile}, seed {verdict.seed}",
+        "",
+    ]
+    if (why := broken_off(verdict)) is not None:
+        lines += [escaped(why), ""]
+    points = [f"{what}: {reason}" for what, reason in out_of_date(verdict).items()]
+    points = [*points[:MOST_DATED], *_more(len(points) - MOST_DATED, "deviation")]
+    points += [
+        f"{words}: {_open(entries)}"
+        for status, words in OPEN.items()
+        if (entries := [entry for entry in verdict.rules if entry.status == status])
+    ]
+    if verdict.base is not None:
+        changes = f"{plural(len(verdict.decisions), 'kind')} of difference"
+        repairs = ", ".join(change.what for change in verdict.repaired[:MOST_RULES])
+        compared = f"compared with {verdict.base.name} {verdict.base.version}: {changes}"
+        points.append(compared + f"; repairs {repairs}" * bool(repairs))
+    lines += [f"- {escaped(point)}" for point in points]
+    lines += [""] * bool(points)
+    if verdict.faults:
+        shown = verdict.faults[:MOST_FAULTS]
+        lines += ["```", *(line for fault in shown for line in _lines(fault)), "```"]
+        more = _more(len(verdict.faults) - MOST_FAULTS, "fault")
+        lines += [f"{words}: the page of the gate has them all" for words in more]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return a printable line that Markdown shows as plain text."""
+    return PUNCTUATION.sub(r"\\\1", _short(text))
+
+
+def _lines(fault: Fault) -> tuple[str, str]:
+    # The command is whole, or it would be another one.
+    return _short(in_short(fault)), one_line(fault.replay)
+
+
+def _open(entries: Sequence[RuleVerdict]) -> str:
+    if len(entries) > MOST_RULES:
+        shown = ", ".join(entry.id for entry in entries[:MOST_RULES])
+        return f"{shown} and {len(entries) - MOST_RULES} more"
+    return ", ".join(f"{entry.id} ({reason_of(entry)})" for entry in entries)
+
+
+def _more(count: int, noun: str) -> list[str]:
+    return [f"and {plural(count, f'more {noun}')}"] if count > 0 else []
+
+
+def _short(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

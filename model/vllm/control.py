@@ -1,0 +1,70 @@
+"""Control events: an operator resets the prefix cache, or pauses or resumes the scheduler.
+
+Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.pause_scheduler. A
+server uses them when it changes its weights or sleeps.
+"""
+
+from ..pool import NOTHING_CACHED
+from . import scheduler
+from .config import VllmConfig
+from .queue import Plan
+from .revision import Revision
+from .state import State
+
+PAUSES = {"pause_new": "pause_new", "pause_all": "pause_all", "resume": None}
+
+
+def control(config: VllmConfig, state: State, kind: str, revision: Revision) -> tuple[State, bool]:
+    """Return the state after a control event, and whether it was done."""
+    if kind in PAUSES:
+        return state._replace(pause=PAUSES[kind]), True
+    if kind == "reset_running_requests":
+        state = without_running(config, state, revision)
+    return reset(state)
+
+
+def reset(state: State) -> tuple[State, bool]:
+    """Return the state in which no block can be found by its content (V1-R36), and True.
+
+    If a request holds a block, the state is unchanged and the second value is False (V1-R35).
+    """
+    if any(sequence.blocks for sequence in state.holders):
+        return state, False
+    tail = tuple([(block, None) for block, _ in state.pool.tail])
+    return state._replace(pool=state.pool._replace(tail=tail, cached=NOTHING_CACHED)), True
+
+
+def without_running(config: VllmConfig, state: State, revision: Revision) -> State:
+    """Return the state in which all requests that ran wait in front, in their order (V1-R37).
+
+    Their tokens in flight are dropped and will be computed again.
+    """
+    _, state = revision.begin(config, state)
+    plan = Plan.of(config, state)
+    for sequence in reversed(state.running):
+        plan = scheduler.preempt(config, plan, sequence)
+    ran = {sequence.id for sequence in state.running}
+    flights = [
+        {name: coming for name, coming in flight.items() if name not in ran}
+        for flight in state.in_flight
+    ]
+    return state._replace(
+        running=(),
+        waiting=plan.waiting,
+        pool=plan.pool,
+        in_flight=tuple(flights),
+        outputs=plan.encoder.outputs,
+    )
+
+
+def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
+    """Return the decision of a paused scheduler.
+
+    If all is paused it schedules nothing (V1-R38). If only new requests are, it schedules the
+    running ones; a request that is preempted meanwhile waits until it resumes (V1-R39).
+    """
+    config, state = revision.begin(config, state)
+    plan = Plan.of(config, state)
+    if state.pause == "pause_all":
+        return plan
+    return scheduler.advance_running(config, plan, revision=revision)

@@ -1,0 +1,97 @@
+"""The cause of a failure as data: sentences, and the values for a picture of it."""
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Consecutive tokens of a request.
+
+    `kind` is computed, cached, never (counted as cached, but never computed), missed (computed, but
+    not found), now (computed in the step), or rest.
+    """
+
+    kind: str
+    tokens: int
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """The tokens of a request from its first one; `note` says how the request ended."""
+
+    request: str
+    parts: tuple[Part, ...]
+    note: str = ""
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """Consecutive blocks `first` to `last` of the pool that are in the same state.
+
+    Attributes:
+        state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
+            written), foreign (read, but holds other tokens). With `perhaps` it is one of several
+            blocks of which only the number is known.
+        owners: who holds it, or held it last.
+        holds: the tokens that were written to it, if that was observed.
+    """
+
+    first: int
+    last: int
+    state: str
+    owners: tuple[str, ...] = ()
+    holds: str = ""
+    perhaps: bool = False
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A limited quantity, by step.
+
+    `projected` has tuples of first step, last step, value, and the request whose admission
+    projected it; `coming` is a value that is still to be reached.
+    """
+
+    name: str
+    unit: str
+    limit: int
+    points: tuple[tuple[int, int], ...]
+    projected: tuple[tuple[int, int, int, str], ...] = ()
+    coming: int | None = None
+
+
+class Need(msgspec.Struct, frozen=True):
+    """The quantity that a request needs for its next turn, and how much of it the step left
+    free."""
+
+    what: str
+    needs: int
+    free: int
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A request and its turns.
+
+    A turn is the number of tokens in a step, × for a preemption, · if it got nothing, and empty if
+    the request was not there.
+    """
+
+    request: str
+    state: str
+    turns: tuple[str, ...]
+    needs: tuple[Need, ...] = ()
+    is_named: bool = False
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """The part of a failure's explanation that is drawn first.
+
+    Attributes:
+        headline: the fault in a few words and numbers.
+        why: sentences; one that begins with "step N:" is about that step.
+        first: the step of the first turn of each row.
+    """
+
+    headline: str
+    why: tuple[str, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    curve: Curve | None = None
+    rows: tuple[Row, ...] = ()
+    first: int = 0

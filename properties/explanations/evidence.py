@@ -1,0 +1,97 @@
+"""Follow a run to find the cause of its failure.
+
+The evidence, not the rule, decides the picture. A step that crosses a limit gives a curve; a hit
+gives a bar of its tokens; a block that is lost or read by mistake gives the pool; everything else
+gives the requests, with what each needed and what was free. The message of the rule tells which
+evidence it is about, and the picture shows the numbers of the message.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...model.observation import Step
+from ...model.scenario import Scenario
+from ..checking.session import Session
+from ..history.prefix_hits import caches
+from ..history.run_history import RunHistory
+from ..history.shadow_cache import ShadowCache
+from ..rules.predicate import Broken
+from .cause import Cause
+from .explain import explain
+from .failure import Failure
+from .pool import pool_cause
+from .tokens import hit_cause, limit_cause
+from .turns import turns_cause
+
+HOLDERS = 3  # of a block, the last ones
+MOST_SKIPPED = 1_000_000  # steps in a row; a longer run is not explained
+IDLE = Step(kind="idle", scheduled={})
+DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "free_blocks")
+
+
+class Evidence:
+    """Follows one run, and explains at its end what caused a failure.
+
+    Pass `begun` and `watch` to `replay`. Only the decisions of earlier steps are kept.
+    """
+
+    def __init__(self) -> None:
+        self.history: RunHistory[Any] | None = None
+        self.version = ""
+        self._steps: list[Step] = []
+        self._last: Step | None = None
+        self._before: Step | None = None
+        self._holders: dict[int, dict[str, int]] = {}  # of each block, with the last step
+
+    def begun(self, session: Session) -> None:
+        self.follow(session.monitor.history, session.started.version)
+
+    def follow(self, history: RunHistory[Any], version: str) -> None:
+        """Begin to follow a run; the content of its blocks is known only if no step has run yet."""
+        self.history, self.version = history, version
+        config = history.config
+        if history.shadow is None and not history.step:
+            pool = config.get("num_blocks")
+            history.shadow = ShadowCache(config["block_size"], caches(config), pool=pool)
+
+    def watch(self, number: int, step: Step) -> None:
+        missing = number - len(self._steps)  # a replay leaves out steps in which a model waits
+        if missing > MOST_SKIPPED:
+            self.history = None
+            return
+        self._steps += [IDLE] * missing
+        decision = {name: getattr(step, name) for name in DECISION}
+        self._steps.append(Step(**decision))
+        self._before, self._last = self._last, step
+        for name, table in (step.blocks or {}).items():
+            for block in table:
+                holders = self._holders.setdefault(block, {})
+                holders.pop(name, None)
+                holders[name] = number
+                if len(holders) > HOLDERS:
+                    del holders[next(iter(holders))]
+
+    def cause(self, scenario: Scenario, broken: Sequence[Broken]) -> Cause | None:
+        """Return the known cause of the first of the broken rules; None if the run never began."""
+        if self.history is None or not broken:
+            return None
+        shown = self._before, self._last
+        run = (self.history, self.version, self._steps, shown, self._holders)
+        return _cause(Failure(*run, scenario, broken))
+
+
+def _cause(failure: Failure) -> Cause:
+    first, scenario = failure.first, failure.scenario
+    own = explain(first.rule, scenario, first.step, failure.version)
+    pieces = (hit_cause, pool_cause, limit_cause) if failure.ended_by_it else ()
+    causes = [cause for piece in pieces if (cause := piece(failure)) is not None]
+    causes = causes or [turns_cause(failure)]
+    drawn = {name: value for cause in reversed(causes) for name, value in _drawn(cause)}
+    why = own or [line for cause in causes for line in cause.why]
+    return Cause(causes[0].headline or first.message, tuple(why), **drawn)
+
+
+def _drawn(cause: Cause) -> Iterator[tuple[str, Any]]:
+    for name in ("bars", "cells", "curve", "rows", "first"):
+        if getattr(cause, name):
+            yield name, getattr(cause, name)

@@ -1,0 +1,66 @@
+"""A run and the step that breaks a rule in it, as read by each kind of evidence."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ...model.observation import Step
+from ...model.scenario import Scenario
+from ...spec.catalogue import load
+from ..history.request_history import RequestHistory
+from ..history.run_history import RunHistory
+from ..rules.predicate import Broken
+from .explain import Projected, projections
+
+NUMBERS = re.compile(r"\d+")
+
+
+class Failure:
+    """A run up to the step that breaks a rule.
+
+    Attributes:
+        history: the run after that step.
+        steps: its decisions; `last` and `before` are the last two steps with all their fields.
+        holders: for each block, the requests that held it and the last step in which each did.
+        first: the rule that breaks first; `message` and `numbers` are those of all broken rules.
+        ended_by_it: the last step breaks the rule; otherwise the target raised, or never answered.
+        is_progress: the rule is about requests that wait.
+    """
+
+    def __init__(
+        self,
+        history: RunHistory[Any],
+        version: str,
+        steps: Sequence[Step],
+        shown: tuple[Step | None, Step | None],
+        holders: Mapping[int, Mapping[str, int]],
+        scenario: Scenario,
+        broken: Sequence[Broken],
+    ) -> None:
+        self.history, self.config = history, history.config
+        self.version, self.steps, self.holders = version, steps, holders
+        self.before, last = shown
+        self.last = last or Step(kind="idle", scheduled={})
+        self.scenario, self.first = scenario, broken[0]
+        self.message = " ".join(failure.message for failure in broken)
+        self.numbers = {int(number) for number in NUMBERS.findall(self.message)}
+        self.ended_by_it = self.first.step < len(steps)
+        rules = load(history.system, history.revision)
+        self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
+
+    def holder(self, block: int, reader: str) -> tuple[str, int] | None:
+        """Return the request other than the reader that held a block last, and the step."""
+        held = [holder for holder in self.holders.get(block, {}).items() if holder[0] != reader]
+        return held[-1] if held else None
+
+    @cached_property
+    def projections(self) -> list[Projected]:
+        return projections(self.scenario, self.version, self.steps)
+
+    def names(self, name: str) -> bool:
+        return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", self.message) is not None
+
+
+def left(account: RequestHistory) -> str:
+    return f", and has left ({account.ended})" if account.ended else ""

@@ -1,0 +1,197 @@
+"""The cause of a block that is lost, free twice, or read by mistake: the pool, block by block."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ...model.observation import Step
+from .cause import Cause, Cell
+from .failure import Failure, left
+
+BLOCK = re.compile(r"\bblock (\d+)\b")
+ALONE = 48  # blocks of a pool that are drawn one by one
+QUIET = ("held", "shared", "free")
+
+
+def pool_cause(failure: Failure) -> Cause | None:
+    step, size = failure.last, failure.config.get("num_blocks")
+    if step.blocks is None:
+        return None
+    owners = _owners(step)
+    named = {int(number) for number in BLOCK.findall(failure.message)} & failure.holders.keys()
+    missing = 0
+    if size is not None and step.free_blocks is not None:
+        missing = size - len(owners) - step.free_blocks
+    if not {len(owners), step.free_blocks} <= failure.numbers:
+        missing = 0
+    if not named and not missing:
+        return None
+    marks, why, headline = _marked(failure, owners, named, missing)
+    numbers = _all_numbers(failure.holders, owners, size)
+    cells = [_cell(failure, number, owners, marks) for number in numbers]
+    return Cause(headline, tuple(why), cells=tuple(_joined(cells)))
+
+
+def _marked(
+    failure: Failure, owners: Mapping[int, list[str]], named: set[int], missing: int
+) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
+    """Return the marks of blocks, the sentences about them, and the headline."""
+    marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
+    if missing:
+        marks, why, headline = _miscounted(failure, owners, missing)
+    for number in sorted(named):
+        wrong = _misread(failure, number)
+        if wrong is None:
+            marks.setdefault(number, ("named", False))
+            continue
+        reader, present = wrong
+        marks[number] = ("foreign" if present else "unwritten", False)
+        holder = failure.holder(number, reader)
+        other = failure.history.requests.get(holder[0]) if holder is not None else None
+        if holder is not None and other is not None:
+            why.append(
+                f"step {holder[1]}: {other.id} holds block {number}, with "
+                f"{other.max_computed} of its tokens computed{left(other)}"
+            )
+        does = f"holds {present}" if present else "was never written"
+        why.append(f"step {failure.first.step}: {reader} reads block {number}, which {does}")
+        headline = headline or f"{reader} reads block {number}, which {does}"
+    return marks, why, headline
+
+
+def _miscounted(
+    failure: Failure, owners: Mapping[int, list[str]], missing: int
+) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
+    step, last = failure.first.step, failure.last
+    before = _owners(failure.before) if failure.before is not None else {}
+    given = {
+        number: [name for name in names if name not in owners.get(number, ())]
+        for number, names in before.items()
+    }
+    is_loss, many = missing > 0, abs(missing)
+    suspects = [n for n, names in given.items() if names and (n in owners) != is_loss]
+    why = [
+        f"step {step}: {name} {_does(failure, name)}, and gives up "
+        f"{_blocks([n for n in suspects if name in given[n]])}"
+        for name in dict.fromkeys(name for number in suspects for name in given[number])
+    ]
+    if is_loss and not suspects:  # they were taken and given up in this very step
+        numbers = _all_numbers(failure.holders, owners, failure.config["num_blocks"])
+        suspects = [number for number in numbers if number not in owners]
+        unseen = [name for name in last.scheduled if name not in (last.blocks or {})]
+        does = [f"{name} {_does(failure, name)}" for name in unseen]
+        why += [f"step {step}: {words}, and its blocks are not shown" for words in does]
+    if failure.before is not None and failure.before.free_blocks is not None:
+        why.append(f"the free blocks go from {failure.before.free_blocks} to {last.free_blocks}")
+    marks = {number: ("lost" if is_loss else "twice", len(suspects) != many) for number in suspects}
+    blocks, verb, them = (f"{many} blocks", "are", "them")
+    if many == 1:
+        blocks, verb, them = "1 block", "is", "it"
+    if is_loss:
+        why.append(f"{blocks} {verb} neither held nor free from here on")
+        return marks, why, f"{many} of {failure.config['num_blocks']} blocks {verb} lost"
+    why.append(f"{blocks} {verb} free and held: another request can get {them}")
+    return marks, why, f"{blocks} {verb} free although a request holds {them}"
+
+
+def _does(failure: Failure, name: str) -> str:
+    if name in (failure.last.preempted or ()):
+        return "is preempted"
+    account = failure.history.requests.get(name)
+    ended = (failure.last.finished or {}).get(name) or (account.ended if account else None)
+    return f"leaves ({ended})" if ended else "goes on"
+
+
+def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
+    """Return who reads tokens from a block that are not its own, and what the block holds."""
+    shadow, tables = failure.history.shadow, failure.last.blocks or {}
+    if shadow is None:
+        return None
+    entry = shadow.holds.get(number)
+    for name, table in tables.items():
+        request = failure.history.requests.get(name)
+        if request is None or number not in table:
+            continue
+        hidden = [unseen for _, unseen in shadow.unseen]
+        place = table.index(number)
+        if place * shadow.block_size >= request.computed:
+            continue
+        if shadow.mismatch(request, request.computed, number, place, entry, hidden):
+            return name, "" if entry is None else _holds(failure, number)
+    return None
+
+
+def _holds(failure: Failure, number: int) -> str:
+    shadow = failure.history.shadow
+    entry = shadow.holds.get(number) if shadow is not None else None
+    return f"{entry.owner} {entry.start}–{entry.end - 1}" if entry is not None else ""
+
+
+def _cell(
+    failure: Failure,
+    number: int,
+    owners: Mapping[int, list[str]],
+    marks: Mapping[int, tuple[str, bool]],
+) -> Cell:
+    names = owners.get(number, [])
+    state = "held" if len(names) == 1 else "shared" if names else "free"
+    state, perhaps = marks.get(number, (state, False))
+    if not names and number in failure.holders and state != "free":
+        names = [*failure.holders[number]][-1:]
+    return Cell(number, number, state, tuple(names), _holds(failure, number), perhaps)
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Return the numbers in words; consecutive ones are written like `3–5`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] + 1 == number:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in ranges)
+
+
+def _blocks(numbers: Sequence[int]) -> str:
+    return f"block{'s' * (len(numbers) > 1)} {spans(numbers)}"
+
+
+def _owners(step: Step) -> dict[int, list[str]]:
+    owners: dict[int, list[str]] = {}
+    for name, table in (step.blocks or {}).items():
+        for number in dict.fromkeys(table):
+            owners.setdefault(number, []).append(name)
+    return owners
+
+
+def _all_numbers(
+    seen: Mapping[int, object], owners: Mapping[int, object], size: int | None
+) -> Sequence[int]:
+    """Return the numbers of the blocks of a pool, which begin at 1 if block 0 is never handed
+    out."""
+    known = sorted({*seen, *owners})
+    if size is None:
+        return known
+    low = 0 if not known or known[0] == 0 else 1
+    return range(low, max(low + size, known[-1] + 1 if known else 0))
+
+
+def _joined(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells; in a large pool, neighbours in the same state are merged."""
+    if len(cells) <= ALONE:
+        return list(cells)
+    merged: list[Cell] = []
+    for cell in cells:
+        plain = msgspec.structs.replace(cell, holds="") if cell.state in QUIET else cell
+        if merged and plain.state in QUIET and _alike(merged[-1], plain):
+            merged[-1] = msgspec.structs.replace(merged[-1], last=plain.last)
+        else:
+            merged.append(plain)
+    marked = [cell for cell in merged if cell.state not in QUIET]
+    quiet = [cell for cell in merged if cell.state in QUIET]
+    return sorted([*marked[:ALONE], *quiet[: max(ALONE - len(marked), 0)]], key=lambda c: c.first)
+
+
+def _alike(cell: Cell, other: Cell) -> bool:
+    return (cell.state, cell.owners) == (other.state, other.owners)

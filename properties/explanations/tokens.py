@@ -1,0 +1,138 @@
+"""The cause of a wrong hit or a crossed limit: tokens in a bar, or a curve."""
+
+import re
+
+from ..history.content import in_common
+from ..history.request_history import RequestHistory
+from .cause import Bar, Cause, Curve, Part
+from .failure import Failure, left
+from .measures import VOLUME, measures
+
+BEYOND = re.compile(r"(\d+) > (?:\w+ )?(\d+)")
+POINTS = 120  # of a curve, the last ones
+
+
+def hit_cause(failure: Failure) -> Cause | None:
+    for name, hit in (failure.last.prefix_hit or {}).items():
+        request = failure.history.requests.get(name)
+        if request is None or request.began != failure.first.step or hit not in failure.numbers:
+            continue
+        if not failure.names(name):
+            continue
+        others = [other for other in failure.history.kin(request) if other is not request]
+        source = max(others, key=lambda other: _of(request, other), default=None)
+        known = max(request.recompute_from, _of(request, source) if source else 0)
+        if hit > known:
+            return _never_computed(failure, request, hit, known, source)
+        due = [number for number in failure.numbers if hit < number <= known]
+        if due and "finds" in failure.message:
+            return _not_found(failure, request, hit, max(due), source)
+    return None
+
+
+def _never_computed(
+    failure: Failure, request: RequestHistory, hit: int, known: int, source: RequestHistory | None
+) -> Cause:
+    size, table = failure.config["block_size"], (failure.last.blocks or {}).get(request.id, ())
+    place = known // size
+    block = table[place] if place < len(table) else None
+    holder = failure.holder(block, request.id) if block is not None else None
+    if holder is not None:
+        source = failure.history.requests.get(holder[0], source)
+    why = []
+    if source is not None:
+        shared = f"of which {in_common(request, source)} are also tokens of {request.id}"
+        done = f"has computed {source.max_computed} tokens, {shared}{left(source)}"
+        if holder is None:
+            why.append(f"step {max(source.began, 0)}: {source.id} begins; it {done}")
+        else:
+            place = f"the place of tokens {known} to {hit - 1}"
+            why.append(f"step {holder[1]}: {source.id} holds block {block}, {place}; it {done}")
+    why.append(
+        f"step {failure.first.step}: {request.id} finds these blocks by their content, and skips "
+        f"{hit} tokens, {hit - known} of which nobody has computed"
+    )
+    bars = [_bar(failure, request, ("cached", known), ("never", hit - known))]
+    if source is not None:
+        computed = source.max_computed
+        ahead = hit - computed if in_common(request, source) >= hit else 0
+        bars.append(_bar(failure, source, ("computed", computed), ("never", max(ahead, 0))))
+    headline = f"{hit - known} of {hit} cached tokens were never computed"
+    return Cause(headline, tuple(why), bars=tuple(bars))
+
+
+def _not_found(
+    failure: Failure, request: RequestHistory, hit: int, due: int, source: RequestHistory | None
+) -> Cause:
+    bars = [_bar(failure, request, ("cached", hit), ("missed", due - hit))]
+    why = []
+    if source is not None and source.max_computed >= due:
+        bars.append(_bar(failure, source, ("computed", source.max_computed)))
+        step = max(source.began, 0)
+        why.append(f"step {step}: {source.id} computes the same tokens{left(source)}")
+    why.append(
+        f"step {failure.first.step}: {request.id} finds {hit} of them, and computes "
+        f"{due - hit} again"
+    )
+    headline = f"{due - hit} of {due} cached tokens are not found"
+    return Cause(headline, tuple(why), bars=tuple(bars))
+
+
+def _bar(failure: Failure, request: RequestHistory, *parts: tuple[str, int]) -> Bar:
+    now = failure.last.scheduled.get(request.id, 0)
+    done = sum(tokens for _, tokens in parts)
+    left = max(request.prompt + request.regenerated - done, 0)
+    now = min(now, left) if parts[0][0] == "cached" else 0
+    parts = (*parts, ("now", now), ("rest", left - now))
+    drawn = tuple(Part(kind, tokens) for kind, tokens in parts if tokens)
+    return Bar(request.id, drawn, request.ended or "")
+
+
+def limit_cause(failure: Failure) -> Cause | None:
+    beyond = [(int(value), int(limit)) for value, limit in BEYOND.findall(failure.message)]
+    for measure in measures(failure.last, failure.config):
+        if measure.value > measure.limit and {measure.value, measure.limit} <= failure.numbers:
+            return _curve(failure, measure.name, measure.unit, measure.value, measure.limit)
+    for value, limit in beyond:
+        if limit == failure.config.get("max_batch_tkv"):
+            return _curve(failure, VOLUME, "tokens", value, limit, is_coming=True)
+        return Cause(
+            f"{value:,}/{limit:,}: {value - limit:,} over",  # the message says of what
+            bars=(Bar("", (Part("computed", limit), Part("never", value - limit))),),
+        )
+    return None
+
+
+def _curve(
+    failure: Failure, name: str, unit: str, value: int, limit: int, *, is_coming: bool = False
+) -> Cause:
+    points = [
+        (number, measure.value)
+        for number, step in enumerate(failure.steps)
+        for measure in measures(step, failure.config)
+        if measure.name == name
+    ][-POINTS:]
+    begin = points[0][0] if points else 0
+    projected = []
+    if name == VOLUME:
+        joins = [join for join in failure.projections if join.joined]
+        ends = [join.step for join in joins[1:]] + [len(failure.steps)]
+        projected = [
+            (max(join.step, begin), end, join.largest, join.newcomer)
+            for join, end in zip(joins, ends, strict=True)
+            if end > begin
+        ]
+    coming = value if is_coming else None
+    curve = Curve(name, unit, limit, tuple(points), tuple(projected), coming)
+    will = " to come" if is_coming else ""
+    headline = f"{name}{will}: {value:,}/{limit:,} {unit}, {value - limit:,} over"
+    before = dict(points).get(failure.first.step - 1)
+    rises = f"{name} goes from {before:,} to {value:,}" if before is not None else f"{value:,}"
+    who = ", ".join(f"{name} {tokens:,}" for name, tokens in failure.last.scheduled.items())
+    why = () if is_coming else (f"step {failure.first.step}: {rises}; tokens of each: {who}",)
+    return Cause(headline, why, curve=curve)
+
+
+def _of(request: RequestHistory, other: RequestHistory) -> int:
+    """Return how many leading tokens of a request the other one has computed."""
+    return min(in_common(request, other), other.max_computed)

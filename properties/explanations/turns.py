@@ -1,0 +1,202 @@
+"""The cause of every other failure: which requests had a turn in each step, and what the others
+lacked."""
+
+from collections.abc import Iterator, Sequence
+
+from ..history.request_history import RequestHistory
+from .cause import Cause, Need, Row
+from .failure import Failure
+from .measures import VOLUME
+
+TURNS = 16  # steps before the failure in which the turns of each request are shown
+NAMED = 3  # requests of which sentences speak
+
+
+def turns_cause(failure: Failure) -> Cause:
+    history, step = failure.history, failure.last
+    first = max(len(failure.steps) - TURNS, 0)
+    shown = [*history.live.values()]
+    gone = [name for name in step.scheduled if name not in history.live]
+    shown += [history.requests[name] for name in gone if name in history.requests]
+    rows = [
+        Row(
+            account.id,
+            _state(failure, account),
+            tuple(_turn(failure, account, number) for number in range(first, len(failure.steps))),
+            tuple(_needs(failure, account)) if account.id in history.live else (),
+            failure.names(account.id),
+        )
+        for account in shown
+    ]
+    rows.sort(key=lambda row: not row.is_named)
+    return Cause(
+        _waiting(failure, rows),
+        tuple(_reasons(failure, rows)),
+        rows=tuple(rows[: 2 * TURNS]),
+        first=first,
+    )
+
+
+def _progress(failure: Failure) -> int | None:
+    """Return the last step in which anything was computed."""
+    busy = (
+        n for n in range(len(failure.steps) - 1, -1, -1) if any(failure.steps[n].scheduled.values())
+    )
+    return next(busy, None)
+
+
+def _standstill(failure: Failure) -> str:
+    progress = _progress(failure)
+    if failure.ended_by_it and not failure.is_progress:
+        return ""
+    if not failure.ended_by_it:
+        return failure.first.message.partition("': ")[2] or failure.first.message
+    if progress is not None and progress < len(failure.steps) - 1:
+        return f"nothing is computed after step {progress}"
+    return "nothing is ever computed" if progress is None and failure.history.live else ""
+
+
+def _preempted(failure: Failure) -> list[str]:
+    """Return the preempted requests of which the rule speaks."""
+    return [name for name in failure.last.preempted or () if failure.names(name)]
+
+
+def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
+    gone = [row for row in rows if row.request in _preempted(failure)]
+    if gone:
+        names = ", ".join(row.request for row in gone)
+        return f"{names} {'are' if len(gone) > 1 else 'is'} preempted{_free_words(gone[0])}"
+    if still := _standstill(failure):
+        return still
+    for row in rows:
+        if row.is_named and row.needs and row.request not in failure.last.scheduled:
+            steps = len(failure.steps) - _since(failure, row.request)
+            return f"{row.request} waits for {steps} step{'s' * (steps != 1)}{_free_words(row)}"
+    return ""
+
+
+def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
+    progress = _progress(failure)
+    if gone := _preempted(failure):
+        stays = ", ".join(failure.last.running or ()) or "no request"
+        yield f"step {failure.first.step}: {', '.join(gone)} lose what they computed; {stays} stays"
+        return
+    if _standstill(failure) and progress is not None:
+        does = ", ".join(failure.steps[progress].scheduled)
+        yield f"step {progress}: the last one that computes anything, for {does}"
+    if not failure.ended_by_it:
+        yield from _clients(failure)
+    due = () if not failure.ended_by_it else failure.last.scheduled
+    waiting = [row for row in rows if row.needs and row.request not in due]
+    alike: dict[tuple[int, str], list[str]] = {}
+    for row in waiting:
+        lacks = any(need.needs > need.free for need in row.needs)
+        if lacks or (failure.ended_by_it and (row.is_named or _standstill(failure))):
+            alike.setdefault((_since(failure, row.request), _in_words(row)), []).append(row.request)
+    for (step, words), names in [*alike.items()][:NAMED]:
+        verb = "gets nothing from here on" if step < len(failure.steps) else "is next"
+        who = ", ".join(names)
+        if len(names) > 1:
+            verb, words = verb.replace("gets", "get").replace("is", "are"), f"each {words[3:]}"
+        yield f"step {step}: {who} {verb}; {words}"
+    held = {name: len(table) for name, table in (failure.last.blocks or {}).items() if table}
+    if held and any(need.needs > need.free for row in waiting for need in row.needs):
+        holders = ", ".join(f"{name} {many}" for name, many in [*held.items()][: 2 * NAMED])
+        yield f"the blocks are held by {holders}"
+
+
+def _clients(failure: Failure) -> Iterator[str]:
+    step = failure.first.step
+    for request in failure.scenario.requests[: 2 * TURNS]:
+        if request.arrival == step:
+            yield (
+                f"step {step}: {request.id} arrives: prompt {request.prompt_len}, max_tokens "
+                f"{request.max_tokens}"
+            )
+        if request.abort_at == step:
+            yield f"step {step}: the client of {request.id} gives up"
+
+
+def _state(failure: Failure, account: RequestHistory) -> str:
+    name, step = account.id, failure.last
+    for words, queue in (
+        ("preempted", step.preempted),
+        ("paused", step.paused),
+        ("loads", step.parked),
+        ("runs", step.running),
+        ("waits", step.waiting),
+    ):
+        if name in (queue or ()):
+            return words
+    if account.ended:
+        return f"left ({account.ended})"
+    return "runs" if account.started else "waits"
+
+
+def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
+    step = failure.steps[number]
+    if account.id in (step.preempted or ()):
+        return "×"
+    if account.id in step.scheduled:
+        return str(step.scheduled[account.id])
+    return "·" if _arrival(failure, account.id) <= number else ""
+
+
+def _since(failure: Failure, name: str) -> int:
+    """Return the first step since which a request has got nothing."""
+    for number in range(len(failure.steps) - 1, -1, -1):
+        if failure.steps[number].scheduled.get(name):
+            return number + 1
+    return _arrival(failure, name)
+
+
+def _arrival(failure: Failure, name: str) -> int:
+    arrivals = (request.arrival for request in failure.scenario.requests if request.id == name)
+    return next(arrivals, 0)
+
+
+def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
+    """Yield what the next turn of a request needs, if the target shows what is left of it."""
+    config, step, held = (
+        failure.config,
+        failure.last,
+        (failure.last.blocks or {}).get(account.id, ()),
+    )
+    budget = config.get("max_num_batched_tokens")
+    turn = max(account.num_tokens - account.computed, 1)
+    for most in (config.get("chunk_size"), budget):
+        turn = min(turn, most) if most else turn
+    if step.running is not None and config.get("max_num_seqs"):
+        running = account.id in step.running
+        free = config["max_num_seqs"] - len(step.running)
+        if not running:
+            yield Need("seats", 1, max(free, 0))
+    if step.free_blocks is not None and config.get("num_blocks") is not None:
+        loads = (r.external_tokens for r in failure.scenario.requests if r.id == account.id)
+        coming = max(account.computed + turn, next(loads, 0))  # a load takes all its blocks at once
+        slots = failure.history.features.slots(config, coming)
+        blocks = -(-slots // config["block_size"]) - len(held)
+        yield Need("blocks", max(blocks, 0), step.free_blocks)
+    refused = [join for join in failure.projections if join.newcomer == account.id]
+    if refused and not refused[-1].joined and refused[-1].step == failure.first.step:
+        yield Need(f"{VOLUME}, projected", refused[-1].largest, config["max_batch_tkv"])
+    if budget:
+        yield Need("tokens of the budget", turn, max(budget - sum(step.scheduled.values()), 0))
+
+
+def _in_words(row: Row) -> str:
+    needs = [need for need in row.needs if need.needs]
+    lacks = [_many(need.needs - need.free, need.what) for need in needs if need.needs > need.free]
+    words = ", ".join(f"{need.needs} of {need.free} free {need.what}" for need in needs)
+    if lacks:
+        return f"it needs {words}: {' and '.join(lacks)} too few"
+    return f"it needs {words}: nothing that is shown keeps it back" if needs else "it needs nothing"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what.replace('s', '', 1) if count == 1 else what}"
+
+
+def _free_words(row: Row) -> str:
+    free = [_many(need.free, need.what) for need in row.needs if need.free]
+    return f", with {' and '.join(free)} left" if free else ""

@@ -1,0 +1,118 @@
+"""Find the requests that can share tokens with another, without searching all that ever ran.
+
+Predicates compare two requests: how many tokens they have in common, and how many of these the
+other has computed. An ended request never changes again, so a tree of prefixes keeps, for each
+stream of tokens, the few ended requests that decide every such answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Generic
+
+from typing_extensions import TypeVar
+
+from .content import known_tokens
+from .request_history import RequestHistory
+
+R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
+
+
+@dataclass(slots=True)
+class Branch(Generic[R]):
+    """Ended requests whose contents continue with the same stream, each up to an `end` in tokens.
+
+    Attributes:
+        farthest: the request that computed most of it, with min(end, computed).
+        longest: the request whose tokens in the stream reach farthest, with its end.
+        soonest: the request that fills a block without a hit after the fewest tokens, with that
+            number.
+        children: the branches that follow, by the tokens of the stream.
+    """
+
+    farthest: tuple[int, R] | None = None
+    longest: tuple[int, R] | None = None
+    soonest: tuple[int, R] | None = None
+    children: dict[int, dict[str, Branch[R]]] = field(default_factory=dict)
+
+    def add(self, request: R, end: int, block: int) -> None:
+        """Keep the request if it decides an answer that earlier ones do not."""
+        computed = min(end, request.max_computed)
+        if self.farthest is None or computed > self.farthest[0]:
+            self.farthest = (computed, request)
+        if self.longest is None or end > self.longest[0]:
+            self.longest = (end, request)
+        cached = 0 if request.preemptions else request.prefix_hit
+        filled = (cached // block + 1) * block
+        if filled <= computed and (self.soonest is None or filled < self.soonest[0]):
+            self.soonest = (filled, request)
+
+    def deciding(self) -> Iterable[R]:
+        kept = (self.farthest, self.longest, self.soonest)
+        return [entry[1] for entry in kept if entry is not None]
+
+
+class SharedPrefixes(Generic[R]):
+    """Requests grouped by the stream of their first token; ended ones are kept in a tree."""
+
+    def __init__(self, requests: Iterable[R], block_size: int) -> None:
+        self._block_size = block_size
+        self._families: dict[str, dict[str, R]] = {}
+        self._ended: dict[str, Branch[R]] = {}
+        for request in requests:
+            self.add(request)
+
+    def add(self, request: R, instead_of: R | None = None) -> None:
+        """Add a request, in place of `instead_of`, which had its id before."""
+        if instead_of is not None:
+            self.remove(instead_of)
+        self._families.setdefault(_beginning(request), {})[request.id] = request
+
+    def remove(self, request: R) -> bool:
+        """Remove a request that has not ended or may still change; return whether it was there."""
+        beginning = _beginning(request)
+        family = self._families.get(beginning, {})
+        if family.get(request.id) is not request:
+            return False
+        del family[request.id]
+        if not family:
+            del self._families[beginning]
+        return True
+
+    def end(self, request: R) -> None:
+        """Move a request that has ended into the tree, unless more may still become known about
+        it."""
+        computed_once = request.started or not request.max_computed
+        may_change = request.may_change_after_end or request.tokens_loading
+        if may_change or not computed_once or not self.remove(request) or not request.started:
+            return
+        branches, end = self._ended, 0
+        for stream, length in known_tokens(request):
+            end += length
+            branch = branches.setdefault(stream, Branch())
+            branch.add(request, end, self._block_size)
+            branches = branch.children.setdefault(length, {})
+
+    def of(self, request: R) -> Collection[R]:
+        """Return the requests that begin like this one, including itself.
+
+        Of ended requests, only those are included that decide how much any of them shares, has
+        computed, or may have filled.
+        """
+        family = self._families.get(_beginning(request), {})
+        if not self._ended:
+            return family.values()
+        relatives = {id(other): other for other in family.values()}
+        branches = self._ended
+        for stream, length in known_tokens(request):
+            branch = branches.get(stream)
+            if branch is None:
+                break
+            relatives.update((id(other), other) for other in branch.deciding())
+            branches = branch.children.get(length, {})
+        return relatives.values()
+
+
+def _beginning(request: RequestHistory) -> str:
+    return request.content[0][0] if request.content else f"out:{request.id}"

@@ -1,0 +1,144 @@
+"""Control events: resets of the prefix cache, and pauses.
+
+Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState.
+"""
+
+from ....model.observation import Step
+from ...history.content import in_common
+from ...history.run_history import ControlEvent
+from ...rules.common import first_hits
+from ...rules.predicate import Predicate
+from ..history import encoder, in_flight
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun, state_of
+from .decision import names, preempted, ran_before, waited_before
+
+OF_RUNNING = "reset_running_requests"
+
+
+def reset_wrongly(history: VllmRun, step: Step) -> str | None:
+    """The cache is reset if no request holds a block; with reset_running_requests it always is
+    (V1-R35)."""
+    for event in _resets(history):
+        holding = () if event.kind == OF_RUNNING else event.holding
+        if holding is None or event.done == (not holding):
+            continue
+        if event.done:
+            return f"{event.kind} is done although {', '.join(holding)} hold blocks"
+        return f"{event.kind} is not done, and no request would hold a block"
+    return None
+
+
+def is_reset(history: VllmRun, step: Step) -> bool:
+    return bool(_resets(history))
+
+
+def _resets(history: VllmRun) -> list[ControlEvent]:
+    return [event for event in history.events if event.kind.startswith("reset")]
+
+
+def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
+    """A hit covers only what was computed since the last reset (V1-R36)."""
+    for request, hit in _starting(history, step):
+        known = max(_since(history, step, request, other) for other in history.kin(request))
+        if hit > known:
+            return (
+                f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
+                "since it was reset"
+            )
+    return None
+
+
+def _since(
+    history: VllmRun, step: Step, request: VllmRequestHistory, other: VllmRequestHistory
+) -> int:
+    """Return how many leading tokens of a request the other one has computed since the reset."""
+    computed = other.since_reset
+    if other is not request and other.id in step.scheduled and other.ended is None:
+        hit = 0 if other.started else history.hit_now(step, other)
+        begins = other.num_tokens if hit is None else other.computed + hit
+        computed = max(computed, begins + step.scheduled[other.id])
+    return min(in_common(request, other), computed)
+
+
+def could_hit_what_was_reset(history: VllmRun, step: Step) -> bool:
+    """Return whether a request starts with tokens computed before the reset, but not since."""
+    for request, _ in _starting(history, step):
+        kin = history.kin(request)
+        ever = max(min(in_common(request, other), other.max_computed) for other in kin)
+        since = max(_since(history, step, request, other) for other in kin)
+        if ever > since:
+            return True
+    return False
+
+
+def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
+    if not state_of(history).was_reset:
+        return []
+    return [(history.requests[name], hit) for name, hit in first_hits(history, step).items()]
+
+
+def lost_their_place(history: VllmRun, step: Step) -> str | None:
+    """Requests that were running at a reset_running_requests wait in front, in their order
+    (V1-R37)."""
+    ran = [request.id for request in _made_wait(history)]
+    ran = [name for name in ran if name not in (step.finished or {})]
+    line = [*(step.running or ()), *(step.waiting or ())]
+    front = [name for name in line if name in history.live][: len(ran)]
+    if front == ran:
+        return None
+    return f"{', '.join(ran)} ran before the reset; in front are now {', '.join(front) or 'none'}"
+
+
+def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
+    return len(_made_wait(history)) > 1
+
+
+def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
+    """Return the requests that ran before the reset, first come, first served.
+
+    It is empty if others may be in front of them: requests that are set aside, or that an encoder
+    can serve.
+    """
+    config = history.config
+    if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:
+        return []
+    event = next((event for event in history.events if event.kind == OF_RUNNING), None)
+    ran = (event.running or ()) if event is not None else ()
+    staying = history.live.keys() - history.aborts_inside
+    return [history.live[name] for name in ran if name in staying]
+
+
+def works_while_paused(history: VllmRun, step: Step) -> str | None:
+    """While everything is paused, nothing is scheduled and nothing preempted (V1-R38)."""
+    if history.pause != "pause_all" or not (step.scheduled or step.preempted):
+        return None
+    if step.preempted:
+        return f"{names(preempted(history, step))} preempted while the scheduler is paused"
+    return f"{', '.join(step.scheduled)} scheduled while the scheduler is paused"
+
+
+def all_is_paused(history: VllmRun, step: Step) -> bool:
+    return history.pause == "pause_all" and bool(history.live)
+
+
+def admits_while_paused(history: VllmRun, step: Step) -> str | None:
+    """While new requests are paused, only those that were running are scheduled (V1-R39)."""
+    if history.pause != "pause_new":
+        return None
+    ran = {request.id for request in ran_before(history)}
+    new = [name for name in step.scheduled if name in history.live and name not in ran]
+    return f"{', '.join(new)} admitted while new requests are paused" if new else None
+
+
+def newcomers_are_paused(history: VllmRun, step: Step) -> bool:
+    return history.pause == "pause_new" and bool(waited_before(history))
+
+
+PREDICATES = {
+    "V1-R35": Predicate(reset_wrongly, is_reset),
+    "V1-R36": Predicate(hit_from_before_reset, could_hit_what_was_reset),
+    "V1-R37": Predicate(lost_their_place, several_were_made_to_wait),
+    "V1-R38": Predicate(works_while_paused, all_is_paused),
+    "V1-R39": Predicate(admits_while_paused, newcomers_are_paused),
+}

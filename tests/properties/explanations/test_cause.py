@@ -1,0 +1,235 @@
+"""The cause of a failure: its numbers are those of the run, and each kind of evidence is drawn."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.explanations.evidence import Evidence
+from schedproof.properties.explanations.pool import spans
+from schedproof.properties.rules.predicate import Broken
+from schedproof.spec.catalogue import load, select
+
+SMALL = {
+    "block_size": 4,
+    "num_blocks": 12,
+    "max_num_seqs": 3,
+    "max_num_batched_tokens": 16,
+    "max_model_len": 32,
+}
+
+
+class Bent(ModelTarget):
+    """vLLM's model, with steps that `bend` changes; `number` is that of the step."""
+
+    def start(self, *args):
+        self.number = -1
+        return super().start(*args)
+
+    def step(self):
+        self.number += 1
+        reply = super().step()
+        self.bend(reply["step"])
+        return reply
+
+    def bend(self, step: dict[str, Any]) -> None:
+        """Change nothing."""
+
+
+class Leaks(Bent):
+    """Of the blocks of a request that leaves, the last one never comes back."""
+
+    lost = 0
+
+    def bend(self, step):
+        self.lost += bool(step["finished"])
+        step["free_blocks"] -= self.lost
+
+
+class FreesTwice(Bent):
+    """From step 3 on, one of the blocks that are held is free as well."""
+
+    def bend(self, step):
+        step["free_blocks"] += self.number >= 3
+
+
+class ReadsOthers(Bent):
+    """The first block of the second request is that of the first one."""
+
+    def bend(self, step):
+        if len(step["blocks"]) > 1:
+            first, second = list(step["blocks"])[:2]
+            table = step["blocks"][second]
+            step["blocks"][second] = (step["blocks"][first][0], *table[1:])
+
+
+class FindsMore(Bent):
+    """A request that starts counts a block more as cached than was computed."""
+
+    def bend(self, step):
+        for name in step["scheduled"]:
+            if step["prefix_hit"].get(name) and step["scheduled"][name] > 4:
+                step["prefix_hit"][name] += 4
+                step["scheduled"][name] -= 4
+
+
+class Overspends(Bent):
+    def bend(self, step):
+        if self.number == 1:
+            step["scheduled"] = dict.fromkeys(step["scheduled"], 9)
+
+
+class Stands(Bent):
+    """From step 2 on, nothing happens any more."""
+
+    def bend(self, step):
+        if self.number >= 2:
+            step |= {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
+
+
+class Raises(Bent):
+    def bend(self, step):
+        if self.number == 2:
+            raise IndexError("pop from an empty list")
+
+
+def scenario(*requests: Request, system: str = "vllm") -> Scenario:
+    """Two requests that share 8 tokens, and run together for a while."""
+    both = (
+        Request(id="a", arrival=0, prompt=(("doc", 8), ("a", 2)), max_tokens=4),
+        Request(id="b", arrival=1, prompt=(("doc", 8), ("b", 7)), max_tokens=6),
+    )
+    return Scenario(
+        system=system,
+        revision="documented",
+        config=full_config(system, "documented", SMALL),
+        requests=requests or both,
+    )
+
+
+ALONE = [
+    Request(id="a", arrival=0, prompt=(("a", 6),), max_tokens=3),
+    Request(id="b", arrival=0, prompt=(("b", 6),), max_tokens=5),
+]
+
+
+def cause_of(target, rule, meant=None):
+    """What is known of the first step in which the rule breaks."""
+    meant, evidence = meant or scenario(), Evidence()
+    rules = select(load(meant.system, "documented"), [rule])
+    outcome = replay(target, meant, rules, evidence.watch, begun=evidence.begun)
+    assert [failure.rule for failure in outcome.broken] == [rule]
+    found = evidence.cause(meant, outcome.broken)
+    assert found is not None
+    return found
+
+
+def cells(cause):
+    return {cell.first: cell for cell in cause.cells}
+
+
+def test_a_lost_block_is_marked_in_the_pool_with_its_last_owner():
+    cause = cause_of(Leaks(), "ALL-R09")
+    assert cause.headline == "1 of 12 blocks is lost"
+    assert len(cause.cells) == 12
+    lost = [cell for cell in cause.cells if cell.state == "lost"]
+    assert {cell.owners for cell in lost} == {("a",)}
+    assert [cell.perhaps for cell in lost] == [False]  # it is the only one that `a` gave up
+    assert any("a leaves (length), and gives up block" in line for line in cause.why)
+    assert "1 block is neither held nor free from here on" in cause.why
+
+
+def test_of_several_blocks_that_were_given_up_none_is_accused_alone():
+    cause = cause_of(Leaks(), "ALL-R09", scenario(*ALONE))
+    assert cause.headline == "1 of 12 blocks is lost"
+    assert [cell.perhaps for cell in cause.cells if cell.state == "lost"] == [True, True]
+
+
+def test_a_block_that_is_free_and_held_is_counted():
+    cause = cause_of(FreesTwice(), "ALL-R09")
+    assert cause.headline == "1 block is free although a request holds it"
+    assert {cell.state for cell in cause.cells} >= {"held", "free"}
+
+
+def test_a_block_with_other_tokens_is_marked_with_what_it_holds():
+    cause = cause_of(ReadsOthers(), "ALL-R11", scenario(*ALONE))
+    [foreign] = [cell for cell in cause.cells if cell.state == "foreign"]
+    assert set(foreign.owners) == {"a", "b"}
+    assert foreign.holds in cause.headline
+
+
+def test_tokens_that_were_never_computed_are_marked_in_the_bar():
+    cause = cause_of(FindsMore(), "ALL-R08")
+    reader, source = cause.bars
+    assert [(part.kind, part.tokens) for part in reader.parts] == [
+        ("cached", 8),
+        ("never", 4),
+        ("now", 3),
+    ]
+    assert (source.request, source.parts[0].kind) == ("a", "computed")
+    assert cause.headline == "4 of 12 cached tokens were never computed"
+    assert cause.why[-1].startswith("step 1: b finds these blocks by their content")
+
+
+def test_a_block_that_was_never_shown_may_be_any_that_nobody_holds():
+    once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=1)
+    cause = cause_of(Leaks(), "ALL-R09", scenario(once))
+    assert {(cell.state, cell.perhaps) for cell in cause.cells} == {("lost", True)}
+    assert cause.why[0] == "step 0: a leaves (length), and its blocks are not shown"
+
+
+def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
+    cause = cause_of(Overspends(), "V1-I2")
+    assert cause.curve is not None
+    assert (cause.curve.limit, cause.curve.points[-1]) == (16, (1, 18))
+    assert cause.headline == "tokens of the step: 18/16 tokens, 2 over"
+    assert cause.why == ("step 1: tokens of the step goes from 10 to 18; tokens of each: a 9, b 9",)
+
+
+def test_a_standstill_names_the_last_progress_and_what_was_free():
+    cause = cause_of(Stands(), "ALL-R10")
+    assert cause.headline == "nothing is computed after step 1"
+    assert cause.why[0] == "step 1: the last one that computes anything, for a, b"
+    rows = {row.request: row for row in cause.rows}
+    assert rows["a"].turns[:2] == ("10", "1")
+    assert set(rows["a"].turns[2:]) == {"·"}
+    assert all(need.needs <= need.free for row in cause.rows for need in row.needs)
+    assert any("nothing that is shown keeps it back" in line for line in cause.why)
+
+
+def test_a_crash_shows_the_requests_as_they_stood():
+    cause = cause_of(Raises(), "ALL-R01")
+    assert cause.headline == "IndexError: pop from an empty list"
+    assert [row.request for row in cause.rows] == ["a", "b"]
+
+
+def test_steps_that_a_replay_leaves_out_keep_their_numbers():
+    late = Request(id="a", arrival=40, prompt=(("a", 6),), max_tokens=3)
+    meant = Scenario(
+        system="vllm", revision="documented", config=scenario().config, requests=(late,)
+    )
+    evidence, skipped = Evidence(), list[int]()
+    rules = select(load("vllm", "documented"), ["ALL-R03"])
+    replay(
+        *(ModelTarget(), meant, rules, evidence.watch),
+        begun=evidence.begun,
+        skipped=lambda first, _: skipped.append(first),
+    )
+    assert skipped == [1]
+    found = evidence.cause(meant, [Broken("ALL-R03", 41, "a is lost")])
+    assert found is not None
+    assert found.first == 27  # of the steps 0 to 42 the last 16 are drawn
+
+
+def test_a_run_that_never_began_has_no_cause():
+    assert Evidence().cause(scenario(), []) is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"), [((), ""), ((3,), "3"), ((1, 2, 3, 7), "1–3, 7"), ((9, 4), "4, 9")]
+)
+def test_numbers_in_a_row_are_one_span(numbers, words):
+    assert spans(numbers) == words
