@@ -49,14 +49,14 @@ _BUDGET = RuleProof(
     together(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Is a request admitted that could not finish alone, or one kept out for ever that could?",
+    "Is a request admitted that could not finish alone, or one kept out forever that could?",
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
     "the share of the watermark in blocks, and which blocks a hit finds",
     together(admission_lemmas.obligations, code_lemmas.admission),
 )
 _PROGRESS = RuleProof(
-    "Can requests that the front door lets in block each other for ever?",
+    "Can requests that the front door lets in block each other forever?",
     "No, by priority once no more requests arrive; first come, first served a request waits for "
     "no more than (requests before it) x max_model_len steps.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
