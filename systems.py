@@ -18,7 +18,7 @@ PROPERTIES = "schedproof.properties"
 # that have ended are no part of a state. No operator is part of a small scope.
 NOT_IN_STATES_OF_VLLM = frozenset(
     {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28"}
-    | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39"}
+    | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39", "V1-R40"}
 )
 
 

@@ -27,6 +27,8 @@ TO_CONNECTOR = {
     "load_deferrals": 0,
     "send_steps": None,
 }
+# Which partition of the prefix cache a request is in.
+OF_PARTITION = {"cache_salt": None, "lora": None}
 # What an operator does to a whole scheduler, in the words of vLLM's engine.
 Control = Literal[
     "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
@@ -43,7 +45,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load fails from token `load_fails_at` on. `load_deferrals`: how often the connector has no
     answer yet. `send_steps`: after its last token, the request's blocks are sent, which takes this
     many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
-    of the prompt, by number from 0, that an encoder computes before the model does.
+    of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
+    and `lora`: equal tokens with another salt or another adapter are other blocks.
     """
 
     id: Name
@@ -61,6 +64,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load_deferrals: StepNumber = 0
     send_steps: StepNumber | None = None
     encoder_inputs: tuple[Count, ...] = ()
+    cache_salt: Name | None = None
+    lora: Name | None = None
 
     @property
     def prompt_len(self) -> int:
@@ -93,7 +98,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             options |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         if self.encoder_inputs:
             options["encoder_inputs"] = list(self.encoder_inputs)
-        for key, nothing in TO_CONNECTOR.items():
+        for key, nothing in (TO_CONNECTOR | OF_PARTITION).items():
             if getattr(self, key) != nothing:
                 options[key] = getattr(self, key)
         return options

@@ -33,7 +33,7 @@ FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
-    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "completes"),
+    *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "completes"),
 )
 # What the reply to `start` may say besides.
 STARTED = ("defaults",)

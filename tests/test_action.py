@@ -68,6 +68,12 @@ def test_every_input_is_used():
         assert f"inputs.{name} " in text
 
 
+def test_the_page_of_a_gate_is_in_the_artifact():
+    kept = step("Keep what was found")
+    assert kept["with"]["path"] == "${{ inputs.out }}"
+    assert '--html "$OUT/' in step("Gate")["run"]
+
+
 @pytest.mark.slow
 def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path):
     code, out = gated(tmp_path, target="model")
@@ -75,6 +81,8 @@ def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path):
     named = dict(line.split("=") for line in (tmp_path / "output").read_text().splitlines())
     assert json.loads((tmp_path / named["verdict"]).read_text())["exit_code"] == 0
     assert json.loads((tmp_path / named["sarif"]).read_text())["version"] == "2.1.0"
+    assert "<h1>" in (tmp_path / named["page"]).read_text()
+    assert (tmp_path / named["comment"]).read_text().startswith("## schedproof: ")
     assert "conforms" in (tmp_path / "sum").read_text()
 
 

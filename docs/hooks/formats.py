@@ -27,6 +27,7 @@ from schedproof.properties.search.reach import Reach
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Scenario": scenario.Scenario,
     "Request": scenario.Request,
+    "Event": scenario.Event,
     "Expectation": scenario.Expectation,
     "Step": observation.Step,
     "Verdict": verdict.Verdict,

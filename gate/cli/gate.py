@@ -276,7 +276,8 @@ def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
     first = verdict.faults[0]
     page = Path(first.scenario).with_suffix(".html")
     options = shlex.split(gate.replay_options_of([first.rule]))
-    words = [sys.executable, "-m", "schedproof", "show", first.scenario, "-o", str(page), *options]
+    command = [sys.executable, "-P", "-m", "schedproof", "show", first.scenario]
+    words = [*command, "-o", str(page), *options]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     if ran.returncode != BROKEN:
         output.fail(f"--open: {ran.stderr.strip() or 'the rule does not break again'}")

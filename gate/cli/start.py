@@ -8,7 +8,7 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
-from ..console import INCONCLUSIVE, USAGE, interrupts
+from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def _internal(error: Exception) -> str:
 
 def _said(message: str, code: int) -> int:
     with suppress(OSError):  # the exit code still says it
-        print(f"schedproof: {message}", file=sys.stderr, flush=True)
+        print(f"schedproof: {shortened(message)}", file=sys.stderr, flush=True)
     return code
 
 

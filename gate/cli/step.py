@@ -97,6 +97,8 @@ def command(
                 run.load(begun)
             except NotNow as error:
                 raise InputError("--scenario", str(error)) from None
+        else:
+            run.show_example()
         with Server(run, options, port) as server:
             line = output.config_line(system, resolved, run.setup.config)
             output.say(console, f"step {line}")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ...model.errors import InputError
 
+LONGEST = 10**9  # seconds, which clocks of the system still take
+
 
 @contextmanager
 def option(name: str) -> Iterator[None]:
@@ -22,6 +24,8 @@ def at_least(name: str, value: float, least: float) -> None:
     """Raise InputError unless the option's value is a number from `least` upwards."""
     if not least <= value < math.inf:  # not a number is not at least anything
         raise InputError(name, f"{value}; valid: at least {least}")
+    if isinstance(value, float) and value > LONGEST:
+        raise InputError(name, f"{value:g}; valid: at most {LONGEST:,}")
 
 
 def between(name: str, value: float, least: float, most: float) -> None:
@@ -36,6 +40,7 @@ def check_file(name: str, file: Path) -> None:
         raise InputError(name, f"{file} is a folder; valid: a file")
     if not file.parent.is_dir():
         raise InputError(name, f"{file}: the folder {file.parent} does not exist")
+    _check_reachable(name, file)
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise InputError(name, f"{file} cannot be written to")
 
@@ -62,11 +67,21 @@ def check_places(json_file: Path | None, out: Path) -> None:
     """Raise InputError before any work is done if the results cannot be written."""
     if json_file is not None:
         check_file("--json", json_file)
+    _check_reachable("--out", out)
     existing = next(place for place in (out, *out.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError("--out", f"{out}: {existing} is not a folder")
     if not os.access(existing, os.W_OK):
         raise InputError("--out", f"{out}: {existing} cannot be written to")
+
+
+def _check_reachable(name: str, path: Path) -> None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made, or its parent is refused
+    except OSError as error:  # a link to itself, a name that is too long
+        raise InputError(name, f"{path} cannot be written to ({error.strerror})") from None
 
 
 def rule_words(name: str, words: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from ...properties.checking.session import Excerpt
 from ...properties.explanations.explain import explain
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
+from . import shortened
 from .step_lines import one_line as one_line
 from .step_lines import step_line
 
@@ -163,8 +164,8 @@ def failure_lines(
     if explanation:
         lines += ["why:", *(f"  {line}" for line in explanation)]
     show = replay.replace("schedproof replay ", "schedproof show ", 1)
-    lines += [f"scenario: {path}", f"replay:   {replay}", f"show:     {show}"]
-    return [one_line(line) for line in lines]
+    ends = [f"scenario: {path}", f"replay:   {replay}", f"show:     {show}"]
+    return [*(shortened(one_line(line)) for line in lines), *map(one_line, ends)]
 
 
 def print_details(text: str, console: Console | None = None) -> None:
@@ -196,6 +197,8 @@ def _in_words(key: str, value: Any) -> list[str]:
     """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
+    if isinstance(value, list):  # of mappings, whose values say enough
+        return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 
 
@@ -278,7 +281,7 @@ def unicode_text(text: str) -> str:
 
 
 def fail(message: str) -> None:
-    to_stderr(f"schedproof: {one_line(message)}")
+    to_stderr(f"schedproof: {shortened(one_line(message))}")
 
 
 def to_stderr(line: str) -> None:

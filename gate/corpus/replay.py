@@ -53,7 +53,8 @@ def judge(
     """Replay a scenario about `rule`, judged by `rules`.
 
     Without an expectation, every rule is expected to hold. On a target other than `found_on`, it is
-    enough that the scenario's own rule holds.
+    enough that the scenario's own rule holds. Rules that are expected to break may break after
+    others.
 
     Raises:
         TargetNotStarted: the target does not start.
@@ -74,6 +75,12 @@ def judge(
         if own and rule not in [failure.rule for failure in outcome.broken]:
             return _of_its_own_rule(target, scenario, own, outcome, found_on)
     if outcome.unmet:
+        violates = (scenario.expect and scenario.expect.violates) or ()
+        expected = [own_rule for own_rule in rules if own_rule.id in violates]
+        alone = replay(target, scenario, expected) if outcome.broken and expected else None
+        if alone is not None and not alone.unmet:
+            others = ", ".join(failure.rule for failure in outcome.broken)
+            return EntryVerdict("as expected", f"before it {others} breaks", alone)
         return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
     if len(outcome.session.rejected) == len(scenario.requests):
         why = "the target refuses every request"
@@ -119,7 +126,8 @@ def _of_its_own_rule(
 
 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with an expectation: these rules break first, or every rule holds."""
+    """Return the scenario with an expectation: these rules break in the same step, or every rule
+    holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 

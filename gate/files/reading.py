@@ -122,6 +122,24 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
     return f"{path}: {quoted(value)}: {problem}"
 
 
+def check_unique(line: bytes, value: dict[str, Any]) -> None:
+    """Check quickly that no object of a line, which was read as `value`, has a key twice.
+
+    Raises:
+        ValueError: one has.
+    """
+    # A key that is given twice leaves a colon too many; so does a colon in a text.
+    count = len(value)
+    for inner in value.values():
+        if type(inner) is dict:
+            count += len(inner)
+            for inmost in inner.values():
+                if type(inmost) is dict:
+                    count += len(inmost)
+    if line.count(b":") != count:
+        json.loads(line, object_pairs_hook=unique_keys)
+
+
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object, as a hook of `json.loads`.
 

@@ -12,6 +12,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import (
     FORMAT,
+    OF_PARTITION,
     TO_CONNECTOR,
     Event,
     Expectation,
@@ -56,6 +57,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
         revision = resolve_revision(scenario.system, scenario.revision)
         config = full_config(scenario.system, revision, scenario.config)
         _check_encoder(scenario, config)
+        _check_partitions(scenario, config)
         _check_events(scenario, revision, config)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
@@ -163,6 +165,19 @@ def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
             )
 
 
+def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for salts and adapters where the configuration has no partitions."""
+    for index, request in enumerate(scenario.requests):
+        for key in OF_PARTITION:
+            value = getattr(request, key)
+            if value is not None and not config.get("cache_partitions"):
+                raise InputError(
+                    f"$.requests[{index}].{key}",
+                    f"{quoted(value)} without partitions; valid: absent, or a configuration of "
+                    "vllm with cache_partitions true",
+                )
+
+
 def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
     """Raise InputError for control events that the system does not have in this configuration."""
     if not scenario.events:
@@ -211,7 +226,7 @@ def _check_keys(data: dict[str, Any]) -> None:
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
-    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR}
+    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR, **OF_PARTITION}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

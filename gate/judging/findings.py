@@ -26,7 +26,7 @@ from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
-from ..files.scenario_file import write_scenario
+from ..files.scenario_file import FileError, write_scenario
 from ..targets.coverage import Entered, Interval, united
 from . import verdict
 from .context import GateContext
@@ -106,7 +106,11 @@ def keep(
         **msgspec.to_builtins(about),
     }
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
-    path = write_scenario(named, gate.options.out, first.rule)
+    try:
+        path = write_scenario(named, gate.options.out, first.rule)
+    except FileError as error:  # a full disk must not hide what was found
+        broken = f"{first.rule} is broken in step {first.step}: {message}"
+        raise FileError(f"{broken}; {error}") from None
     options = gate.options.replay_options
     several = gate.deviations.entries or place.known or gate.base is not None
     if several:  # another failure would end the replay before it

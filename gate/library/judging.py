@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ...model.errors import InputError
+from ...model.faults import TargetBroken
 from ...model.scenario import Scenario
 from ...model.systems import check_system, make_model, resolve_revision
-from ...model.target import Target
+from ...model.target import Reply, Target
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as replay_steps
 from ...properties.rules.predicate import Broken
@@ -30,6 +33,7 @@ from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded, judged_by, picked
 from ..judging.verdict import Verdict
 from ..targets.factory import opened
+from ..targets.pipe import read_reply
 from ..targets.scales import read_changes
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, parse_target
 
@@ -77,13 +81,44 @@ def open_target(
         UnknownTargetError, ReleaseError, InputError: there is no such target.
     """
     if not isinstance(target, str | TargetSpec):
-        yield target
+        yield _ObjectTarget(target)
         return
     spec = parse_target(target) if isinstance(target, str) else target
     with opened(
         spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline
     ) as opened_target:
         yield opened_target.target
+
+
+class _ObjectTarget:
+    """An object of the user's: its replies are what they would be behind a pipe."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        return _plain("start", self._target.start(system, revision, config))
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        return _plain("add", self._target.add(request))
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
+        return _plain("abort", self._target.abort(id, *[True] * inside))
+
+    def step(self) -> Reply:
+        return _plain("step", self._target.step())
+
+    def stop(self) -> Reply:
+        return _plain("stop", self._target.stop())
+
+
+def _plain(op: str, reply: Any) -> Reply:
+    try:
+        line = msgspec.json.encode(reply)
+    except Exception as error:
+        why = f"the reply cannot be written as JSON: {type(error).__name__}"
+        raise TargetBroken(op, why, "") from None
+    return read_reply(op, line)
 
 
 def spec_of(target: AnyTarget) -> TargetSpec:
@@ -240,7 +275,7 @@ def judge(
     if jobs != 1:
         raise InputError("jobs", f"{jobs}; valid for a target that is an object: 1")
     set_hypothesis_home()
-    return judge_context(GateContext(options, target, report))
+    return judge_context(GateContext(options, _ObjectTarget(target), report))
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def judge(cell: Cell) -> GateRun:
         (folder / "verdicts").mkdir()
         ran = run_watched(
             [
-                *(sys.executable, "-m", "schedproof", "gate", *cell.words, *words),
+                *(sys.executable, "-P", "-m", "schedproof", "gate", *cell.words, *words),
                 *("--profile", cell.profile, "--seed", str(cell.seed)),
                 *("--out", str(folder / "scenarios" / cell.file_name)),
                 *("--json", str(folder / "verdicts" / f"{cell.file_name}.json")),

@@ -262,7 +262,7 @@ def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
 
 def signatures(module: str) -> Remarks:
     """Check that the methods on which the adapter relies still have the signatures it expects."""
-    command = [sys.executable, "-m", SIGNATURES, module]
+    command = [sys.executable, "-P", "-m", SIGNATURES, module]
     try:
         ran = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False

@@ -155,4 +155,5 @@ def _command(
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    return [sys.executable, "-m", "schedproof", "serve", spec.text], env
+    # -P: a clone of schedproof, or a random.py, in the working directory is not imported for ours.
+    return [sys.executable, "-P", "-m", "schedproof", "serve", spec.text], env

@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from ...model.faults import TargetBroken, TargetDied, TargetNotStarted, ending, excerpt
+from ..files.reading import check_unique
 from .child import Child, Tail
 from .target_spec import MEMORY_LIMIT
 
@@ -139,7 +140,7 @@ class PipeTarget:
         if child is None:
             raise TargetNotStarted(self.command, f"{op!r} came before 'start'", self.stderr_tail)
         try:
-            reply = _reply(op, child.exchange(op, line, limit))
+            reply = read_reply(op, child.exchange(op, line, limit))
         except EOFError:
             returncode = child.returncode_soon()
             self._end()
@@ -162,11 +163,20 @@ class PipeTarget:
             self._child = None
 
 
-def _reply(op: str, line: bytes) -> Reply:
+def read_reply(op: str, line: bytes) -> Reply:
+    """Return the reply that a line is.
+
+    Raises:
+        TargetBroken: it is none.
+    """
     try:
         reply = _decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise TargetBroken(op, "the reply is not JSON", excerpt(line)) from None
     if isinstance(reply, dict) and isinstance(reply.get("ok"), bool):
+        try:
+            check_unique(line, reply)
+        except (ValueError, RecursionError) as error:
+            raise TargetBroken(op, f"the reply is not JSON: {error}", excerpt(line)) from None
         return reply
     raise TargetBroken(op, 'the reply is not an object with "ok" true or false', excerpt(line))

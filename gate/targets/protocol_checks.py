@@ -104,6 +104,8 @@ class CheckedRequest(NamedTuple):
     load_deferrals: int = 0
     send_steps: int | None = None
     inputs: tuple[EncoderInput, ...] = ()
+    cache_salt: str | None = None
+    lora: str | None = None
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -137,7 +139,10 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
     inputs = _encoder_inputs(name, segments, request.get("encoder_inputs", []))
-    return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs)
+    partition = {key: request.get(key) for key in ("cache_salt", "lora")}
+    if not all(value is None or isinstance(value, str) for value in partition.values()):
+        raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
+    return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs, **partition)
 
 
 def _encoder_inputs(

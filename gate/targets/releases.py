@@ -36,7 +36,7 @@ from .scheduler_class import VARIABLE
 from .supported_releases import Layer, Release, ReleaseError, packages, parse_release
 from .wheels import check_published, difference, unpack
 
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
 
 
 def releases_of(name: str) -> list[str]:
@@ -346,7 +346,7 @@ def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, st
 
 def _build_environment(workshop: _Workshop, folder: Path) -> None:
     try:
-        workshop.run(sys.executable, "-m", "venv", str(folder))
+        workshop.run(sys.executable, "-P", "-m", "venv", str(folder))
     except ReleaseError as failure:
         why = f"{sys.executable} cannot make a virtual environment ({failure})"
         raise ReleaseError(f"{why}; on Debian and Ubuntu install python3-venv") from None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ...model.errors import InputError
 from ...model.systems import config_keys, full_config
 from ...spec.systems import part
+from ..console.option_checks import check_unicode
 
 Config = Mapping[str, Any]
 
@@ -71,9 +72,10 @@ def read_changes(
         key, equals, text = change.partition("=")
         if not equals or key not in keys:
             raise InputError("--config", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
+        check_unicode("--config", change)
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = text
         if key in fixed and value != fixed[key]:
             raise InputError(

@@ -10,7 +10,6 @@ the step before.
 
 import gzip
 import io
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -24,9 +23,9 @@ from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Count, Step
 from ...model.replies import DECLARED, DEFAULTS, read_started
-from ...model.scenario import CONTROLS, TO_CONNECTOR, Request, check_requests
+from ...model.scenario import CONTROLS, OF_PARTITION, TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
-from ..files.reading import FileError, located, quoted, unique_keys
+from ..files.reading import FileError, check_unique, located, quoted
 from .run_events import (
     Aborted,
     Added,
@@ -130,6 +129,7 @@ ERRORS = {
 ADDED_KEYS = (
     *("id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"),
     *TO_CONNECTOR,
+    *OF_PARTITION,
 )
 DECODE = msgspec.json.Decoder().decode
 UNFINISHED = "Input data was truncated"  # in the words of msgspec
@@ -413,24 +413,11 @@ def _read_line(line: bytes) -> dict[str, Any]:
         raise kind(f"not JSON ({reason}): {_begins(line)}; valid: one object per line") from None
     if type(value) is not dict:
         raise ValueError(f"{quoted(value)}; valid: one object per line")
-    # A key that is given twice leaves a colon too many; so does a colon in a text.
-    if line.count(b":") != _keys(value):
-        try:
-            json.loads(line, object_pairs_hook=unique_keys)
-        except ValueError as error:
-            raise ValueError(f"not JSON: {error}") from None
+    try:
+        check_unique(line, value)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
     return value
-
-
-def _keys(value: dict[str, Any]) -> int:
-    count = len(value)
-    for inner in value.values():
-        if type(inner) is dict:
-            count += len(inner)
-            for inmost in inner.values():
-                if type(inmost) is dict:
-                    count += len(inmost)
-    return count
 
 
 def _begins(line: bytes) -> str:

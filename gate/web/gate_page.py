@@ -92,6 +92,7 @@ def _drawn(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
     sent, details = list[str](), list[str]()
     if event is not None:
         sent = [scenario_config(event.scenario), *request_lines(event.scenario)]
+    if event is not None and fault.kind in ("crash", "hang"):
         details = (event.run.details or event.stderr).strip().splitlines()[-SHOWN_DETAILS:]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
     drawn = picture(event.cause) if event is not None else None

@@ -23,7 +23,16 @@ SAYING_NOTHING = {
     "kv_load_failure_policy": "recompute",
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
+    "kv_groups": [{"kind": "full"}],
+    "cache_partitions": False,
 }
+
+
+class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Layers that keep the same tokens: all of them, or the last `window` tokens."""
+
+    kind: Literal["full", "sliding_window"]
+    window: Positive | UnsetType = UNSET
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,6 +55,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
+
+    Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
+    is full attention.
+
+    Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
+    blocks of their own.
     """
 
     block_size: Positive = 16
@@ -72,6 +87,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Inputs that an encoder computes (`encoder`).
     max_num_encoder_input_tokens: Count | UnsetType = UNSET
     encoder_cache_size: Count | UnsetType = UNSET
+    # Layers that do not all keep the same tokens (`kv_groups`).
+    kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
+    # Salts and adapters of requests (`partition`).
+    cache_partitions: bool | UnsetType = UNSET
 
     @property
     def watermark_blocks(self) -> int:
@@ -144,6 +163,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Return the tokens of the longest input that an encoder can compute."""
         return min(self.encoder_budget, self.encoder_room)
 
+    # Layers that do not all keep the same tokens.
+
+    @property
+    def more_groups(self) -> tuple[KvGroup, ...]:
+        """Return the groups of the KV cache behind the first, which is full attention."""
+        return self.kv_groups[1:] if self.kv_groups else ()
+
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     """Return the configuration that `values` gives, with defaults for missing keys.
@@ -172,6 +198,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     _check_speculation(config)
     _check_in_flight(config)
     _check_encoder(config)
+    _check_groups(config)
     return config
 
 
@@ -237,6 +264,37 @@ def _check_encoder(config: VllmConfig) -> None:
             f"{config.lookahead} with an encoder is not modelled: such a drafter reads a token "
             "ahead; valid: 0, or no encoder_cache_size",
         )
+
+
+def _check_groups(config: VllmConfig) -> None:
+    if config.kv_groups is UNSET:
+        return
+    path = "$.config.kv_groups"
+    if not config.kv_groups or config.kv_groups[0].kind != "full":
+        first = f"begins with {config.kv_groups[0].kind}" if config.kv_groups else "is empty"
+        raise InputError(path, f"{first}; valid: a list that begins with a full group")
+    if config.more_groups and all(group.kind == "full" for group in config.kv_groups):
+        problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
+        raise InputError(path, f"{problem}; valid: another kind behind the first")
+    for number, group in enumerate(config.kv_groups):
+        slides = group.kind == "sliding_window"
+        if slides and (group.window is UNSET or group.window < 2):
+            given = "no" if group.window is UNSET else f"{group.window} as"
+            problem = f"sliding_window with {given} window; valid: at least 2 tokens"
+            raise InputError(f"{path}[{number}].window", problem)
+        if not slides and group.window is not UNSET:
+            problem = f"{group.window} with kind {group.kind}; valid: absent"
+            raise InputError(f"{path}[{number}].window", problem)
+    others = {
+        "async_scheduling": config.decides_ahead,
+        "pipeline_parallel_size": config.depth > 1,
+        "kv_connector": config.loads,
+        "num_lookahead_tokens": config.lookahead > 0,
+    }
+    for key, given in others.items():
+        if config.more_groups and given:
+            problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
+            raise InputError(path, f"{problem}; valid: one group, or no {key}")
 
 
 # What each key must be to make no difference to a system that has no such key.

@@ -7,7 +7,7 @@ drafts in flight are *hoped* for.
 
 from .. import allocator
 from ..pool import Pool
-from . import speculation
+from . import kv_groups, speculation
 from .config import VllmConfig
 from .state import Coming, Flight, Sequence, State
 
@@ -80,6 +80,8 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
     prefix cache, no drafts are in flight."""
     if not config.enable_prefix_caching:
         return sequence, pool
+    if config.more_groups:
+        pool = kv_groups.publish_full(config, pool, sequence, sequence.computed - sequence.promised)
     return allocator.publish_full(
         pool, sequence, sequence.computed - sequence.promised, config.block_size
     )

@@ -6,6 +6,7 @@ scheduler asks for room here; counts are in blocks.
 
 from .. import allocator
 from ..pool import Pool, blocks_for, cached_blocks, fits, forget, give_back, prefix, unheld
+from . import kv_groups
 from .config import VllmConfig
 from .state import Sequence
 
@@ -19,6 +20,8 @@ def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int,
     """
     if not config.enable_prefix_caching:
         return ()
+    if config.more_groups:
+        return kv_groups.whole_hit(config, pool, sequence)
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
 
 
@@ -29,6 +32,7 @@ def grow(
     ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
+    missing *= 1 + len(config.more_groups)
     if missing > 0 and not fits(pool, missing):
         return None
     return hold(config, pool, sequence, tokens)
@@ -55,9 +59,13 @@ def admit(
         covered = max(sequence.num_tokens, covered)
     # Cached blocks that no request holds are free now, and will not be: they count as needed.
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
+    if config.more_groups:
+        missing += kv_groups.missing(config, pool, sequence, len(hit), tokens)
     if not fits(pool, missing + reserve):
         return None
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
+    if config.more_groups:
+        sequence, pool = kv_groups.start(config, pool, sequence)
     return hold(config, pool, sequence, tokens)
 
 
@@ -75,6 +83,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
     """
     covered = sequence.computed + tokens
     held, pool = allocator.hold(pool, sequence, slots(config, covered), config.block_size)
+    if config.more_groups:
+        held, pool = kv_groups.hold(config, pool, held, covered)
     if not config.enable_prefix_caching:
         return held, pool
     known = min(covered, sequence.num_tokens)
@@ -95,4 +105,5 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
         content = prefix(sequence.known, (number + 1) * config.block_size)
         pool = forget(pool, content, sequence.blocks[number])
     cut = sequence._replace(published=min(filled, sequence.published))
-    return give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)
+    pool = give_back(pool, allocator.freed(cut, held, config.block_size), nameless_first=True)
+    return kv_groups.free(config, pool, sequence, others) if sequence.tables else pool

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..pool import blocks_for
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import control, encoder, scheduler, speculation
+from . import control, encoder, kv_groups, partition, scheduler, speculation
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -45,6 +44,7 @@ class VllmModel(ReferenceModel[State]):
             "parked": self.config.loads,
             "encoder_inputs": self.config.encodes,
             "encoder_dropped": self.config.encodes,
+            "group_blocks": bool(self.config.more_groups),
         }
 
     def refusal(self, request: Request) -> str | None:
@@ -64,7 +64,7 @@ class VllmModel(ReferenceModel[State]):
         if config.drafts:
             slots = speculation.most_slots(config, longest - 1)
             sentence += f", {slots} with drafts,"
-        needed = blocks_for(slots, config.block_size)
+        needed = kv_groups.most_blocks_of_all(config, slots)
         if config.num_blocks is not None and needed > config.num_blocks:
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
         if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:
@@ -85,6 +85,8 @@ class VllmModel(ReferenceModel[State]):
         accepted = request.accepted if self.config.drafts else ()
         inputs = encoder.inputs_of(request) if request.encoder_inputs else ()
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
+        if self.config.cache_partitions is True:
+            newcomer = newcomer._replace(content=partition.content(request))
         if self.config.loads:
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),

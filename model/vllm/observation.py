@@ -45,6 +45,10 @@ def observe(
         "computed": {sequence.id: sequence.computed for sequence in holders},
         "blocks": {sequence.id: [*sequence.blocks] for sequence in (*holders, *state.leaving)},
     }
+    if config.more_groups:
+        seen["group_blocks"] = {
+            sequence.id: [[*t] for t in sequence.tables] for sequence in holders
+        }
     if config.enable_prefix_caching:
         seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
     if config.encodes:

@@ -12,7 +12,8 @@ file:
 - `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
 - `connector`: keys and values are loaded and sent (`config.loads`);
-- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request).
+- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
+- `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 
 from ..members import changed, find, without
 from ..pool import Pool
-from . import connector, encoder, in_flight, kv_cache, queue, speculation
+from . import connector, encoder, in_flight, kv_cache, kv_groups, queue, speculation
 from .config import VllmConfig
 from .encoder import Fit
 from .observation import kind_of, observe
@@ -76,6 +77,8 @@ def advance_running(
         if not tokens:  # V1-R06, V1-R33
             place += 1
             continue
+        if config.more_groups:
+            plan, sequence = kv_groups.slide(config, plan, place)
         grown = kv_cache.grow(config, plan.pool, sequence, tokens)
         while grown is None:
             victim = pick(config, plan)
@@ -212,9 +215,8 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
 
 def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
     newcomer = newcomer._replace(arrival=state.arrived)
-    return state._replace(
-        waiting=queue.enqueued(config, state.waiting, newcomer), arrived=state.arrived + 1
-    )
+    waiting = queue.enqueued(config, state.waiting, newcomer)
+    return state._replace(waiting=waiting, arrived=state.arrived + 1)
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
@@ -230,9 +232,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
     )
     if sequence.needs:
         state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
-    return (
-        connector.free(config, state, sequence) if config.loads else free(config, state, sequence)
-    )
+    return (connector.free if config.loads else free)(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:

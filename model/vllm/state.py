@@ -1,7 +1,7 @@
 """The state of vLLM's scheduler between two steps."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from .. import sequence
 from ..members import Record
@@ -50,6 +50,8 @@ class Sequence(sequence.Sequence, frozen=True):
             its
             blocks; and the steps, after the next one, in which they are sent.
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for it.
+        tables: its blocks in each further group of the KV cache, as many as `blocks`, with the null
+            block where one was given back.
     """
 
     priority: int = 0
@@ -71,6 +73,10 @@ class Sequence(sequence.Sequence, frozen=True):
     written_by: int = 0
     inputs: tuple[Input, ...] = ()
     needs: tuple[int, ...] = ()
+    tables: tuple[tuple[int, ...], ...] = ()
+
+    def rewound(self) -> Self:
+        return super().rewound()._replace(tables=())
 
     @property
     def num_uncomputed_tokens(self) -> int:

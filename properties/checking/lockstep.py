@@ -31,10 +31,11 @@ COMPARED = (
     "parked",
     "encoder_inputs",
     "encoder_dropped",
+    "group_blocks",
     "completes",
 )
 # Their values are names of blocks.
-NAMED = frozenset({"blocks", "slot_blocks"})
+NAMED = frozenset({"blocks", "slot_blocks", "group_blocks"})
 
 
 def shown(step: Step, observes: frozenset[str]) -> Step:
@@ -44,10 +45,12 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
     """Return whether two observations are literally equal in all fields that both show. If not,
     they may still be equivalent (see `differing`)."""
-    if any(seen.get(field) != model.get(field) for field in NULLABLE):
-        return False
-    if any(field in seen and seen[field] != value for field, value in model.items()):
-        return False
+    for field in NULLABLE:
+        if seen.get(field) != model.get(field):
+            return False
+    for field, value in model.items():
+        if field in seen and seen[field] != value:
+            return False
     return list(seen["scheduled"]) == list(model["scheduled"])
 
 
@@ -112,6 +115,15 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
     value = getattr(step, field)
     if field == "tkv":
         return (value or 0) if step.kind != "idle" else 0
+    if field == "group_blocks":  # 0 is the null block
+        return {
+            request: [
+                [names.setdefault(block, len(names)) if block else None for block in table]
+                for table in value[request]
+            ]
+            for request in sorted(value)
+            if value[request]
+        }
     if field in NAMED:
         return {
             request: [names.setdefault(block, len(names)) for block in value[request]]

@@ -13,9 +13,8 @@ from ..history.prefix_hits import caches
 from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
 from ..rules.predicate import Broken, Predicate
+from ..rules.questions import Questions
 from ..rules.registry import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
-
-ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill", "decode"))
 
 
 class Monitor:
@@ -44,11 +43,9 @@ class Monitor:
         judged = [predicates[rule] for rule in self._rules if rule in predicates]
         if caches(config) and any(predicate.reads_kept for predicate in judged):
             self.history.kept = KeptPrefixes(config["block_size"])
-        checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
-        # Which rules speak of a step, by the requests that have no part in it.
-        self._checks = {
-            absent: [check[:3] for check in checks if check[3] not in absent] for absent in ABSENT
-        }
+        self._questions = Questions(
+            [(rule.id, predicates[rule.id]) for rule in rules if rule.id in predicates]
+        )
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         """Record that the target accepted a request.
@@ -87,13 +84,14 @@ class Monitor:
         they are empty if no model runs beside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
-        broken = []
-        for rule, is_broken, is_exercised in self._checks[self._absent_members(step)]:
+        broken, occurred = [], []
+        for rule, is_broken, is_exercised in self._questions.of(history, step):
             message = is_broken(history, step)
             if message is not None:
                 broken.append(Broken(rule, number, message))
             if message is not None or is_exercised(history, step):
-                self.exercised[rule] += 1
+                occurred.append(rule)
+        self.exercised.update(self._questions.answered(occurred, bool(broken)))
         if differences is not None and LOCKSTEP in self._rules:
             self.exercised[LOCKSTEP] += bool(step.scheduled)
             if differences:
@@ -110,10 +108,6 @@ class Monitor:
     def hung(self, message: str) -> list[Broken]:
         """Return the rules that the scheduler broke by not answering in time."""
         return self._fault(NEVER_HANGS, message)
-
-    def _absent_members(self, step: Step) -> tuple[str, ...]:
-        absent = () if self.history.prefill_members(step) else ("prefill",)
-        return absent if self.history.decode_members(step) else (*absent, "decode")
 
     def _fault(self, rule: str, message: str) -> list[Broken]:
         self.exercised[rule] += 1

@@ -30,7 +30,7 @@ def turns_cause(failure: Failure) -> Cause:
     ]
     rows.sort(key=lambda row: not row.is_named)
     return Cause(
-        _standstill(failure) or _waiting(failure, rows),
+        _waiting(failure, rows),
         tuple(_reasons(failure, rows)),
         rows=tuple(rows[: 2 * TURNS]),
         first=first,
@@ -56,10 +56,19 @@ def _standstill(failure: Failure) -> str:
     return "nothing is ever computed" if progress is None and failure.history.live else ""
 
 
+def _preempted(failure: Failure) -> list[str]:
+    """Return the preempted requests of which the rule speaks."""
+    return [name for name in failure.last.preempted or () if failure.names(name)]
+
+
 def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
+    gone = [row for row in rows if row.request in _preempted(failure)]
+    if gone:
+        names = ", ".join(row.request for row in gone)
+        return f"{names} {'are' if len(gone) > 1 else 'is'} preempted{_free_words(gone[0])}"
+    if still := _standstill(failure):
+        return still
     for row in rows:
-        if row.is_named and row.request in (failure.last.preempted or ()):
-            return f"{row.request} is preempted{_free_words(row)}"
         if row.is_named and row.needs and row.request not in failure.last.scheduled:
             steps = len(failure.steps) - _since(failure, row.request)
             return f"{row.request} waits for {steps} step{'s' * (steps != 1)}{_free_words(row)}"
@@ -68,6 +77,10 @@ def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
 
 def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
     progress = _progress(failure)
+    if gone := _preempted(failure):
+        stays = ", ".join(failure.last.running or ()) or "no request"
+        yield f"step {failure.first.step}: {', '.join(gone)} lose what they computed; {stays} stays"
+        return
     if _standstill(failure) and progress is not None:
         does = ", ".join(failure.steps[progress].scheduled)
         yield f"step {progress}: the last one that computes anything, for {does}"
@@ -159,7 +172,10 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
         if not running:
             yield Need("seats", 1, max(free, 0))
     if step.free_blocks is not None and config.get("num_blocks") is not None:
-        blocks = -(-(account.computed + turn) // config["block_size"]) - len(held)
+        loads = (r.external_tokens for r in failure.scenario.requests if r.id == account.id)
+        coming = max(account.computed + turn, next(loads, 0))  # a load takes all its blocks at once
+        slots = failure.history.features.slots(config, coming)
+        blocks = -(-slots // config["block_size"]) - len(held)
         yield Need("blocks", max(blocks, 0), step.free_blocks)
     refused = [join for join in failure.projections if join.newcomer == account.id]
     if refused and not refused[-1].joined and refused[-1].step == failure.first.step:

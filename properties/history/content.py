@@ -79,7 +79,9 @@ def surely_shared(
 
     The running requests must be the only ones that ever filled such a block, and each only once.
     """
-    holders = [other for other in running if not other.preemptions]
+    holders = [
+        other for other in running if not other.preemptions and other.partition == request.partition
+    ]
     if request.started or request.preemptions:
         return 0
     for other in requests:

@@ -44,7 +44,7 @@ class Features:
 
     def as_sent(self, config: Config, request: Request) -> Request:
         """Return the request without the fields that this configuration does not support."""
-        return replace(request.without_connector(), accepted=())
+        return replace(request.without_connector(), accepted=(), cache_salt=None, lora=None)
 
     def follows(self, config: Config) -> tuple[str, ...]:
         """Return the fields without which a client cannot tell what is computed."""

@@ -59,7 +59,8 @@ class KeptPrefixes:
         still = _held_before_and_after(history, step) if unseen else self.holds.keys()
         longest = 0
         for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
-            copies = self.places.get(prefix(request.content, blocks * self.block_size), {})
+            content = of_partition(request, prefix(request.content, blocks * self.block_size))
+            copies = self.places.get(content, {})
             states = set(copies.values())
             if SURE not in states or MAYBE_GONE in states:
                 break
@@ -82,7 +83,7 @@ class KeptPrefixes:
             request = history.live.get(name)
             if request is None:
                 continue
-            hit = history.hit_now(step, request)
+            hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name)
             table = _before(history).get(name, ()) if shown is None else shown
             # What a request fills is unknown if it is aborted or preempted in this very step.
@@ -94,7 +95,7 @@ class KeptPrefixes:
             full = min(before + tokens, request.num_tokens) // self.block_size
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
-                filled = prefix(content, end)
+                filled = of_partition(request, prefix(content, end))
                 # Where a copy was handed out in this step, the index may have lost both.
                 is_sure = end <= request.prompt and filled not in self._lost
                 if doubtful or place >= len(table):
@@ -153,6 +154,13 @@ class KeptPrefixes:
             del left[number]
             if left:
                 self.places[content] = {copy: min(state, INTACT) for copy, state in left.items()}
+
+
+def of_partition(request: RequestHistory, content: Content) -> Content:
+    """Return the content as a cache with partitions names it."""
+    if request.partition == (None, None):
+        return content
+    return ((f"partition {request.partition}", 1), *content)
 
 
 def _before(history: Observed) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ class RequestHistory:
             time.
         began: the step in which it last started.
         ended_at: the step after which it had ended.
+        partition: its adapter and its salt; it must not hit blocks of another partition.
     """
 
     id: str
@@ -48,6 +49,7 @@ class RequestHistory:
     never_runnable: bool = False
     began: int = -1
     ended_at: int | None = None
+    partition: tuple[str | None, str | None] = (None, None)
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> Self:
@@ -63,6 +65,7 @@ class RequestHistory:
             request.prompt,
             arrival=arrival,
             priority=request.priority,
+            partition=(request.lora, request.cache_salt),
             **cls.own_fields(request),
         )
 

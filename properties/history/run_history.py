@@ -97,6 +97,8 @@ class RunHistory(Generic[R]):
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
+        client_changes: number of arrivals, aborts, control events and ends so far.
+        moves: number of times that requests may have passed from one phase to another.
         answers: the cached results of `once` since the last change, with their step and
             configuration.
     """
@@ -125,6 +127,8 @@ class RunHistory(Generic[R]):
     system_state: Any = None
     shadow: ShadowCache | None = None
     kept: KeptPrefixes | None = None
+    client_changes: int = field(default=0, repr=False, compare=False)
+    moves: int = field(default=0, repr=False, compare=False)
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -171,6 +175,7 @@ class RunHistory(Generic[R]):
         """Record a control event, and whether the target did it."""
         running, shown = ((), {}) if self.last is None else (self.last.running, self.last.blocks)
         holding = None if shown is None else tuple(n for n in shown if shown[n] and n in self.live)
+        self.client_changes += 1
         self.events += (ControlEvent(kind, done, running, holding),)
         if kind in PAUSES:
             self.pause, self.pause_steps = (None if kind == "resume" else kind), 0
@@ -276,20 +281,24 @@ class RunHistory(Generic[R]):
             self.busy_steps += 1
             self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
+        paused, moved = self.paused, False
         for name in step.preempted or ():
             if name in self.live:
                 self.live[name].rewind()
+                moved = True
         for name, tokens in step.scheduled.items():
             account = self.requests.get(name)
             if account is None:
                 continue
             if account.ended is not None:  # a fault; what it computes still counts
                 self._kin.add(account)
-            hit = self._hit(step, account)
+            hit = 0 if account.started else self._hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
+                moved = True
             if not account.started:
                 account.began = self.step
+                moved = True
             account.prefix_hit += hit
             account.computed += hit + tokens
             features.computed(self, step, account)
@@ -301,17 +310,24 @@ class RunHistory(Generic[R]):
             account = self.requests.get(name)
             if account is not None:
                 account.emitted += tokens
+                prefilled = account.prefilled
                 features.emitted(account, tokens, completes, self.config)
+                moved |= account.prefilled != prefilled
         features.end(self, step)
+        if moved or self.paused != paused:
+            self._moved()
         finished = self._endings() if step.finished is None else step.finished
         for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
+        if self.aborts_inside or self.aborts_to_report:
+            self.client_changes += 1
         self.aborts_inside, self.aborts_to_report, self.events = set(), set(), ()
         self.last = step
         self.step += 1
-        self._changed()
+        self._members_of = None
+        self.answers.clear()
         self._note_first_in_line()
         if self.forgets:
             self._forget(step)
@@ -394,8 +410,15 @@ class RunHistory(Generic[R]):
             if request.output_len is not None and request.tokens_left <= 0
         }
 
-    def _changed(self) -> None:
+    def _moved(self) -> None:
+        """Note that a request may have passed from one phase to another."""
         self._sorted_phases = None
+        self.moves += 1
+
+    def _changed(self) -> None:
+        """Note an arrival, an abort or an end."""
+        self._moved()
+        self.client_changes += 1
         self._members_of = None
         self.answers.clear()
 

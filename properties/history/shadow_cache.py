@@ -7,7 +7,7 @@ on everything before them. Which block is free, shared or published is up to the
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -50,14 +50,24 @@ class Access(NamedTuple):
     """The tokens that a request computes in a step, without wrong drafts, and its blocks.
 
     The blocks are those shown after the step, or before it if the request leaves in the step.
-    `content` has all tokens of the request.
+    `content` has all tokens of the request. `only`: the single block that is written, if nothing
+    else of the request has changed since it was last compared.
     """
 
     request: RequestHistory
     content: tuple[Segment, ...]
     start: int
     end: int
-    blocks: list[int]
+    blocks: Sequence[int]
+    only: tuple[int, Entry] | None = None
+
+
+class Ready(NamedTuple):
+    """A request whose blocks were found to hold its tokens, up to the `end` of those computed."""
+
+    request: RequestHistory
+    end: int
+    blocks: Sequence[int]
 
 
 class Changes(NamedTuple):
@@ -99,6 +109,7 @@ class ShadowCache:
     holds: dict[int, Entry] = field(default_factory=dict)
     unseen: deque[tuple[int, Entry]] = field(default_factory=deque)
     read: dict[str, list[int]] = field(default_factory=dict)
+    ready: dict[str, Ready] = field(default_factory=dict)
     readers: dict[int, set[str]] = field(default_factory=dict)
     pool: int | None = None
     lost: set[str] = field(default_factory=set)
@@ -121,15 +132,24 @@ class ShadowCache:
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
-        for access in accesses:
-            for number, entry in self._writes(step, access, written):
+        for index, access in enumerate(accesses):
+            if access.only is not None and access.only[0] in written:
+                accesses[index] = access = access._replace(only=None)
+            writes = self._writes(step, access, written) if access.only is None else [access.only]
+            for number, entry in writes:
                 before = written.get(number) or self.holds.get(number)
                 meets = meets or (before is not None and before.owner != entry.owner)
                 written[number] = entry
-            unseen += self._beyond(access)
+            if access.only is None:
+                unseen += self._beyond(access)
         conflict = None
         for access in accesses:
-            old = self._unchanged(access)
+            if access.only is None:
+                old = self._unchanged(access)
+            elif written[access.only[0]] is access.only[1]:
+                continue
+            else:
+                old = access.start // self.block_size
             for place in range(old, min(len(access.blocks), -(-access.end // self.block_size))):
                 number = access.blocks[place]
                 present = written.get(number) or self.holds.get(number)
@@ -155,7 +175,12 @@ class ShadowCache:
             if len(self.holds) > 2 * len(held) + FEW:
                 self.holds = {n: entry for n, entry in self.holds.items() if n in held}
         for access in changes.accesses:
-            if access.request.id not in shown:
+            name = access.request.id
+            if access.only is not None and changes.conflict is None:
+                self.ready[name] = self.ready[name]._replace(end=access.end)
+                continue
+            self.ready.pop(name, None)
+            if name not in shown:
                 continue
             old = self._unchanged(access)
             known = self.read.setdefault(access.request.id, [])
@@ -168,6 +193,9 @@ class ShadowCache:
                 self.readers.setdefault(number, set()).add(access.request.id)
                 if self.caches:
                     self._confirm(number, access.content, place * self.block_size)
+            goes_on = access.end % self.block_size > 0 and access.end <= access.request.num_tokens
+            if goes_on and changes.conflict is None and len(known) == full:
+                self.ready[name] = Ready(access.request, access.end, shown[name])
 
     def _keep(self, changes: Changes) -> None:
         self._step += 1
@@ -205,6 +233,7 @@ class ShadowCache:
             self._leaves(self.unseen.popleft()[1])
 
     def _forget(self, name: str) -> None:
+        self.ready.pop(name, None)
         # A faulty target may list a block twice: it is forgotten once.
         for number in set(self.read.pop(name)):
             self.readers[number].discard(name)
@@ -232,6 +261,9 @@ class ShadowCache:
                     Entry(name, coming_tokens(request), 0, history.reached(step, request))
                 )
                 continue
+            if name in self.ready and (access := self._next_token(history, step, request, tokens)):
+                accesses.append(access)
+                continue
             start = request.computed + max(hit, 0)
             end = start + tokens
             right = history.features.right_drafts(history, step, request, end - request.computed)
@@ -241,6 +273,30 @@ class ShadowCache:
             blocks = list(before.get(name, ()) if shown is None else shown)
             accesses.append(Access(request, coming_tokens(request, right or 0), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
+
+    def _next_token(
+        self, history: Observed, step: Step, request: RequestHistory, tokens: int
+    ) -> Access | None:
+        """Return the access of a request that computes one more token of its last block, which is
+        not full after it, and whose other blocks have not changed; None if that is not so."""
+        name, (known, end, blocks) = request.id, self.ready[request.id]
+        block = blocks[end // self.block_size] if end < len(blocks) * self.block_size else None
+        shown = (step.blocks or {}).get(name)
+        if known is not request or block is None or request.computed != end or shown != blocks:
+            return None
+        if tokens != 1 or (end + 1) % self.block_size == 0 or request.num_tokens <= end:
+            return None
+        slots = (step.slot_blocks or {}).get(name)
+        before, start = self.holds.get(block), end // self.block_size * self.block_size
+        if (slots and slots[-1] != block) or before is None or before.owner != name:
+            return None
+        if before.start > start or before.end != end:
+            return None
+        if history.features.right_drafts(history, step, request, 1) is not None:
+            return None
+        content = coming_tokens(request)
+        entry = Entry(name, content, start, end + 1)
+        return Access(request, content, end, end + 1, blocks, (block, entry))
 
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
         """Return the accesses of requests whose load begins, since a load writes their blocks."""
@@ -281,7 +337,7 @@ class ShadowCache:
     def _unchanged(self, access: Access) -> int:
         """Count the leading blocks of the request that were read before and have not changed."""
         known = self.read.get(access.request.id, [])
-        if access.blocks[: len(known)] == known:
+        if list(access.blocks[: len(known)]) == known:
             return len(known)
         return 0
 

@@ -5,12 +5,15 @@ Source: target protocol, "The step observation" and "Fine points".
 
 from collections import Counter
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 from ...model.observation import Step
 from ..history.content import in_common
+from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
+from .pool import held_after
 from .predicate import AdapterMessage, Predicate
 
 
@@ -113,12 +116,15 @@ def _other_phase(
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
     """Yield the requests that stay, with a lower bound of their computed tokens after the step.
-    Requests preempted in this step are left out."""
-    leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
-    for request in history.live.values():
-        if request.id not in leaves:
-            hit = history.hit_now(step, request) or 0
-            yield request, request.computed + hit + step.scheduled.get(request.id, 0)
+    Left out are requests preempted in this step, and waiting ones of which it shows nothing."""
+    names = {request.id for request in history.running()}
+    names.update(step.scheduled, step.computed or (), step.blocks or (), step.prefix_hit or ())
+    names.update(history.paused, step.prefilling or ())
+    names.difference_update(step.finished or (), history.aborts_inside, step.preempted or ())
+    requests = [history.live[name] for name in names if name in history.live]
+    for request in sorted(requests, key=attrgetter("arrival")):
+        hit = 0 if request.started else history.hit_now(step, request) or 0
+        yield request, request.computed + hit + step.scheduled.get(request.id, 0)
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
@@ -168,6 +174,9 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     for name, account in history.live.items():
         total = account.emitted + emitted.get(name, 0)
         reason = finished.get(name)
+        due = account.output_len
+        if reason is None and due is not None and total < due and name not in aborts_inside:
+            continue  # it goes on
         if name in aborts_inside:
             if reason != "aborted":
                 return f"{name} was aborted inside the step, finished says {reason}"
@@ -232,9 +241,9 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
-    allowance = history.max_steps
-    if history.busy_steps < allowance:
+    if history.busy_steps < history.max_steps:
         return None
+    allowance = history.max_steps
     unfinished = [n for n in history.live if n not in (step.finished or {})]
     if not unfinished:
         return None
@@ -246,7 +255,8 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
 
 def everything_ends(history: RunHistory[Any], step: Step) -> bool:
     """The last unfinished request finishes."""
-    return bool(history.live) and all(n in (step.finished or {}) for n in history.live)
+    finished = step.finished or {}
+    return bool(history.live and finished) and all(name in finished for name in history.live)
 
 
 def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
@@ -272,6 +282,7 @@ def something_cached(history: RunHistory[Any], step: Step) -> bool:
     return any(hit > 0 for hit in first_hits(history, step).values())
 
 
+@once
 def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
     """Return the hits, in tokens, of the requests that start in this step, except loaded ones."""
     return {
@@ -285,11 +296,16 @@ def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Held and free blocks add up to the pool (ALL-R09)."""
+    """Held and free blocks add up to the pool; a request that has ended holds none (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
-    held = {block for blocks in (step.blocks or {}).values() for block in blocks}
+    held_by = held_after(step)
+    if not history.features.held_after_end(history.config):
+        for name, blocks in held_by.items():
+            if blocks and name not in history.live:
+                return f"{name} has ended, and still holds {len(blocks)} blocks"
+    held = {block for blocks in held_by.values() for block in blocks}
     if len(held) + step.free_blocks == size:
         return None
     return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
@@ -303,10 +319,11 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """While a request is unfinished, at least one of three consecutive steps computes a token; with
-    several decisions in flight, one of a longer sequence (ALL-R10)."""
-    allowed = 1 + history.features.idle_steps(history)
-    if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
+    """While a request is unfinished, one of three steps in a row computes a token; one of more if
+    several decisions are in flight (ALL-R10)."""
+    if not history.live or any(step.scheduled.values()):
+        return None
+    if history.barren_steps <= history.features.idle_steps(history):
         return None
     return f"no token was computed in {history.barren_steps + 1} steps in a row"
 
@@ -334,12 +351,18 @@ def _names(ids: list[str]) -> str:
 
 
 PREDICATES = {
-    "ALL-R03": Predicate(request_lost, requests_meet),
+    "ALL-R03": Predicate(
+        request_lost,
+        requests_meet,
+        reads=("finished", "paused", "prefilling", "running", "scheduled", "waiting"),
+    ),
     "ALL-R04": Predicate(tokens_wrong, token_due),
     "ALL-R05": Predicate(waits_too_long, someone_waits),
     "ALL-R06": Predicate(never_ends, everything_ends),
     "ALL-R08": Predicate(hit_never_computed, something_cached),
-    "ALL-R09": Predicate(blocks_lost, blocks_come_back),
+    "ALL-R09": Predicate(
+        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks")
+    ),
     "ALL-R10": Predicate(no_progress, someone_is_behind),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
     "ALL-R13": Predicate(shown_wrongly, something_shown),

@@ -1,5 +1,6 @@
 """Count the blocks that tokens need, and those that were free when a step was decided."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -76,13 +77,22 @@ def blocks_for(history: RunHistory[Any], tokens: int) -> int:
     return -(-tokens // int(history.config["block_size"]))
 
 
+def held_after(step: Step) -> dict[str, tuple[int, ...]]:
+    """Return the blocks of each request after a step, those of further groups included."""
+    shown, further = step.blocks or {}, step.group_blocks or {}
+    return {
+        name: (*table, *(block for more in further.get(name, ()) for block in more if block))
+        for name, table in shown.items()
+    }
+
+
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     """Return the blocks of unfinished requests before the step, and of ended ones that keep theirs
     until a load has landed or they are sent."""
-    shown = (history.last.blocks or {}) if history.last is not None else {}
+    shown = held_after(history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
-    return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
+    return {name: table for name, table in shown.items() if keeps or name in history.live}
 
 
 def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
@@ -94,7 +104,22 @@ def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
 @once
 def held_before(history: RunHistory[Any]) -> set[int]:
     """Return the numbers of the blocks that requests held before the step."""
-    return {block for table in tables_before(history).values() for block in table}
+    return set().union(*tables_before(history).values())
+
+
+@once
+def shared_blocks(history: RunHistory[Any], step: Step) -> set[int]:
+    """Return the numbers of the blocks that are listed more than once after the step. There may be
+    many blocks, so they are compared as whole sets."""
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for table in (step.blocks or {}).values():
+        numbers = set(table)
+        if len(numbers) < len(table):
+            shared.update(number for number, times in Counter(table).items() if times > 1)
+        shared |= seen & numbers
+        seen |= numbers
+    return shared
 
 
 @once

@@ -7,6 +7,9 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
+# Which requests have not started, compute their prompt, decode, or are paused; preemptions as well.
+PHASES = "phases"
+
 
 class Predicate(NamedTuple):
     """`broken` returns a message with the numbers that break the rule, or None; `exercised` is the
@@ -15,12 +18,19 @@ class Predicate(NamedTuple):
     Both read the history from before the step. `members` says which steps they apply to: those that
     schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
     `RunHistory.kept`.
+
+    `reads` names everything that they read besides the configuration and which requests are
+    unfinished: fields of the step, which are also read from the step before it, and PHASES. A step
+    that leaves all of these as they were has the same answers as the one before, and the monitor
+    does not ask. None: they also read how many tokens are computed or emitted, which nearly every
+    step changes.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
     exercised: Callable[[RunHistory[Any], Step], bool]
     members: Literal["prefill", "decode", "any"] = "any"
     reads_kept: bool = False
+    reads: tuple[str, ...] | None = None
 
 
 class RuleFault(BaseException):

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import TO_CONNECTOR, Event, Request, Scenario, Segment
+from ...model.scenario import OF_PARTITION, TO_CONNECTOR, Event, Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
 from ..search.reach import features_of_requests
 
@@ -116,6 +116,9 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
     for key in ("load_steps", "load_deferrals", "send_steps"):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
+    for key in OF_PARTITION:
+        if getattr(request, key) is not None:
+            yield replace(request, **{key: None})
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     if request.priority:
@@ -163,7 +166,7 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario with one option at its default, or absent."""
+    """Yield the scenario with one option at its default, or absent; or a list without an item."""
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
     for key, value in scenario.config.items():
@@ -173,6 +176,11 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
             if key not in defaults:
                 del config[key]
             with suppress(InputError):  # another option needs this one
+                full_config(scenario.system, revision, config)
+                yield replace(scenario, config=config)
+        for number in range(len(value) if isinstance(value, list) else 0):
+            config = scenario.config | {key: value[:number] + value[number + 1 :]}
+            with suppress(InputError):
                 full_config(scenario.system, revision, config)
                 yield replace(scenario, config=config)
     plain = {key: value for key, value in scenario.config.items() if key in defaults}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import encoder, in_flight, loads
+from .history import encoder, groups, in_flight, loads
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
@@ -61,6 +61,9 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     whole = prompt + max_tokens
     with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
+    if groups.further(config) and config["num_blocks"] is not None:
+        blocks = groups.blocks_of_all(config, -(-with_drafts // config["block_size"]))
+        within = within and blocks <= config["num_blocks"]
     return within and fits_pool_and_budget(config, prompt, max_tokens)
 
 
@@ -70,9 +73,12 @@ def limits(config: Config) -> list[int]:
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
     longest = config["max_model_len"]
     ahead = lookahead(config)
+    rooms = pool_limit(config)
+    if rooms and groups.further(config):
+        rooms = [groups.longest_in_pool(config) * config["block_size"]]
     pools = [
         size if min(longest - 1 + ahead, longest) <= size else size - most_ahead(config)
-        for size in pool_limit(config)
+        for size in rooms
     ]
     return [longest - 1, *pools, *whole]
 

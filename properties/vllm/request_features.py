@@ -16,6 +16,8 @@ from .history import encoder, loads, speculation
 PICTURE = "picture"
 MOST = 8  # in what a request says by itself
 TITLES = "abcdef"
+# Of salts and of adapters, so that one may be called as the other is.
+PARTITIONS = st.sampled_from((None, None, "x", "y"))
 
 
 @st.composite
@@ -76,11 +78,16 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
         request = draw(loaded(request, config["block_size"]))
     if encoder.encodes(config):
         request = draw(with_pictures(request, config))
+    if config.get("cache_partitions"):
+        salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
+        request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
     return request
 
 
 def has_features(config: Mapping[str, Any]) -> bool:
-    return bool(speculation.drafts(config) or loads.are_made(config) or encoder.encodes(config))
+    partitions = config.get("cache_partitions")
+    drafts = speculation.drafts(config)
+    return bool(drafts or partitions or loads.are_made(config) or encoder.encodes(config))
 
 
 @st.composite

@@ -13,7 +13,7 @@ from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import said_before
 from . import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
-from .history import speculation
+from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .predicates.decision import watermark_blocks
@@ -30,6 +30,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
+FULL = {"kind": "full"}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
@@ -37,8 +38,8 @@ EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 @st.composite
 def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()) -> dict[str, Any]:
     in_flight = [kind for kind in IN_FLIGHT if kind not in avoid]
-    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight)))
-    drawn: dict[str, Any] = {}
+    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *in_flight, *2 * ("groups",))))
+    drawn: dict[str, Any] = draw(kv_groups(config)) if steps == "groups" else {}
     if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
         drawn |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
@@ -47,10 +48,30 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         drawn |= {"kv_load_failure_policy": "fail"}
     if "num_lookahead_tokens" not in drawn and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
+    if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
+        drawn |= {"cache_partitions": True}
     drawn |= IN_FLIGHT.get(steps, {})
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
     return drawn
+
+
+@st.composite
+def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
+    """One or two groups beside full attention, most with a window of about a block or a few, and a
+    pool that holds little more than the longest request."""
+    block, length = config["block_size"], config["max_model_len"]
+    windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
+    slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
+    more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
+    further = [draw(slides), *draw(more)]
+    drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if config["num_blocks"] is None:
+        return drawn
+    blocks = blocks_for(length, block)
+    # A server counts a block more for each window, even if no request is as long.
+    longest = groups.blocks_of_all({**config, **drawn}, blocks) + len(further)
+    return {**drawn, "num_blocks": longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))}
 
 
 @st.composite
@@ -297,8 +318,10 @@ def longest_request(config: Config) -> int:
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
-        ahead = speculation.most_ahead(config)
-        limits.append(max(config["num_blocks"] * config["block_size"] + 1 - ahead, 2))
+        ahead, blocks = speculation.most_ahead(config), config["num_blocks"]
+        if groups.further(config):
+            blocks = groups.longest_in_pool(config)
+        limits.append(max(blocks * config["block_size"] + 1 - ahead, 2))
     if not config["enable_chunked_prefill"]:
         limits.append(config["max_num_batched_tokens"] + 1)
     return int(min(limits))
@@ -327,6 +350,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
         room = free - sum(new_blocks(config, request, 1) for request in running)
+        room //= 1 + len(groups.further(config))
         reserve = watermark_blocks(config)
         # With room for an answer that needs a block more.
         fills = [min(blocks * block, longest - block) for blocks in (room, room, room - reserve)]
@@ -410,10 +434,11 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
-    """Return the number of additional blocks that a decoding request holds after `steps` steps."""
+    """Return the number of additional blocks that a decoding request takes in `steps` steps."""
     block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
-    return blocks_for(tokens, block) - blocks_for(request.computed, block)
+    more = blocks_for(tokens, block) - blocks_for(request.computed, block)
+    return more * (1 + len(groups.further(config)))
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:

@@ -36,6 +36,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("prompt_throughput", "decode_throughput"), COUNTS),
     "encoder_inputs": st.dictionaries(IDS, BLOCKS),
     "encoder_dropped": QUEUES,
+    "group_blocks": st.dictionaries(IDS, st.lists(BLOCKS, max_size=2)),
     "completes": st.booleans(),
     "left_pad_blocks": st.dictionaries(IDS, st.integers(-3, 9)),
     "finished": st.dictionaries(IDS, REASONS),

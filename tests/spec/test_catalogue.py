@@ -68,6 +68,7 @@ PROTOCOL_FIELDS = {
     "parked",
     "encoder_inputs",
     "encoder_dropped",
+    "group_blocks",
     "completes",
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import CheckedRequest, RefusedError, refuse
 from ..streams import EOS, Output
-from . import control, encoder, in_flight, start_up
+from . import control, encoder, groups, in_flight
 from .drafts import Drafts
 from .in_flight import Flight
 from .loads import Offer
@@ -32,10 +32,12 @@ class VllmEngine(SchedulerView):
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
         encoder.check(config)
         in_flight.check(config)
+        groups.check(config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        pool = (config["block_size"], self.usable_blocks)
-        super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
+        specs = groups.specs(groups.windows(config), config["block_size"])
+        scheduler = _scheduler(class_for(release, config), vllm_config, specs, self.usable_blocks)
+        super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
         self.drafts = Drafts(config)
@@ -46,6 +48,7 @@ class VllmEngine(SchedulerView):
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
+        self._adapters: dict[str, int] = {}  # their numbers
         self._requested_blocks = 0  # by all requests so far, finished ones included
 
     def add(self, request: CheckedRequest) -> None:
@@ -55,6 +58,7 @@ class VllmEngine(SchedulerView):
             raise RefusedError(f"a live request has the id {name!r} already")
         arrival = float(self._arrivals + 1)
         taken = taken_in(self.release, self.config["max_model_len"], request, arrival)
+        taken.cache_salt, taken.lora_request = request.cache_salt, self._adapter(request.lora)
         if request.inputs:
             taken.mm_features = encoder.features(self.config, request)
             self.encoded[name] = tuple(segment.number for segment in request.inputs)
@@ -65,6 +69,14 @@ class VllmEngine(SchedulerView):
         self._outputs[name] = request.output
         if self._loads is not None:
             self._offer(self._loads, request)
+
+    def _adapter(self, name: str | None) -> Any:
+        """The adapter of this name, as vLLM hands it on with a request."""
+        if name is None:
+            return None
+        number = self._adapters.setdefault(name, len(self._adapters) + 1)
+        adapter = importlib.import_module("vllm.lora.request").LoRARequest
+        return adapter(lora_name=name, lora_int_id=number, lora_path=name)
 
     def _offer(self, loads: Any, request: CheckedRequest) -> None:
         name = request.output.id
@@ -182,6 +194,7 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     watermark, which is a share of this pool.
     """
     longest = blocks_for(config["max_model_len"], config["block_size"])
+    longest *= 1 + len(groups.further(config))
     needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
     plenty = int(needed / (1 - config["watermark"])) + 1
     if plenty > MAX_BLOCKS:
@@ -193,21 +206,24 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     return plenty
 
 
-def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
-    """Return a scheduler with its own pool; takes 1 ms, and 1 ms more for each 1,000 blocks."""
+def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int) -> Any:
+    """Return a scheduler with its own pool, and a group of the KV cache for each of `specs`; takes
+    1 ms, and 1 ms more for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
-    spec = start_up.attention(block_size)
-    group = interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
+    layers = [
+        interface.KVCacheGroupSpec(layer_names=[f"layer {number}"], kv_cache_spec=spec)
+        for number, spec in enumerate(specs)
+    ]
     vllm_config.cache_config.num_gpu_blocks = num_blocks
     return chosen(
         vllm_config=vllm_config,
         kv_cache_config=interface.KVCacheConfig(
-            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=[group]
+            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers
         ),
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
-        block_size=block_size,
+        block_size=specs[0].block_size,
         log_stats=False,
     )
 

@@ -69,14 +69,17 @@ class Flights:
     def sampled(self, name: str, tokens: int) -> None:
         self._known[name] += tokens
 
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
     def tokens_in_flight(self, name: str) -> int:
         """Return the tokens in flight of a request if all its drafts are right, as the scheduler
         counts."""
-        return sum(
-            1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
-            for flight in self._queue
-            if name in flight.first
-        )
+        coming = 0
+        for flight in self._queue:
+            if name in flight.first:
+                coming += 1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
+        return coming
 
     def drop(self, names: set[str]) -> None:
         """Expect no tokens for these requests from the decisions in flight."""

@@ -1,10 +1,10 @@
 """Observe a step of vLLM's scheduler in the form of the protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..release_adapter import ids, outputs
-from . import encoder
+from . import encoder, groups
 from .drafts import number_of
 from .in_flight import Flight, Flights, depth
 
@@ -55,9 +55,8 @@ class SchedulerView:
         in flight may still write to them. A list that has not changed since the last look is the
         same object.
         """
-        [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
         tables, held = {}, {}
-        for name, blocks in manager.req_to_blocks.items():
+        for name, blocks in self._managers[0].req_to_blocks.items():
             if not blocks:
                 continue
             table = self._tables.get(name)
@@ -73,6 +72,26 @@ class SchedulerView:
                     held[name] = numbers
         self._tables, self._held = tables, held
         return held
+
+    def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
+        """Return the blocks of these requests in each group of the KV cache behind the first."""
+        return {
+            name: [
+                [block.block_id for block in manager.req_to_blocks.get(name, ())]
+                for manager in self._managers[1:]
+            ]
+            for name in names
+        }
+
+    @property
+    def _managers(self) -> tuple[Any, ...]:
+        managers: tuple[Any, ...] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
+        return managers
+
+    def forget(self, name: str) -> None:
+        """Drop what is kept of a request that has ended."""
+        self.hits.pop(name, None)
+        self.flights.forget(name)
 
     def free_blocks(self) -> int:
         """Return the number of blocks that no request holds, including those with cached
@@ -100,6 +119,8 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields.append("parked")
     if engine.config.get(encoder.BUDGET):
         fields += ["encoder_inputs", "encoder_dropped"]
+    if groups.further(engine.config):
+        fields.append("group_blocks")
     return fields
 
 
@@ -123,26 +144,23 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
 
     `before` is the result of `look_before` from before the decision.
     """
-    scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
+    requests, scheduled = engine.requests, dict[str, int](decision.num_scheduled_tokens)
     # The scheduler counts the tokens of this step as computed as soon as it has decided.
     start = {
-        name: engine.requests[name].num_computed_tokens - tokens
-        for name, tokens in scheduled.items()
+        name: requests[name].num_computed_tokens - tokens for name, tokens in scheduled.items()
     }
-    decodes = {decodes_at(engine, name, computed) for name, computed in start.items()}
-    preempted = [
-        name for name, count in before.items() if engine.requests[name].num_preemptions > count
-    ]
+    decodes = {decodes_at(engine, requests[name], computed) for name, computed in start.items()}
+    preempted = [name for name, count in before.items() if requests[name].num_preemptions > count]
     # A request that joins has computed nothing yet: what it starts with was found in the cache.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.seen(decision, engine.encoded)
     return Decided(kind_of(decodes), scheduled, preempted, seen)
 
 
-def decodes_at(engine: SchedulerView, name: str, computed: int) -> bool:
+def decodes_at(engine: SchedulerView, request: Any, computed: int) -> bool:
     """Return whether only the last sampled token is left after `computed` tokens, including
     hits."""
-    request, coming = engine.requests[name], engine.flights.tokens_in_flight(name)
+    coming = engine.flights.tokens_in_flight(request.request_id)
     behind: int = request.num_tokens + coming - computed
     return behind == 1 and request.num_output_tokens + coming > 0
 
@@ -174,9 +192,9 @@ def observe(
         "waiting": ids(waiting),
         "running": ids(running),
         "prefilling": [
-            name
-            for name, request in zip(ids(running), running, strict=True)
-            if not decodes_at(engine, name, request.num_computed_tokens)
+            request.request_id
+            for request in running
+            if not decodes_at(engine, request, request.num_computed_tokens)
         ],
         "preempted": decided.preempted,
         "computed": held(
@@ -197,8 +215,13 @@ def observe(
         seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
     if engine.config.get(encoder.BUDGET):
         seen |= decided.encoder
+    if groups.further(engine.config):
+        seen["group_blocks"] = engine.group_blocks(seen["blocks"])
     if engine.config.get("kv_connector"):
         seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
+    for name in seen["finished"]:
+        if name not in engine.requests:  # its id may be that of a new request already
+            engine.forget(name)
     return seen
 
 

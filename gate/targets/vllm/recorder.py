@@ -396,6 +396,8 @@ class Contents:
         for request in requests:
             if request is not None and request.request_id in self._live:
                 name, hashes = request.request_id, request.block_hashes
+                if len(hashes) == self._seen[name]:
+                    continue
                 had = hashes[self._seen[name] :]
                 self._twice.update(block for block in had if block in self._owner)
                 self._register(name, hashes)

@@ -13,7 +13,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
-from . import start_up
+from . import groups, start_up
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
@@ -25,11 +25,12 @@ VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_rese
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 # The pool is an option with another meaning: its blocks, the null block among them.
 # Two keys describe the drafter, which is one option of vLLM, and two the connector. What an encoder
-# has, vLLM works out of a model.
+# has, and the groups of the KV cache, vLLM works out of a model.
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
-        *(*DRAFT_KEYS, *ENCODER_KEYS),
+        "cache_partitions",
+        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
     }
 )
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
@@ -90,6 +91,8 @@ def _plain_cpu() -> Any:
         "device_type": "cpu",
         "check_and_update_config": classmethod(lambda cls, vllm_config: None),
         "is_pin_memory_available": classmethod(lambda cls: False),
+        # As on a GPU: layers with a window have a group of their own.
+        "support_hybrid_kv_cache": classmethod(lambda cls: True),
     }
     return type("PlainCpu", (interface.Platform,), body)()
 
@@ -123,7 +126,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
     try:
-        planned = _planning(drafter(config), policy, **options)
+        planned = _planning(drafter(config), policy, groups.windows(config), **options)
     except PARTS_MISSING as error:
         return vllm_config, StartUp(None, f"{release}: {start_up.CHECK} cannot be run: {error}")
 
@@ -145,10 +148,17 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
 
 
 @functools.lru_cache(maxsize=64)
-def _planning(drafts: tuple[str, int] | None, policy: str | None, **options: Any) -> str | None:
-    """Return why vLLM does not start with these options; None if it does."""
+def _planning(
+    drafts: tuple[str, int] | None,
+    policy: str | None,
+    windows: tuple[int | None, ...],
+    **options: Any,
+) -> str | None:
+    """Return why vLLM does not start with these options, and layers with these windows; None if it
+    does."""
     vllm_config = cached_config(drafts, policy, **options)
-    return start_up.refusal(vllm_config, start_up.attention(vllm_config.cache_config.block_size))
+    specs = groups.specs(windows, vllm_config.cache_config.block_size)
+    return start_up.refusal(vllm_config, specs)
 
 
 @functools.lru_cache(maxsize=64)

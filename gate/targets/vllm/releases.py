@@ -13,6 +13,8 @@ ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
 ENCODER = dict.fromkeys(
     ("max_num_encoder_input_tokens", "encoder_cache_size", "max_num_batched_tokens"), 32
 )
+# A window of one block and a token, beside full attention.
+GROUPS = {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 17}]}
 
 SCALES = GateScales(
     scales={
@@ -40,6 +42,8 @@ SCALES = GateScales(
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
+        GROUPS,
+        {"cache_partitions": True},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
@@ -61,6 +65,7 @@ SCALES = GateScales(
             {**CONNECTOR, **ASYNC, "kv_load_failure_policy": "fail"},
         ),
         Configuration("encoder", ENCODER),
+        Configuration("groups", GROUPS),
     ),
 )
 

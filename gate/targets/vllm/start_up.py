@@ -7,6 +7,7 @@ the cache runs with an executor whose workers have plenty of memory and nothing 
 import functools
 import importlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 CHECK = "get_kv_cache_configs"
@@ -44,13 +45,17 @@ class _EngineCore:
         """Do nothing, since there are no workers."""
 
 
-def refusal(vllm_config: Any, spec: Any) -> str | None:
+def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     """Return the release's message if it does not start with this configuration; otherwise None.
 
-    `spec` describes the KV cache of a layer; each stage of a pipeline has one such layer.
+    `layers` describe the KV caches of the layers of a stage; each stage of a pipeline has such
+    layers.
     """
     stages = vllm_config.parallel_config.pipeline_parallel_size
-    specs = [{f"layer {stage}": spec} for stage in range(stages)]
+    specs = [
+        {f"layer {stage}.{number}": spec for number, spec in enumerate(layers)}
+        for stage in range(stages)
+    ]
     core = importlib.import_module("vllm.v1.engine.core").EngineCore
     try:
         core._initialize_kv_caches(_EngineCore(specs), vllm_config)

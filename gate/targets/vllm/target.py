@@ -10,7 +10,7 @@ from typing import Any
 from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..release_adapter import Hosted, HostedTarget
-from . import control
+from . import control, groups
 from .drafts import KEYS as DRAFT_KEYS
 from .encoder import KEYS as ENCODER_KEYS
 from .engine import VllmEngine
@@ -40,11 +40,20 @@ KEYS = {
     "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
     "max_num_encoder_input_tokens": protocol_checks.COUNT,
     "encoder_cache_size": protocol_checks.COUNT,
+    "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
+    "cache_partitions": protocol_checks.FLAG,
 }
 
 
 LOAD_KEYS = ("kv_connector", "kv_load_failure_policy")
-MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS)
+MAY_MISS = (
+    *DRAFT_KEYS,
+    *IN_FLIGHT_KEYS,
+    *LOAD_KEYS,
+    *ENCODER_KEYS,
+    groups.KEY,
+    "cache_partitions",
+)
 
 
 class VllmTarget(HostedTarget):

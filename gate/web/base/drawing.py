@@ -24,7 +24,7 @@ STATES = {
     "foreign": "OTHER TOKENS",
     "named": "held",
 }
-STEP = re.compile(r"\s*step (\d+): ")
+STEP = re.compile(r"step (\d+): (.*)", re.DOTALL)
 ROOM = 8.0  # percent above and below a curve
 WIDE = 4.5  # percent of a bar in which its number fits
 
@@ -81,7 +81,7 @@ def picture(cause: Cause | None) -> Picture | None:
     legend = [(p.kind, PARTS[p.kind], p.tokens) for bar in cause.bars[:1] for p in bar.parts]
     return Picture(
         cause,
-        [(_step_of(line), line) for line in cause.why],
+        [_split(line) for line in cause.why],
         [(bar, _pieces(bar, longest)) for bar in cause.bars],
         legend if cause.bars and cause.bars[0].request else (),
         None if cause.curve is None else _chart(cause.curve),
@@ -89,9 +89,9 @@ def picture(cause: Cause | None) -> Picture | None:
     )
 
 
-def _step_of(line: str) -> str:
-    found = STEP.match(line)
-    return found[1] if found else ""
+def _split(line: str) -> tuple[str, str]:
+    found = STEP.fullmatch(line)
+    return (found[1], found[2]) if found else ("", line)
 
 
 def _tokens(bar: Bar) -> int:

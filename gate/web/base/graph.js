@@ -43,6 +43,21 @@ function drawn(name, attributes, text) {
   return made;
 }
 
+/* The path to the first broken rule lies in the middle, one state beside the other. */
+const firstBroken = rules.find((candidate) => candidate.verdict === "broken");
+
+function straighten() {
+  for (const number of [...((firstBroken && firstBroken.path) || [])].reverse()) { // the first ones win
+    const state = states[moves[number].to ?? moves[number].from];
+    const level = states.filter((other) => other.depth === state.depth);
+    const middle = Math.floor(Math.min(level.length, ROWS) / 2);
+    const there = level.find((other) => other.row === middle);
+    if (there) [there.row, state.row] = [state.row, there.row];
+  }
+}
+
+straighten();
+
 /* Where the states lie: a block of columns for each number of moves from the start. */
 function places() {
   const sizes = [];
@@ -252,7 +267,8 @@ function choose(id) {
 
 function follow(key) {
   const state = states[selected];
-  const level = states.map((_, number) => number).filter((number) => states[number].depth === state.depth);
+  const level = states.map((_, number) => number).filter((number) => states[number].depth === state.depth)
+    .sort((a, b) => states[a].row - states[b].row);
   const place = level.indexOf(selected);
   const onWay = way.map((number) => moves[number]).find((move) => move.from === selected && move.to !== null);
   const onward = onWay || out[selected].map((number) => moves[number]).find((move) => move.to !== null && move.to !== selected);
@@ -319,9 +335,19 @@ function begin() {
   legend();
   draw();
   resize(1);
-  const broken = rules.find((candidate) => candidate.verdict === "broken");
-  list.value = broken ? broken.id : "";
+  list.value = firstBroken ? firstBroken.id : "";
   choose(list.value);
+  select(0);
+  showPath();
+}
+
+/* The start at the left, and as much of the path as fits, from its first move on. */
+function showPath() {
+  const ends = way.map((number) => laid.at[moves[number].to ?? moves[number].from]);
+  const view = element("view"), right = Math.max(0, ...ends.map((place) => place.x)) + 2 * EDGE;
+  if (ends.length) resize(Math.max(0.4, Math.min(1, (view.clientWidth - 20) / right)));
+  view.scrollLeft = 0;
+  view.scrollTop = laid.at[0].y * scale - view.clientHeight / 2;
 }
 
 begin();

@@ -31,8 +31,9 @@ async function move(path, words = {}) {
   }
 }
 
-function complain(text) {
+function complain(text, kind = "error") {
   element("error").hidden = !text;
+  element("error").className = kind;
   element("error").textContent = text;
 }
 
@@ -176,7 +177,7 @@ function show(run, why) {
   }).reverse();
   if (run.left_out) log.push(make("li", `and ${run.left_out} steps before`));
   element("log").replaceChildren(...log);
-  complain(run.notice);
+  complain(run.notice, "quiet");
   const told = last && why === "/step" ? `${last.line}; ${run.verdict}` : `before step ${run.next}; ${run.verdict}`;
   element("live").textContent = told.replace(/ +/g, " ");
   const again = focus && document.querySelector(`[data-key="${focus}"]`);

@@ -201,6 +201,7 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
     scenario = run.scenario
     rules = {rule.id: rule for rule in load(scenario.system, scenario.revision or "")}
     fields = side_by_side(run)
+    gone = bool(run.broken) and run.broken[0].step >= len(run.steps)  # it raised, or never answered
     return {
         "run": run,
         "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),
@@ -208,7 +209,7 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
         "max_lines": MAX_LINES,
         "wide": WIDE,
         "picture": picture(run.cause),
-        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :],
+        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :] if gone else [],
         "lockstep": LOCKSTEP,
         "fields": fields,
         "differs": sum(field.differs for field in fields or ()),

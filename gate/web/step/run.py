@@ -28,6 +28,8 @@ from ....spec.catalogue import Rule
 MAX_REQUESTS = 64
 MAX_STEPS = 5_000
 MAX_TOKENS = 131_072  # of a prompt, and of an output
+EXAMPLE = ((0, 6, 6), (1, 11, 5), (2, 3, 8))  # arrival, tokens of the prompt, max_tokens
+EXAMPLE_STEPS = 6
 SHARED = "shared"  # the stream that prompts with a shared prefix begin with
 
 
@@ -174,6 +176,28 @@ class ByHand:
             self.restart()
             raise NotNow(f"the target refuses its configuration: {why}")
         self.clients = Clients(scenario.requests)
+
+    def show_example(self) -> None:
+        """Take a few steps with requests that this configuration can run, so that a reader sees a
+        run at once; to restart empties it."""
+        beyond = bounds_of(self.setup.system).beyond
+        self.clients = Clients(
+            tuple(
+                Request(id=f"r{n}", arrival=arrival, prompt=((f"r{n}", prompt),), max_tokens=output)
+                for n, (arrival, prompt, output) in enumerate(EXAMPLE)
+                if not beyond(self.setup.config, prompt, output)
+            )
+        )
+        if not self.clients.requests:
+            return
+        for _ in range(EXAMPLE_STEPS):
+            self.step()
+            if self.ended or self.taken[-1].broken:
+                break
+        if self.fault is not None:
+            self.restart()
+        else:
+            self.notice = "an example to begin with: change it, or begin anew"
 
     def abort(self, name: str, inside: bool) -> None:
         """Abort a request before the next step or inside it."""

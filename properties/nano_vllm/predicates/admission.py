@@ -203,7 +203,9 @@ def _held_before(history: RunHistory) -> set[int]:
 
 
 PREDICATES = {
-    "NAN-R11": Predicate(phases_mixed, both_phases_wanted),
+    "NAN-R11": Predicate(
+        phases_mixed, both_phases_wanted, reads=("kind", "running", "scheduled", "waiting")
+    ),
     "NAN-R08": Predicate(budget_exceeded, budget_binds),
     "NAN-R40": Predicate(too_many_run, every_slot_taken),
     "NAN-R12": Predicate(cut_wrongly, long_prompt),

@@ -85,8 +85,14 @@ def someone_waits_and_blocks_are_held(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "NAN-R22": Predicate(victim_not_in_front, preempts_while_others_wait),
-    "NAN-R06": Predicate(newcomer_not_at_the_back, someone_arrives),
+    "NAN-R22": Predicate(
+        victim_not_in_front, preempts_while_others_wait, reads=("preempted", "running", "waiting")
+    ),
+    "NAN-R06": Predicate(newcomer_not_at_the_back, someone_arrives, reads=("running", "waiting")),
     "NAN-R15": Predicate(running_out_of_order, several_run),
-    "NAN-R03": Predicate(waiting_holds_blocks, someone_waits_and_blocks_are_held),
+    "NAN-R03": Predicate(
+        waiting_holds_blocks,
+        someone_waits_and_blocks_are_held,
+        reads=("blocks", "prefilling", "waiting"),
+    ),
 }

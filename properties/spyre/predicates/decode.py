@@ -6,6 +6,7 @@ Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 from math import ceil
 
 from ....model.observation import Step
+from ...history.per_step_cache import once
 from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
 from ..history import REVISIONS_THAT_PAUSE
@@ -57,6 +58,7 @@ def not_rectangular(history: RunHistory, step: Step) -> str | None:
     return None
 
 
+@once
 def lengths_differ(history: RunHistory, step: Step) -> bool:
     """Decoded requests need different numbers of blocks by themselves."""
     block = history.config["block_size"]
@@ -149,7 +151,9 @@ def _numbers(values: dict[str, int]) -> str:
 
 PREDICATES = {
     "SPY-R02": Predicate(wrong_blocks, block_filled),
-    "SPY-R22": Predicate(not_everyone_decodes, several_decode, "decode"),
+    "SPY-R22": Predicate(
+        not_everyone_decodes, several_decode, "decode", reads=("emitted", "paused")
+    ),
     "SPY-R09": Predicate(not_rectangular, lengths_differ, "decode"),
     "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),
     "SPY-R10": Predicate(padding_negative, lengths_differ),

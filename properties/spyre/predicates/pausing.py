@@ -6,7 +6,7 @@ Source: release 2.5.2 (rules SPY-R51 and SPY-R52); the scheduling page has no pa
 from math import ceil
 
 from ....model.observation import Step
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import SpyreRequestHistory, SpyreRun
 
 
@@ -116,7 +116,9 @@ def _running(history: SpyreRun) -> tuple[str, ...]:
 
 
 PREDICATES = {
-    "SPY-R52": Predicate(prefill_while_paused, prefill_wanted_while_paused),
+    "SPY-R52": Predicate(
+        prefill_while_paused, prefill_wanted_while_paused, reads=("paused", PHASES, "scheduled")
+    ),
     "SPY-R51": Predicate(wrong_pause, someone_sits_out),
     "SPY-P01": Predicate(starved, stays_paused),
 }

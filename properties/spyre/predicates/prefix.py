@@ -200,7 +200,9 @@ def _positions(
 
 PREDICATES = {
     "SPY-R55": Predicate(everything_cached, whole_prompt_known, "prefill"),
-    "SPY-R54": Predicate(cached_chunk_computed, chunk_skipped, "prefill"),
+    "SPY-R54": Predicate(
+        cached_chunk_computed, chunk_skipped, "prefill", reads=("finished", "prefix_hit")
+    ),
     "SPY-R57": Predicate(prompt_not_shared, prompt_is_shared, "prefill"),
     "SPY-R60": Predicate(output_not_shared, output_is_shared, "prefill"),
     "SPY-R63": found_again(starting),

@@ -83,6 +83,9 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     of the last step, or of the last step in which a block was full.
     """
     alive = [*batch, newcomer]
+    most = max(member.length for member in alive) + newcomer.remaining + block - 1
+    if len(alive) * most <= limit:
+        return None
     before = 0
     for end in sorted(
         {member.remaining for member in alive if 0 < member.remaining <= newcomer.remaining}

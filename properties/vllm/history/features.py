@@ -16,7 +16,16 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import encoder, in_flight, loads, speculation
 from .request_history import VllmRequestHistory
-from .run import NOTHING, Coming, VllmState, of, outputs_after, requests_of, state_of
+from .run import (
+    NOTHING,
+    Coming,
+    VllmState,
+    groups_after,
+    of,
+    outputs_after,
+    requests_of,
+    state_of,
+)
 
 Config = Mapping[str, Any]
 
@@ -37,6 +46,8 @@ class VllmFeatures(Features):
         """Return the request without drafts and loads, unless the configuration has them."""
         if not speculation.drafts(config):
             request = replace(request, accepted=())
+        if not config.get("cache_partitions"):
+            request = replace(request, cache_salt=None, lora=None)
         return request if loads.are_made(config) else request.without_connector()
 
     def follows(self, config: Config) -> tuple[str, ...]:
@@ -144,6 +155,9 @@ class VllmFeatures(Features):
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)
+        if step.group_blocks is not None and prefix_hits.caches(history.config):
+            known = groups_after(history, step)
+            history.system_state = state_of(history)._replace(groups=known)
         if loads.are_made(history.config):
             loads.book(history, step)
 

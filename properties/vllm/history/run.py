@@ -8,7 +8,8 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder
+from . import encoder, groups, speculation
+from .groups import Groups
 from .request_history import VllmRequestHistory
 
 VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
@@ -38,12 +39,14 @@ class VllmState(NamedTuple):
         flights: decisions in flight, the oldest first.
         early: number of steps in a row in which a decision completed early.
         outputs: encoder outputs that the worker has, with their tokens.
+        groups: what blocks of further groups of the KV cache hold.
         was_reset: the prefix cache was reset in this run.
     """
 
     flights: tuple[Flight, ...] = ()
     early: int = 0
     outputs: Mapping[str, int] = MappingProxyType({})
+    groups: Groups = Groups()
     was_reset: bool = False
 
 
@@ -77,3 +80,27 @@ def outputs_after(history: RunHistory[Any], step: Step) -> Mapping[str, int]:
     """Return the encoder outputs that the worker has while it computes the step."""
     new = [item for _, item in encoded(history, step)]
     return encoder.after(state_of(history).outputs, step, new)
+
+
+@once
+def groups_after(history: RunHistory[Any], step: Step) -> Groups:
+    """Return what the blocks of further groups hold when the step is computed. A block can be found
+    as soon as a step that fills it is decided."""
+    known, config, size = state_of(history).groups, history.config, history.config["block_size"]
+    holds, unseen = dict(known.holds), set(known.unseen)
+    for name in step.scheduled:
+        if (account := history.live.get(name)) is None:
+            continue
+        request, shown = of(account), (step.group_blocks or {}).get(name)
+        hit = 0 if request.started else history.hit_now(step, account) or 0
+        # The last drafts are known by now if they were right.
+        first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
+        computed = min(history.reached(step, account), request.num_tokens)
+        for number in range(len(groups.further(config))):
+            for place in range(first // size, computed // size):
+                content = number, groups.content_until(config, request, place)
+                if shown is None:
+                    unseen.add(content)
+                elif number < len(shown) and place < len(shown[number]):
+                    holds[shown[number][place]] = content
+    return Groups(holds, frozenset(unseen))

@@ -1,7 +1,19 @@
 """Predicates of vLLM V1, one file per topic."""
 
 from ...rules.predicate import default_is
-from . import admission, blocks, budget, control, encoder, in_flight, loads, preemption, queues
+from . import (
+    admission,
+    blocks,
+    budget,
+    control,
+    encoder,
+    groups,
+    in_flight,
+    loads,
+    partition,
+    preemption,
+    queues,
+)
 
 PREDICATES = {
     **budget.PREDICATES,
@@ -12,7 +24,9 @@ PREDICATES = {
     **in_flight.PREDICATES,
     **loads.PREDICATES,
     **encoder.PREDICATES,
+    **groups.PREDICATES,
     **control.PREDICATES,
+    **partition.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),
     "V1CP-R09": default_is("long_prefill_token_threshold", 0),
     "V1CP-R21": default_is("watermark", 0),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ....model.observation import Step
 from ...rules.pool import blocks_before, blocks_for, free_when_decided, held_before, taken_by
 from ...rules.predicate import Predicate
-from ..history import loads, speculation
+from ..history import groups, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, kept, waited_before, watermark_blocks
@@ -20,10 +20,13 @@ def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestH
     then.
 
     Cached blocks that no request holds are free before but not afterwards, so they count as needed.
-    The iteration ends at a request whose hit or blocks are unknown.
+    The iteration ends at a request whose hit or blocks are unknown. With several groups of the KV
+    cache, V1-R54 counts.
     """
     new, free = admitted(history, step), free_when_decided(history)
     if not new or free is None or step.blocks is None or step.preempted:
+        return
+    if groups.further(history.config):
         return
     held = {*held_before(history)}
     size = history.config["block_size"]
@@ -80,6 +83,8 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
     not only for its first chunk (V1CP-R22)."""
     if not history.config["reserve_full_isl"] or step.free_blocks is None:
         return None
+    if groups.further(history.config):
+        return None  # V1-R54
     newly = loads.newly_parked(history.live, step)
     free = step.free_blocks + sum(len((step.blocks or {}).get(name, ())) for name in newly)
     for request in reversed(admitted(history, step)):
@@ -112,6 +117,8 @@ def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = step.free_blocks
     if not waiting or not free or not history.config["reserve_full_isl"]:
+        return False
+    if groups.further(history.config):
         return False
     return blocks_for(history, waiting[0].num_tokens) > free
 

@@ -7,9 +7,15 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
+from ...rules.pool import (
+    blocks_for,
+    found_again,
+    hit_too_short,
+    in_common_after,
+    shared_blocks,
+)
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import admitted, computes, given, kept
@@ -66,10 +72,13 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
     """Two requests share a block only if it is full and their tokens up to its end are the same; it
     is never written again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
+    shared = shared_blocks(history, step)
     seen: dict[int, tuple[str, int]] = {}
     common: dict[tuple[str, str], int] = {}
-    for name, held in (step.blocks or {}).items():
+    for name, held in (step.blocks or {}).items() if shared else ():
         for place, number in enumerate(held):
+            if number not in shared:
+                continue
             if number not in seen:
                 seen[number] = (name, place)
                 continue
@@ -88,8 +97,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def something_shared(history: VllmRun, step: Step) -> bool:
     """Two requests share a block."""
-    held = [number for numbers in (step.blocks or {}).values() for number in numbers]
-    return len(set(held)) < len(held)
+    return bool(shared_blocks(history, step))
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
@@ -137,9 +145,10 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
     """Return the prompt tokens in full blocks, without the last token, that a running request
     holds.
 
-    It is 0 for a loaded request. A block may be published only when its decision completes.
+    It is 0 for a loaded request, and if another group of the KV cache may lack some. A block may be
+    published only when its decision completes.
     """
-    if not caches(history.config) or request.tokens_loading:
+    if not caches(history.config) or request.tokens_loading or groups.further(history.config):
         return 0
     there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
     block = history.config["block_size"]
@@ -148,8 +157,10 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the starting requests, if none of the features applies: several decisions in flight,
-    drafts, a connector, or an encoder."""
+    drafts, a connector, an encoder, or further groups of the KV cache."""
     config = history.config
+    if groups.further(config):
+        return []
     if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
         return []
     return [request for request in admitted(history, step) if not request.inputs]
@@ -167,7 +178,7 @@ def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 PREDICATES = {
-    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1CP-R34": Predicate(null_block_held, pool_used_up, reads=("blocks", "free_blocks")),
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),

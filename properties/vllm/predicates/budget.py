@@ -206,6 +206,8 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
     The budget is spent in scheduling order. If a victim by priority gave its share back, the order
     does not tell what was left for each request.
     """
+    if not who:
+        return None
     if history.config["policy"] == "priority" and preempted(history, step):
         return _share_lost(history, step, who)
     wanted = {request.id for request in who}

@@ -3,7 +3,7 @@
 The client's history has the running requests and how far behind they are; the step shows what ran.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from math import ceil
 from typing import Any
@@ -53,6 +53,8 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     if loads.are_made(history.config):
         return _parked_first(history, waiting)
     if not _set_aside(history):
+        if history.config.get("policy") != "priority":
+            return waiting  # requests are unfinished in the order of their arrival
         return sorted(waiting, key=lambda request: key(history, request))
     shown = (history.last.waiting or ()) if history.last is not None else ()
     places = {name: place for place, name in enumerate(shown)}
@@ -82,6 +84,13 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
     return not again and not loads.place_unknown(request)
 
 
+def places_are_known(history: VllmRun) -> bool:
+    """Return whether the place of every waiting request is known."""
+    if not loads.are_made(history.config) and not encoder.encodes(history.config):
+        return True
+    return all(place_is_known(history, request) for request in waited_before(history))
+
+
 def _set_aside(history: VllmRun) -> bool:
     """Return whether preempted requests are in the order of their preemptions, which only the
     target shows."""
@@ -109,22 +118,19 @@ def order_is_known(history: VllmRun) -> bool:
     return sum(bool(request.preemptions) for request in waited_before(history)) < 2
 
 
-@once
-def may_go(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return the requests that could be admitted but are not, in the same order.
 
     A request with a decision or a load in flight cannot be admitted, and none can while the
     scheduler is paused.
     """
-    if history.pause:
-        return []
-    return [
+    return (
         request
-        for request in waited_before(history)
+        for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
         and not in_flight.computed_still(history, request)
         and not _is_loaded(history, step, request)
-    ]
+    )
 
 
 def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:

@@ -9,7 +9,7 @@ from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
 from ..history import in_flight, speculation
 from ..history.request_history import VllmRequestHistory
-from ..history.run import VllmRun
+from ..history.run import VllmRun, state_of
 from .budget import scheduled
 from .decision import (
     admitted,
@@ -79,6 +79,8 @@ def some_right_some_wrong(history: VllmRun, step: Step) -> bool:
 
 
 def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
+    if not speculation.drafts(history.config):
+        return []
     if in_flight.depth(history.config) == 1:
         return [
             (
@@ -139,9 +141,9 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
 
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
     """A step in flight still computes a preempted request, and other requests may be admitted."""
-    waiting = waited_before(history)
-    aside = any(in_flight.computed_still(history, request) for request in waiting)
-    return aside and not step.preempted
+    if step.preempted or not state_of(history).flights:
+        return False
+    return any(in_flight.computed_still(history, request) for request in waited_before(history))
 
 
 def out_of_turn(history: VllmRun, step: Step) -> str | None:

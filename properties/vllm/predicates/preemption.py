@@ -6,8 +6,8 @@ four/five invariants".
 
 from ....model.observation import Step
 from ...rules.pool import free_when_decided, released_by, taken_by
-from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ...rules.predicate import PHASES, Predicate
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import kept, key, names, preempted, ran_before, wants
@@ -103,6 +103,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
     needed += sum(wants(history, request) for request in wanted)
+    needed *= 1 + len(groups.further(history.config))  # blocks that slide out come on top
     if needed > free:
         return None
     others = len(gone) - 1
@@ -245,12 +246,20 @@ def someone_runs(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1CP-R13": Predicate(victim_not_the_tail, tail_preempted),
-    "V1CP-R14": Predicate(victim_not_least_important, preempts_by_priority),
+    "V1CP-R13": Predicate(
+        victim_not_the_tail, tail_preempted, reads=(PHASES, "preempted", "running")
+    ),
+    "V1CP-R14": Predicate(
+        victim_not_least_important, preempts_by_priority, reads=("preempted", "running")
+    ),
     "V1-R05": Predicate(needless_preemption, blocks_run_out),
     "V1-I5": Predicate(victim_keeps_something, someone_is_preempted),
     "V1CP-R17": Predicate(newcomer_before_preempted, preempted_and_new_wait),
-    "V1CP-R03": Predicate(stops_running, prompt_goes_on),
-    "V1CP-R29": Predicate(preemption_not_counted, someone_is_preempted),
+    "V1CP-R03": Predicate(
+        stops_running, prompt_goes_on, reads=("finished", PHASES, "preempted", "running")
+    ),
+    "V1CP-R29": Predicate(
+        preemption_not_counted, someone_is_preempted, reads=("preempted", "running", "waiting")
+    ),
     "V1CP-R05": Predicate(counter_wrong, someone_runs),
 }

@@ -3,12 +3,15 @@
 Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas".
 """
 
+from collections import Counter
+from itertools import islice
+
 from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
-from ..history import in_flight, loads, speculation
+from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
@@ -23,6 +26,7 @@ from .decision import (
     names,
     order_is_known,
     place_is_known,
+    places_are_known,
     preempted,
     ran_before,
     round_may_end,
@@ -36,13 +40,12 @@ from .decision import (
 
 def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
     """An unfinished request is in exactly one of waiting and running (V1-I1)."""
-    waiting, running = step.waiting or (), step.running or ()
+    places = Counter((*(step.waiting or ()), *(step.running or ())))
     for name in history.live:
         if name in (step.finished or {}) or name in history.aborts_inside:
             continue
-        places = waiting.count(name) + running.count(name)
-        if places != 1:
-            return f"{name} is unfinished and {places} times in waiting and running together"
+        if places[name] != 1:
+            return f"{name} is unfinished and {places[name]} times in waiting and running together"
     return None
 
 
@@ -68,6 +71,8 @@ def every_slot_taken(history: VllmRun, step: Step) -> bool:
 def out_of_order(history: VllmRun, step: Step) -> str | None:
     """Running requests come first, in their order; then admitted ones, in theirs (V1-R01)."""
     old = [request.id for request in ran_before(history) if request.id in step.scheduled]
+    if not admitted(history, step) and old == [*step.scheduled]:
+        return None
     joins = [request for request in waited_before(history) if request.id in step.scheduled]
     new = [request.id for request in joins if place_is_known(history, request)]
     placed = {*old, *new}
@@ -86,7 +91,7 @@ def old_and_new_run(history: VllmRun, step: Step) -> bool:
 
 def overtaken(history: VllmRun, step: Step) -> str | None:
     """No request is admitted before one that waits in front of it (V1-R09)."""
-    if not order_is_known(history):
+    if not admitted(history, step) or not order_is_known(history):
         return None
     still = (
         request
@@ -109,7 +114,7 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
     """The first waiting request is not admitted, and another is behind it."""
-    return len(may_go(history, step)) > 1
+    return len([*islice(may_go(history, step), 2)]) > 1
 
 
 def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
@@ -148,21 +153,20 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    waiting = may_go(history, step)
-    if not waiting or step.preempted or not order_is_known(history):
+    request = next(may_go(history, step), None)
+    if request is None or step.preempted or not order_is_known(history):
         return None
     run = kept(history, step) + admitted(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     if remaining <= 0 or len(run) >= history.config["max_num_seqs"]:
         return None
-    request = waiting[0]
     if may_pad(history) and remaining <= speculation.drafts(history.config):
         return None
     if loads.are_made(history.config) and not _goes_next(history, request):
         return None
     if waits_for_encoder(history, step, first_inputs(history, step, request)):
         return None
-    if not all(place_is_known(history, other) for other in waited_before(history)):
+    if not places_are_known(history):
         return None
     whole = min(request.num_tokens, threshold(history))
     if not history.config["enable_chunked_prefill"] and whole > remaining:
@@ -191,6 +195,8 @@ def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
 def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound of the free blocks that the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
+    if further := groups.further(history.config):
+        return (1 + len(further)) * blocks_for(history, tokens)
     if caches(history.config):
         there = [
             other for other in ran_before(history) if not in_flight.computed_still(history, other)
@@ -261,11 +267,19 @@ def several_run(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
-    "V1-I3": Predicate(too_many_run, every_slot_taken),
-    "V1-R16": Predicate(admitted_after_preemption, preempts_with_a_queue),
+    "V1-I3": Predicate(too_many_run, every_slot_taken, reads=("preempted", "running", "scheduled")),
+    "V1-R16": Predicate(
+        admitted_after_preemption,
+        preempts_with_a_queue,
+        reads=("preempted", "running", "scheduled"),
+    ),
     "V1-R09": Predicate(overtaken, the_head_waits),
     "V1-R01": Predicate(out_of_order, old_and_new_run),
-    "V1-I1": Predicate(not_in_one_queue, someone_moves),
+    "V1-I1": Predicate(
+        not_in_one_queue,
+        someone_moves,
+        reads=("finished", "preempted", "running", "scheduled", "waiting"),
+    ),
     "V1-P01": Predicate(passed_by, several_run),
     "V1-R07": Predicate(needless_wait, someone_joins),
 }

@@ -51,6 +51,10 @@ WRONG = [
     (["gate", "--max-failures", "0"], "--max-failures: 0; valid: at least 1"),
     (["gate", "--step-limit", "0"], "--step-limit: 0.0; valid: at least 0.1"),
     (["gate", "--step-limit", "nan"], "--step-limit: nan; valid: at least 0.1"),
+    (["gate", "--time-limit", "1e300"], "--time-limit: 1e+300; valid: at most 1,000,000,000"),
+    (["gate", "--config", f"num_blocks={'[' * 100_000}"], "--config: $.config.num_blocks: "),
+    (["gate", "--config", "num_blocks=\udcff"], "--config: 'num_blocks=\\udcff' is not UTF-8"),
+    (["gate", "--json", "loop"], "--json: loop cannot be written to (Too many levels of symbolic"),
     (["gate", "a", "b"], "unexpected extra argument"),
     (["gate", ""], "TARGET '' is not understood; valid: model, MODULE:FACTORY"),
     (["gate", "own/adapter.py:Target"], "imported from here: own.adapter:Target"),
@@ -74,6 +78,9 @@ WRONG = [
     (["gate", "cmd:a\udcff"], "TARGET: 'cmd:a\\udcff' is not UTF-8"),
     (["gate", "--out", "file"], "--out: file: file is not a folder"),
     (["gate", "--out", "file/below"], "--out: file/below: "),
+    (["gate", "q" * 9_000], "q … (9,"),
+    (["gate", "q" * 9_000], "valid: model, MODULE:FACTORY"),
+    (["gate", "--out", "q" * 9_000], "qq cannot be written to (File name too long)"),
     (["replay"], "Missing argument"),
     (["replay", "nofile.json"], "nofile.json: cannot be read (No such file or directory)"),
     (["replay", "file"], "file: not JSON"),
@@ -82,16 +89,18 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("words", "says"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+@pytest.mark.parametrize(("words", "says"), WRONG, ids=[" ".join(words)[:60] for words, _ in WRONG])
 def test_wrong_input_is_one_line_and_exit_2(words, says, run, folder):
     (folder / "file").write_text("not json\n")
+    (folder / "loop").symlink_to("loop")
     result = run(*words)
     assert result.code == 2
     assert result.err.startswith("schedproof: ")
     assert says in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
-    assert [entry.name for entry in folder.iterdir()] == ["file"]
+    assert len(result.err) < 1_000
+    assert {entry.name for entry in folder.iterdir()} == {"file", "loop"}
 
 
 @pytest.mark.parametrize(

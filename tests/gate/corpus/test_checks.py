@@ -97,6 +97,14 @@ def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
     assert (reported.status, reported.why) == ("NOT AS EXPECTED", "no rule broke, expected NAN-R40")
 
 
+def test_a_rule_that_was_to_break_may_break_behind_another():
+    known = expecting(crowd(), ["NAN-R04"])
+    reported = judged(ModelTarget(), known, "NAN-R04")
+    assert (reported.status, reported.why) == ("as expected", "before it NAN-R40 breaks")
+    never = judged(ModelTarget(), expecting(crowd(), ["NAN-R14"]))
+    assert never.status == "NOT AS EXPECTED"
+
+
 def test_on_another_target_an_entry_is_about_its_own_rule():
     """In `crowd` NAN-R40 breaks, and ALL-R04 holds."""
     scenario = expecting(crowd(), None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.files.scenario_file import FileError, read_scenario
 from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.events import Began, Concluded, Found, Notice, Progress
 from schedproof.gate.judging.judge import judge
@@ -56,6 +56,10 @@ def test_a_finding_is_written_down_and_breaks_again(gate):
         finding.message,
     )
     assert finding.requests == len(scenario.requests) == 3
+    full = Path(finding.scenario).with_suffix("")
+    full.write_text("")
+    with pytest.raises(FileError, match=r"ALL-R03 is broken in step .*: cannot be written to"):
+        judge(gate(LosesThird(), "ALL-R03", out=full))
     assert scenario.origin is not None
     assert scenario.origin["engine"] == "hypothesis"
     found = [event for event in gate.events if isinstance(event, Found)]  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ import pytest
 
 import schedproof
 from schedproof.model.errors import InputError
+from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget
 
 pytestmark = pytest.mark.usefixtures("working_folder")
@@ -36,6 +37,34 @@ def test_an_object_is_judged_in_this_process():
     assert verdict.target.spec == "schedproof.model.target:ModelTarget"
     with pytest.raises(InputError, match="jobs: 2; valid for a target that is an object: 1"):
         schedproof.judge(ModelTarget(), jobs=2)
+
+
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError
+
+
+DEEP = {"ok": True}
+DEEP["step"] = DEEP
+NO_REPLIES = {
+    "a long number": {"ok": True, "step": {"free_blocks": 10**5000}},
+    "an object": {"ok": True, "step": Unprintable()},
+    "an object for all": Unprintable(),
+    "no Unicode": {"ok": False, "error": "crashed", "message": "\udcff"},
+    "itself": DEEP,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
+def test_a_reply_that_is_no_json_breaks_the_protocol(reply):
+    class Odd(ModelTarget):
+        def step(self):
+            return reply
+
+    scenario = schedproof.read_scenario("late-arrivals-before-961")
+    with pytest.raises(TargetBroken, match=r"step"):
+        schedproof.replay(scenario, Odd(), rules=["ALL-R03"])
 
 
 def test_a_wrong_argument_is_named():

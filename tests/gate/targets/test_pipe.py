@@ -272,6 +272,9 @@ def test_an_operation_before_start_is_refused():
         ("{}", "not an object with"),
         ('{"step": {}}', "not an object with"),
         ('{"ok": 1}', "not an object with"),
+        ('{"ok": true, "ok": false}', "not JSON: key 'ok' is given twice in one object"),
+        ('{"ok": true, "step": {"a": {"b": 1, "b": 2}}}', "not JSON: key 'b' is given twice"),
+        ('{"ok": true, "x": [' + '{"a":' * 800 + "1" + "}" * 800 + "]}", "not JSON: "),
     ],
 )
 def test_a_line_that_is_no_reply_is_a_broken_target(line, why):

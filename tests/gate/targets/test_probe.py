@@ -8,8 +8,10 @@ import pytest
 
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import probe as probing
+from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.gate.targets.scales import scales_of
+from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.systems import config_keys, full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.vllm import ANY_LENGTH, WITH_THE_NULL_BLOCK
@@ -134,3 +136,15 @@ def test_a_target_that_refuses_one_option_is_searched_with_the_others(
     context.options = replace(context.options, rules=rules)
     verdict = judge(context)
     assert {rule.id: rule.status for rule in verdict.rules} == dict.fromkeys(still, "held")
+
+
+def test_a_clone_or_a_module_of_a_known_name_in_the_folder_is_not_imported_for_ours(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "schedproof").mkdir()
+    for shadow in ("schedproof/__init__.py", "random.py", "signal.py"):
+        (tmp_path / shadow).write_text("raise SystemExit('imported')\n")
+    (tmp_path / "mine.py").write_text("from schedproof.model.target import ModelTarget as make\n")
+    monkeypatch.chdir(tmp_path)
+    with opened(parse_target("mine:make")) as target:
+        assert target.target.start("vllm", "documented", {})["ok"]

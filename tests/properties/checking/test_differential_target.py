@@ -209,6 +209,12 @@ def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_no
     assert both.coverage.refused == {}
 
 
+def test_a_reason_for_which_both_refuse_a_configuration_is_said_once():
+    reply = pair(NoPools(), NoPools()).start("spyre", "sound", {"num_blocks": 4})
+    assert "A: " not in reply["message"]
+    assert reply["message"].count("no pools") == 1
+
+
 def test_fields_that_only_one_shows_are_not_compared():
     class ShowsNoTkv(Bent):
         def start(self, system, revision, config):

@@ -37,6 +37,7 @@ WHOLE = Step(
     parked=("c",),
     encoder_inputs={"a": (0,)},
     encoder_dropped=("cat",),
+    group_blocks={"a": ((0, 5, 6),)},
     completes=True,
 )
 OTHERWISE: dict[str, Any] = {
@@ -63,6 +64,7 @@ OTHERWISE: dict[str, Any] = {
     "parked": ("c", "d"),
     "encoder_inputs": {"a": (1,)},
     "encoder_dropped": (),
+    "group_blocks": {"a": ((5, 5, 6),)},
     "completes": False,
 }
 

@@ -282,8 +282,14 @@ def test_a_hit_is_at_stake_in_the_first_chunk_only():
 )
 def test_held_and_free_blocks_are_the_pool_shared_ones_counted_once(blocks, free, message):
     held = None if blocks is None else {name: tuple(own) for name, own in blocks.items()}
-    book = history(decoding("a", 8), num_blocks=10)
+    book = history(decoding("a", 8), decoding("b", 8), num_blocks=10)
     assert broken("ALL-R09", book, decode("a", blocks=held, free_blocks=free)) == message
+
+
+def test_a_request_that_has_ended_holds_no_blocks():
+    step = decode("a", blocks={"a": (1, 2), "gone": (3,)}, free_blocks=7)
+    reported = broken("ALL-R09", history(decoding("a", 8), num_blocks=10), step)
+    assert reported == "gone has ended, and still holds 1 blocks"
 
 
 def test_a_pool_without_bound_or_out_of_sight_loses_no_block():

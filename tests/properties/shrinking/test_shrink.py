@@ -143,3 +143,16 @@ def test_what_needs_no_encoder_shrinks_to_text():
     scenario = with_inputs(("a", 1), ("cat", 4), ("dog", 3), inputs=(1, 2))
     shrunk = shrink(scenario, always, 200)
     assert shrunk.requests[0].encoder_inputs == ()
+
+
+def test_groups_that_are_not_needed_are_left_out():
+    windows = [{"kind": "sliding_window", "window": tokens} for tokens in (4, 8)]
+    config = {"block_size": BLOCK, "kv_groups": [{"kind": "full"}, *windows]}
+    request = Request(id="a", arrival=0, prompt=(("a", 1),), max_tokens=1)
+    scenario = Scenario(system="vllm", config=config, requests=(request,))
+
+    def breaks(candidate):
+        return any(group.get("window") == 8 for group in candidate.config.get("kv_groups", ()))
+
+    shrunk = shrink(scenario, breaks, 100)
+    assert shrunk.config["kv_groups"] == [{"kind": "full"}, windows[1]]

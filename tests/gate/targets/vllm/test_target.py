@@ -26,7 +26,7 @@ RELEASES = (SUPPORTED[0], "0.28.0", SUPPORTED[-1])
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
-    *("encoder_inputs", "encoder_dropped", "completes"),
+    *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
 }
 CONFIG: Config = {
     "block_size": 4,
@@ -891,3 +891,37 @@ def test_two_that_are_loaded_leave_room_for_their_drafts_since_the_newest_releas
     steps = [vllm.step() for _ in range(8)]
     tokens = sum(sum(step["emitted"].values()) for step in steps)
     assert tokens == (4 if vllm.version == SUPPORTED[-1] else 0)
+
+
+WINDOW = {"kind": "sliding_window", "window": 5}
+GROUPS = {"kv_groups": [{"kind": "full"}, WINDOW], "max_model_len": 20, "num_blocks": 12}
+
+
+def test_groups_share_the_pool_and_a_window_gives_back_what_slid_out(vllm):
+    vllm.begin(**GROUPS, max_num_batched_tokens=8)
+    vllm.ask("a", ("a", 16), max_tokens=3)
+    first, second, third = (vllm.step() for _ in range(3))
+    assert [len(step["blocks"]["a"]) for step in (first, second, third)] == [2, 4, 5]
+    tables = [step["group_blocks"]["a"][0] for step in (first, second, third)]
+    assert [[bool(block) for block in table] for table in tables] == [
+        [True, True],
+        [False, True, True, True],
+        [False, False, False, True, True],
+    ]
+    assert [step["free_blocks"] for step in (first, second, third)] == [8, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ([WINDOW], "is [{"),
+        ([{"kind": "full"}, {"kind": "full"}], "valid is one full group, or another kind behind"),
+        ([{"kind": "full"}, {"kind": "sliding_window"}], "$.config.kv_groups[1] is "),
+        ([{"kind": "full"}, {**WINDOW, "window": 1}], "$.config.kv_groups[1].window is 1"),
+    ],
+)
+def test_groups_that_no_layers_have_are_refused(vllm, groups, words):
+    refused = vllm.start(**GROUPS | {"kv_groups": groups})
+    assert words in refused["message"]
+    refused = vllm.start(**GROUPS, async_scheduling=True)
+    assert "one group with async_scheduling true" in refused["message"]

@@ -19,6 +19,13 @@ from schedproof.spec.catalogue import load, select
 from ..step.by_hand import Crashes, by_hand
 from .browser import browser, faults, is_as_wide_as_its_window, page_at
 
+# Places of the path, in pixels from the top of the drawing's window, that are not in it.
+IN_VIEW = """() => {
+  const view = document.getElementById("view").getBoundingClientRect();
+  return [...document.querySelectorAll("#graph path.way.state")]
+    .map((state) => state.getBoundingClientRect().top - view.top)
+    .filter((top) => top < 0 || top > view.height);
+}"""
 RULES = select(chosen_rules(load("spyre"), None, "documented"), ["SPY-R07", "SPY-R22", "SPY-R36"])
 
 
@@ -52,7 +59,8 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(chromium, graph_page, tmp
         broken_ids = [rule["id"] for rule in data["rules"] if rule["verdict"] == "broken"]
         assert page.input_value("#rule") == broken_ids[0]
         assert page.locator("#graph.chosen .rest").count() == 3
-        assert "moves of the run above" in page.inner_text("#path")
+        assert page.inner_text("#live").startswith("state 0, ")  # the run is told from its start
+        assert page.evaluate(IN_VIEW) == []
 
         page.select_option("#rule", "")
         page.click("#start")

@@ -327,3 +327,27 @@ def test_every_token_is_in_a_block(padding, cached, prompt, out, size):
 def test_a_long_row_has_one_cell_for_blocks_that_are_alike():
     assert [cell.blocks for cell in cells(0, 0, 64 * 500, 1, 64)] == [500, 1]
     assert len(cells(0, 0, 64 * MAX_ALONE, 0, 64)) == MAX_ALONE
+
+
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim", "generic"])
+def test_a_run_to_begin_with_runs_in_every_system(system):
+    run = by_hand(system=system)
+    run.show_example()
+    assert [request.id for request in run.clients.requests] == ["r0", "r1", "r2"]
+    assert len(run.taken) == 6
+    assert "example" in run.notice
+    run.undo()
+    assert len(run.taken) == 5
+    run.restart()
+    assert (run.clients.requests, run.taken, run.notice) == ((), [], "")
+
+
+def test_an_example_that_the_target_does_not_survive_is_not_shown():
+    run = by_hand(system="spyre", max_model_len=8)  # only one of the three can run
+    run.show_example()
+    assert len(run.clients.requests) < 3
+    nonsense = Crashes()
+    nonsense.how = "nonsense"
+    run = by_hand(nonsense)
+    run.show_example()
+    assert (run.taken, run.fault) == ([], None)

@@ -1,0 +1,180 @@
+"""Groups of the KV cache behind the first: layers that keep other tokens than full attention does.
+
+Source: release 0.33.0, HybridKVCacheCoordinator, SlidingWindowManager, KVCacheManager.
+
+All groups take their blocks from one pool, as many as full attention for the same tokens. A group
+whose layers read a window gives back what has slid out of it, and has the null block there.
+"""
+
+from ..pool import (
+    Content,
+    Pool,
+    blocks_for,
+    cached_blocks,
+    forget,
+    give_back,
+    prefix,
+    publish,
+    take,
+    touch,
+    unheld,
+)
+from .config import KvGroup, VllmConfig
+from .queue import Plan
+from .state import Sequence
+
+NULL = 0  # the number of the null block, which holds no request's tokens
+Table = tuple[int, ...]
+
+
+def read_from(group: KvGroup, computed: int) -> int:
+    """Return the first token that the layers of a group read to compute the next one."""
+    return max(computed - group.window + 1, 0) if group.window else 0
+
+
+def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
+    """Return the most blocks that a request of so many tokens holds in a group at once: those of a
+    window and of a step, which need not begin at a border."""
+    whole = blocks_for(tokens, config.block_size)
+    if not group.window:
+        return whole
+    at_once = min(group.window - 1 + config.max_num_batched_tokens, config.max_model_len)
+    return min(whole, blocks_for(at_once, config.block_size) + 1)
+
+
+def most_blocks_of_all(config: VllmConfig, tokens: int) -> int:
+    """Return the most blocks that a request of so many tokens holds at once, in all groups."""
+    further = sum(most_blocks(config, group, tokens) for group in config.more_groups)
+    return blocks_for(tokens, config.block_size) + further
+
+
+def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Content:
+    """Return the name of what a group has at a `place` of a request's table: no other group finds
+    a block by it (V1-R55)."""
+    return ((f"group {number}", 0), *prefix(sequence.known, (place + 1) * config.block_size))
+
+
+def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
+    """Return the cached blocks of full attention at the start of a request, up to where each other
+    group has all that it reads for the next token (V1-R53)."""
+    hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
+    for blocks in range(len(hit), 0, -1):
+        if all(None not in table for table in found(config, pool, sequence, blocks)):
+            return hit[:blocks]
+    return ()
+
+
+def found(
+    config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int
+) -> list[tuple[int | None, ...]]:
+    """Return the table of each group for a hit of so many blocks: the null block where the group
+    reads nothing, None where it reads what is not cached."""
+    tables = []
+    for number, group in enumerate(config.more_groups):
+        first = read_from(group, blocks * config.block_size) // config.block_size
+        names = [name(config, sequence, number, place) for place in range(first, blocks)]
+        cached = [pool.cached.get(content, (None,))[0] for content in names]
+        tables.append((NULL,) * first + tuple(cached))
+    return tables
+
+
+def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> list[Table]:
+    """Return the table of each group for a whole hit of so many blocks."""
+    tables = found(config, pool, sequence, blocks)
+    return [tuple([block or NULL for block in table]) for table in tables]
+
+
+def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
+    """Return the blocks that the further groups lack of a request with a hit of so many blocks to
+    compute so many tokens more; all its tokens where it must fit as a whole.
+
+    For the whole, a group counts no more than it ever holds at once (V1-R54).
+    """
+    cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
+    step = blocks_for(hit * config.block_size + tokens, config.block_size) - hit
+    all_steps = (1 + len(config.more_groups)) * step
+    if not config.reserve_full_isl:
+        return all_steps - step + cached
+    first = blocks_for(sequence.num_tokens, config.block_size) - hit
+    whole = [most_blocks(config, group, sequence.num_tokens) for group in config.more_groups]
+    all_whole = first + sum(max(blocks - hit, 0) for blocks in whole)
+    return max(all_steps, all_whole) - max(step, first) + cached
+
+
+def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
+    """Return the request with the blocks of its hit in each group, in use from now on."""
+    tables = hit_tables(config, pool, sequence, len(sequence.blocks))
+    pool = touch(pool, [block for table in tables for block in table])
+    return sequence._replace(tables=tuple(tables)), pool
+
+
+def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tuple[Sequence, Pool]:
+    """Return the request with as many blocks in each group as it has of full attention (V1-R52);
+    those that its first `covered` tokens fill can be found."""
+    tables = []
+    for table in sequence.tables:
+        new, pool = take(pool, len(sequence.blocks) - len(table))
+        tables.append(table + new)
+    sequence = sequence._replace(tables=tuple(tables))
+    if config.enable_prefix_caching:
+        pool = publish_full(config, pool, sequence, min(covered, sequence.num_tokens))
+    return sequence, pool
+
+
+def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> Pool:
+    """Return the pool in which full blocks of each group among the first `covered` tokens can be
+    found."""
+    return publish(
+        pool,
+        [
+            (table[place], name(config, sequence, number, place))
+            for number, table in enumerate(sequence.tables)
+            for place in range(sequence.published, covered // config.block_size)
+            if table[place] != NULL
+        ],
+    )
+
+
+def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
+    """Return the plan in which the running request at `place` has given back what its windows no
+    longer cover, before it takes blocks for what it computes (V1-R51)."""
+    sequence, pool, tables = plan.running[place], plan.pool, []
+    for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
+        first = read_from(group, sequence.computed) // config.block_size
+        pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)
+        tables.append((NULL,) * first + table[first:])
+    sequence = sequence._replace(tables=tuple(tables))
+    running = (*plan.running[:place], sequence, *plan.running[place + 1 :])
+    return plan._replace(running=running, pool=pool), sequence
+
+
+def free(config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]) -> Pool:
+    """Return the pool without the blocks of a request in all further groups. What is not filled can
+    no longer be found."""
+    filled = sequence.computed // config.block_size
+    for number, table in enumerate(sequence.tables):
+        for place in range(filled, sequence.published):
+            pool = forget(pool, name(config, sequence, number, place), table[place])
+        pool = give_back_places(config, pool, sequence, number, range(len(table)), holders)
+    return pool
+
+
+def give_back_places(
+    config: VllmConfig,
+    pool: Pool,
+    sequence: Sequence,
+    number: int,
+    places: range,
+    holders: tuple[Sequence, ...],
+) -> Pool:
+    """Return the pool in which the blocks of these places in a table are free, the last one first,
+    except those that another request holds."""
+    tables = [other.tables[number] for other in holders if other.id != sequence.id and other.tables]
+    held = {NULL, *(block for table in tables for block in table)}
+    freed = []
+    for place in reversed(places):
+        block, content = sequence.tables[number][place], name(config, sequence, number, place)
+        if block not in held:
+            found_by_it = block in pool.cached.get(content, ())
+            freed.append((block, content if found_by_it else None))
+    return give_back(pool, freed, nameless_first=True)

@@ -1,0 +1,76 @@
+"""Groups of the KV cache, by example: gaps, what is kept too long, hits that are not whole."""
+
+from msgspec.structs import replace
+
+from schedproof.properties.vllm.history.groups import Groups
+from schedproof.properties.vllm.history.run import VllmState
+from schedproof.properties.vllm.predicates import groups
+
+from .build import book, ran, request
+
+KEYS = {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 5}], "num_blocks": 12}
+
+
+def before(*accounts, running="", holds=(), **more):
+    """The history before a step in which the blocks of the window hold this."""
+    history = book(*accounts, running=running, **KEYS | more)
+    assert history.last is not None
+    history.last = replace(history.last, blocks={}, group_blocks={})
+    history.system_state = VllmState(groups=Groups(dict(holds)))
+    return history
+
+
+def after(scheduled, table, running="a", **more):
+    blocks = tuple(range(1, len(table) + 1))
+    return ran(scheduled, running, blocks={"a": blocks}, group_blocks={"a": (table,)}, **more)
+
+
+def test_a_window_keeps_what_it_reads_and_nothing_before_it():
+    # Token 9 reads tokens 5 to 9, from block 1 on; a block has 4 tokens.
+    history = before(request("a", 12, 9), running="a")
+    step = after({"a": 1}, (0, 8, 9))
+    assert groups.kept_out_of_the_window(history, step) is None
+    assert groups.lost_in_the_window(history, step) is None
+    assert groups.something_slides_out(history, step)
+    assert groups.kept_out_of_the_window(history, after({"a": 1}, (7, 8, 9))) == (
+        "a computes token 9, and holds block 7 at place 0 of group 1, which reads from block 1 on"
+    )
+    assert groups.lost_in_the_window(history, after({"a": 1}, (0, 0, 9))) == (
+        "a reads or writes block 1 of group 1, which it does not hold"
+    )
+    short = ran({"a": 1}, "a", blocks={"a": (1, 2, 3)}, group_blocks={"a": ((0, 8),)})
+    assert groups.lost_in_the_window(history, short) == (
+        "a has 2 blocks in group 1, and 3 of full attention"
+    )
+
+
+def test_a_hit_is_whole_only_if_the_window_holds_its_tokens():
+    first = request("a", 12, 0)
+    whole = before(first, holds={8: (0, (("a", 8),))})
+    step = after({"a": 4}, (0, 8, 9), prefix_hit={"a": 8})
+    assert groups.hit_not_whole(whole, step) is None
+    assert groups.hit_out_of_the_window(whole, step)
+    other = before(first, holds={8: (0, (("b", 8),))})
+    assert groups.hit_not_whole(other, step) == (
+        "a finds 8 tokens; block 8 of group 1 does not hold those of its block 1"
+    )
+    gap = after({"a": 4}, (0, 0, 9), prefix_hit={"a": 8})
+    assert groups.hit_not_whole(whole, gap) == "a finds 8 tokens; group 1 lacks block 1"
+
+
+def test_admission_counts_every_group():
+    history = before(request("a", 12, 0), num_blocks=5, max_num_batched_tokens=4)
+    # 3 blocks of full attention, and of the window 4 + 4 tokens, which begin anywhere.
+    assert groups.admitted_without_room(history, after({"a": 4}, (8,))) == (
+        "a admitted: it needs 6 blocks in 2 groups, of 5"
+    )
+    with_room = before(request("a", 12, 0), num_blocks=6, max_num_batched_tokens=4)
+    assert groups.admitted_without_room(with_room, after({"a": 4}, (8,))) is None
+
+
+def test_a_block_has_one_group_and_one_place():
+    history = before(request("a", 12, 4), running="a")
+    assert groups.held_twice(history, after({"a": 4}, (8, 9))) is None
+    assert groups.held_twice(history, after({"a": 4}, (2, 9))) == (
+        "block 2 is block 0 of a in group 1, and block 1 in group 0"
+    )

@@ -1,0 +1,137 @@
+"""Control events in a run: how they are judged, replayed and shrunk."""
+
+import json
+
+import pytest
+
+from schedproof.gate.files.scenario_file import FileError, scenario_json, scenario_of
+from schedproof.model.scenario import Event, Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.shrinking.shrink import shrink
+from schedproof.spec.catalogue import load
+
+RULES = [rule for rule in load("vllm", "0.33") if rule.checked]
+SMALL = {"block_size": 4, "max_num_seqs": 3, "max_num_batched_tokens": 16, "max_model_len": 32}
+
+
+def scenario(*events, **changes):
+    config = full_config("vllm", "0.33", SMALL | changes)
+    requests = tuple(
+        Request(id=name, arrival=number, prompt=(("p", 9),), max_tokens=4)
+        for number, name in enumerate("abc")
+    )
+    return Scenario(system="vllm", revision="0.33", config=config, requests=requests, events=events)
+
+
+def judged(run, target=None):
+    return replay(target or ModelTarget(), run, RULES)
+
+
+class Deaf(ModelTarget):
+    """A target without control events."""
+
+    def start(self, *args):
+        reply = super().start(*args)
+        return {key: value for key, value in reply.items() if key != "controls"}
+
+
+class KeepsTheCache(ModelTarget):
+    """A target that says that it has reset its cache, and has not."""
+
+    def control(self, kind):
+        return {"ok": True, "done": True} if kind == "reset_prefix_cache" else super().control(kind)
+
+
+class NeverResumes(ModelTarget):
+    def control(self, kind):
+        return {"ok": True, "done": True} if kind == "resume" else super().control(kind)
+
+
+def test_the_model_keeps_every_rule_with_every_event():
+    run = scenario(
+        Event(1, "reset_running_requests"),
+        Event(2, "pause_new"),
+        Event(3, "pause_all"),
+        Event(6, "resume"),
+        Event(30, "reset_prefix_cache"),
+    )
+    outcome = judged(run)
+    assert (outcome.broken, outcome.finished) == ([], True)
+    assert {"V1-R35", "V1-R38", "V1-R39"} <= outcome.exercised.keys()
+
+
+def test_a_run_that_stays_paused_ends():
+    outcome = judged(scenario(Event(1, "pause_all")))
+    assert (outcome.broken, outcome.finished) == ([], True)
+    assert outcome.steps < 10
+
+
+def test_a_target_without_events_is_not_sent_any():
+    outcome = judged(scenario(Event(1, "pause_all"), Event(2, "resume")), Deaf())
+    assert outcome.broken == []
+    assert outcome.session.left_out == {"pause_all": 1, "resume": 1}
+
+
+def test_a_reset_that_forgets_nothing_is_found():
+    run = scenario(Event(0, "pause_new"), Event(4, "reset_prefix_cache"), Event(4, "resume"))
+    assert judged(run, KeepsTheCache()).broken == []
+    late = Request(id="d", arrival=20, prompt=(("p", 9),), max_tokens=1)
+    run = scenario(Event(19, "reset_prefix_cache"))
+    run = Scenario(
+        system=run.system,
+        revision=run.revision,
+        config=run.config,
+        requests=(*run.requests, late),
+        events=run.events,
+    )
+    [first, *_] = judged(run, KeepsTheCache()).broken
+    assert first.rule == "V1-R36"
+
+
+def test_a_scheduler_that_does_not_go_on_is_found():
+    run = scenario(Event(1, "pause_all"), Event(3, "resume"))
+    broken = {failure.rule for failure in judged(run, NeverResumes()).broken}
+    assert broken & {"V1-P01", "V1-R07", "ALL-R10"}
+
+
+def test_shrinking_leaves_out_the_events_that_are_not_needed():
+    run = scenario(Event(1, "reset_running_requests"), Event(2, "pause_all"), Event(5, "resume"))
+
+    def breaks(candidate):
+        return any(event.kind == "pause_all" for event in candidate.events)
+
+    small = shrink(run, breaks, 200)
+    assert [event.kind for event in small.events] == ["pause_all"]
+    assert small.events[0].step == 0
+
+
+def test_events_are_written_and_read():
+    run = scenario(Event(1, "pause_all"), Event(3, "resume"))
+
+    assert scenario_of(json.loads(scenario_json(run)), "f").events == run.events
+    assert "events" not in json.loads(scenario_json(scenario()))
+
+
+@pytest.mark.parametrize(
+    ("event", "changes", "message"),
+    [
+        ({"step": 1, "kind": "stop"}, {}, '$.events[0].kind: "stop": Invalid enum value'),
+        ({"step": -1, "kind": "resume"}, {}, "$.events[0].step: -1: "),
+        ({"step": 1, "king": "resume"}, {}, "$.events[0].king: unknown key; valid: step, kind"),
+        (
+            {"step": 1, "kind": "resume"},
+            {"kv_connector": True},
+            '$.events[0].kind: "resume" is not modelled for vllm in this configuration; '
+            "valid: no events with a kv_connector",
+        ),
+    ],
+)
+def test_an_impossible_event_is_named(event, changes, message):
+
+    data = json.loads(scenario_json(scenario(**changes)))
+    data["events"] = [event]
+    with pytest.raises(FileError) as error:
+        scenario_of(data, "f")
+    assert message in str(error.value)
