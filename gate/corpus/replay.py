@@ -53,7 +53,7 @@ def judge(
     """Replay a scenario about `rule`, judged by `rules`.
 
     Without an expectation, every rule is expected to hold. On a target other than `found_on`, it is
-    enough that the scenario's own rule holds. Rules that are expected to break may break after
+    enough that the scenario's own rule holds. A rule that is expected to break may break after
     others.
 
     Raises:

@@ -91,7 +91,7 @@ def open_target(
 
 
 class _ObjectTarget:
-    """An object of the user's: its replies are what they would be behind a pipe."""
+    """Wraps a user's object so that its replies are the same as behind a pipe."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

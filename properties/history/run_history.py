@@ -98,7 +98,7 @@ class RunHistory(Generic[R]):
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
         client_changes: number of arrivals, aborts, control events and ends so far.
-        moves: number of times that requests may have passed from one phase to another.
+        moves: number of times that a request may have changed its phase.
         answers: the cached results of `once` since the last change, with their step and
             configuration.
     """
@@ -411,12 +411,12 @@ class RunHistory(Generic[R]):
         }
 
     def _moved(self) -> None:
-        """Note that a request may have passed from one phase to another."""
+        """Record that a request may have changed its phase."""
         self._sorted_phases = None
         self.moves += 1
 
     def _changed(self) -> None:
-        """Note an arrival, an abort or an end."""
+        """Record an arrival, an abort or an end."""
         self._moved()
         self.client_changes += 1
         self._members_of = None

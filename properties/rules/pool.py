@@ -78,7 +78,7 @@ def blocks_for(history: RunHistory[Any], tokens: int) -> int:
 
 
 def held_after(step: Step) -> dict[str, tuple[int, ...]]:
-    """Return the blocks of each request after a step, those of further groups included."""
+    """Return the blocks of each request after a step, including those of further groups."""
     shown, further = step.blocks or {}, step.group_blocks or {}
     return {
         name: (*table, *(block for more in further.get(name, ()) for block in more if block))
@@ -109,8 +109,10 @@ def held_before(history: RunHistory[Any]) -> set[int]:
 
 @once
 def shared_blocks(history: RunHistory[Any], step: Step) -> set[int]:
-    """Return the numbers of the blocks that are listed more than once after the step. There may be
-    many blocks, so they are compared as whole sets."""
+    """Return the numbers of the blocks that are listed more than once after the step.
+
+    There may be many blocks, so whole sets are compared.
+    """
     seen: set[int] = set()
     shared: set[int] = set()
     for table in (step.blocks or {}).values():

@@ -58,8 +58,11 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 @st.composite
 def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """One or two groups beside full attention, most with a window of about a block or a few, and a
-    pool that holds little more than the longest request."""
+    """Draw one or two groups beside full attention, and a pool that holds little more than the
+    longest request.
+
+    Most groups have a window of about one block or a few.
+    """
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
@@ -434,7 +437,7 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
-    """Return the number of additional blocks that a decoding request takes in `steps` steps."""
+    """Return the number of additional blocks that a decoding request takes within `steps` steps."""
     block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
     more = blocks_for(tokens, block) - blocks_for(request.computed, block)

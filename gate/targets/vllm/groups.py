@@ -1,4 +1,4 @@
-"""Groups of the KV cache, as vLLM has them: layers of full attention, and layers with a window."""
+"""Groups of the KV cache in vLLM: layers of full attention, and layers with a window."""
 
 import importlib
 import json
@@ -24,12 +24,12 @@ def is_list(value: Any) -> bool:
 
 
 def further(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the groups behind the first."""
+    """Return the groups after the first."""
     return list(config.get(KEY, ())[1:])
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse groups that no layer has, and features that are not judged with several; raises
+    """Refuse groups that no layer has, and features that are not judged with several groups; raises
     RefusedError."""
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
@@ -55,7 +55,7 @@ def windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
 
 
 def specs(windows: Iterable[int | None], block_size: int) -> list[Any]:
-    """Return what vLLM's KV cache is for a layer of each group."""
+    """Return vLLM's specification of the KV cache for a layer of each group."""
     full = start_up.attention(block_size)
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     return [

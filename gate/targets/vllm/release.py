@@ -154,7 +154,7 @@ def _planning(
     windows: tuple[int | None, ...],
     **options: Any,
 ) -> str | None:
-    """Return why vLLM does not start with these options, and layers with these windows; None if it
+    """Return why vLLM does not start with these options and these windows of layers; None if it
     does."""
     vllm_config = cached_config(drafts, policy, **options)
     specs = groups.specs(windows, vllm_config.cache_config.block_size)

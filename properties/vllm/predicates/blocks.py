@@ -145,8 +145,8 @@ def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHisto
     """Return the prompt tokens in full blocks, without the last token, that a running request
     holds.
 
-    It is 0 for a loaded request, and if another group of the KV cache may lack some. A block may be
-    published only when its decision completes.
+    It is 0 for a loaded request, and if another group of the KV cache may lack some of them. A
+    block may be published only when its decision completes.
     """
     if not caches(history.config) or request.tokens_loading or groups.further(history.config):
         return 0
