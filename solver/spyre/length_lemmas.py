@@ -276,9 +276,9 @@ class Ask(NamedTuple):
 def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
     """Return two requests that front door and SPY-R41 accept, with a tkv beyond max_model_len.
 
-    It is max_model_len rounded up to whole blocks. For blocks of 3 tokens or more and a
-    max_model_len of 2 blocks and 1 token or more; from two tokens on, the releases' front door
-    accepts them as well.
+    The tkv is max_model_len rounded up to whole blocks. Blocks must have at least 3 tokens, and
+    max_model_len must be at least 2 blocks and 1 token. From 2 tokens beyond whole blocks on, the
+    releases' front door accepts the requests as well.
     """
     block, longest = scale.block, scale.max_model_len
     border = (longest // block - 1) * block
