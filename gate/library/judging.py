@@ -242,8 +242,8 @@ def judge(
         out: folder for the scenarios of broken rules.
         corpus: scenarios to replay first.
         jobs: processes; 1 for a target that is an object.
-        compare_with: the revision whose model runs beside the target, or "none"; None: as the rule
-            says.
+        compare_with: the revision whose model runs beside the target, or "none"; None: that of
+            `revision`, if rule ALL-R07 applies to it.
         exclude: ids or patterns of rules that the target breaks on purpose.
         extra_rules: a Python file with RULES, a list of OwnRule, to judge as well.
         report: receives every event while the gate runs.

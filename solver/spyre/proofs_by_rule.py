@@ -119,13 +119,13 @@ _LENGTH = RuleProof(
     "release 2.1.2's answer to a request that is alone",
     together(length_lemmas.obligations, code_lemmas.lengths),
     {
-        "max_model_len is no multiple of the block: accepted, and beyond it": lambda: (
+        "max_model_len is no multiple of the block: accepted, then exceeded": lambda: (
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
         ),
-        "refused until the first has ended, though no tkv would be beyond": lambda: (
+        "refused until the first has ended, though no tkv would be too large": lambda: (
             length_lemmas.needless(length_lemmas.Scale())
         ),
-        "an idle step by the tkv of a batch that has left (SPY-R35, 2.1.2)": lambda: (
+        "an idle step due to the tkv of a batch that has left (SPY-R35, 2.1.2)": lambda: (
             length_lemmas.idle(length_lemmas.Scale())
         ),
     },
@@ -157,7 +157,7 @@ _PAUSING = RuleProof(
     "the rest of the code",
     together(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
-        "one-token requests go before a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
+        "one-token requests overtake a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
         )
     },
@@ -187,10 +187,10 @@ _PROGRESS = RuleProof(
     "prefix caching, and a bounded pool",
     progress_lemmas.obligations,
     {
-        "refused by the volume, and passed by (ALL-R05, 2.5.2, pausing off)": (
+        "refused for volume, and overtaken (ALL-R05, 2.5.2, pausing off)": (
             progress_lemmas.passed_by
         ),
-        "paused, and one-token requests go before it (SPY-R52, 2.5.2)": lambda: (
+        "one-token requests overtake a paused request (SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
         ),
     },
