@@ -318,7 +318,7 @@ def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff):
     whole = Path("base.gz").read_bytes()
     for name, content, message in (
         ("cut.gz", whole[: len(whole) // 2], "cut.gz: damaged or cut off"),
-        ("plain.gz", b"{}\n", "plain.gz: no gzip file, or a damaged one"),
+        ("plain.gz", b"{}\n", "plain.gz: not a gzip file, or damaged"),
         ("bad.gz", whole[:40] + bytes(8) + whole[48:], "bad.gz: "),
     ):
         Path(name).write_bytes(content)
