@@ -105,6 +105,9 @@ class _ObjectTarget:
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
         return _plain("abort", self._target.abort(id, *[True] * inside))
 
+    def control(self, kind: str) -> Reply:
+        return _plain("control", self._target.control(kind))
+
     def step(self) -> Reply:
         return _plain("step", self._target.step())
 

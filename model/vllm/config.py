@@ -290,8 +290,8 @@ def _check_groups(config: VllmConfig) -> None:
         "kv_connector": config.loads,
         "num_lookahead_tokens": config.lookahead > 0,
     }
-    for key, given in others.items():
-        if config.more_groups and given:
+    for key, is_on in others.items():
+        if config.more_groups and is_on:
             problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
 

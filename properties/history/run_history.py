@@ -202,7 +202,7 @@ class RunHistory(Generic[R]):
         if last is None:
             return
         together = None if last.waiting is None else (*(last.running or ()), *last.waiting)
-        nothing = {
+        nothing: dict[str, Any] = {
             name: ((), {})[name in KEYED]
             for name in ("running", "prefilling", *KEYED)
             if getattr(last, name) is not None

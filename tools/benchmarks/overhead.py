@@ -93,6 +93,10 @@ class Recording:
         self.operations.append(("abort", args))
         return self._target.abort(*args)
 
+    def control(self, kind: str) -> Reply:
+        self.operations.append(("control", (kind,)))
+        return self._target.control(kind)
+
     def step(self) -> Reply:
         self.operations.append(("step", ()))
         return self._target.step()

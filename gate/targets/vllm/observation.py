@@ -55,11 +55,12 @@ class SchedulerView:
         in flight may still write to them. A list that has not changed since the last look is the
         same object.
         """
-        tables, held = {}, {}
+        tables: dict[str, list[Any]] = {}
+        held: dict[str, list[int]] = {}
         for name, blocks in self._managers[0].req_to_blocks.items():
             if not blocks:
                 continue
-            table = self._tables.get(name)
+            table = self._tables.get(name, [])
             if table == blocks:  # the same objects, and so the same numbers
                 held[name] = self._held[name]
             else:
