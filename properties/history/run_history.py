@@ -415,12 +415,12 @@ class RunHistory(Generic[R]):
         }
 
     def _moved(self) -> None:
-        """Note that a request may have passed from one phase to another."""
+        """Record that a request may have changed its phase."""
         self._sorted_phases = None
         self.moves += 1
 
     def _changed(self) -> None:
-        """Note an arrival, an abort or an end."""
+        """Record an arrival, an abort or an end."""
         self._moved()
         self.client_changes += 1
         self._members_of = None
