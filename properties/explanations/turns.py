@@ -62,7 +62,7 @@ def _standstill(failure: Failure) -> str:
 
 
 def _preempted(failure: Failure) -> list[str]:
-    """Return the preempted requests of which the rule speaks."""
+    """Return the preempted requests that the broken rule is about."""
     return [name for name in failure.last.preempted or () if failure.names(name)]
 
 
