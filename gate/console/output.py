@@ -197,7 +197,7 @@ def _in_words(key: str, value: Any) -> list[str]:
     """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
-    if isinstance(value, list):  # of mappings, whose values say enough
+    if isinstance(value, list | tuple):  # of mappings, whose values say enough
         return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 

@@ -1,6 +1,7 @@
 """Groups of the KV cache after the first: layers that keep other tokens than full attention does.
 
-Source: release 0.33.0, HybridKVCacheCoordinator, SlidingWindowManager, KVCacheManager.
+Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
+SlidingWindowManager, ChunkedLocalAttentionManager.
 
 All groups take their blocks from one pool, as many as full attention takes for the same tokens. A
 group whose layers read only a window gives back the blocks that have left the window, and has the
@@ -29,19 +30,21 @@ Table = tuple[int, ...]
 
 
 def read_from(group: KvGroup, computed: int) -> int:
-    """Return the first token that the layers of a group read in order to compute the next one."""
+    """Return the first token that the layers of a group read to compute the next one."""
+    if group.kind == "chunked_local" and group.window:
+        return computed // group.window * group.window
     return max(computed - group.window + 1, 0) if group.window else 0
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return the most blocks that a request of this many tokens holds in a group at once.
-
-    With a window, these are the blocks of the window and of a step, which need not begin at a block
-    border.
-    """
+    """Return the most blocks that a request of so many tokens holds in a group at once: those of a
+    window, which need not begin at a border, or of a chunk, and of a step."""
     whole = blocks_for(tokens, config.block_size)
     if not group.window:
         return whole
+    if group.kind == "chunked_local":
+        at_once = min(group.window + config.max_num_batched_tokens, config.max_model_len)
+        return min(whole, blocks_for(at_once, config.block_size))
     at_once = min(group.window - 1 + config.max_num_batched_tokens, config.max_model_len)
     return min(whole, blocks_for(at_once, config.block_size) + 1)
 
@@ -118,8 +121,25 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
     """Return the request with the blocks of its hit in each group, which are now in use, and
     the pool."""
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
+    longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
+    junction = len(longest) if len(longest) > len(sequence.blocks) else 0
     pool = touch(pool, [block for table in tables for block in table])
-    return sequence._replace(tables=tuple(tables)), pool
+    joined = sequence._replace(tables=tuple(tables), junction=junction * config.block_size)
+    return joined, pool
+
+
+def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
+    """Return whether a full block can be found: if only little of a window is retained, those
+    before the last token of the prompt, and before the end of what full attention had cached."""
+    if not config.retains_little or group.kind != "sliding_window":
+        return True
+    ends = (sequence.prompt - 1, sequence.junction)
+    return any(
+        read_from(group, end // config.block_size * config.block_size) // config.block_size
+        <= place
+        < end // config.block_size
+        for end in ends
+    )
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tuple[Sequence, Pool]:
@@ -145,9 +165,11 @@ def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: in
         pool,
         [
             (table[place], name(config, sequence, number, place))
-            for number, table in enumerate(sequence.tables)
+            for number, (group, table) in enumerate(
+                zip(config.more_groups, sequence.tables, strict=True)
+            )
             for place in range(sequence.published, covered // config.block_size)
-            if table[place] != NULL
+            if table[place] != NULL and is_retained(config, sequence, group, place)
         ],
     )
 

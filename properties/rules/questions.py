@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...model.observation import Step
 from ..history.run_history import RunHistory
-from .predicate import PHASES, Predicate
+from .predicate import FIRST, PHASES, Predicate
 
 MEMBERS = ("scheduled", PHASES)  # what decides which requests prefill or decode in a step
 NOTHING, MOVED = frozenset[str](), frozenset({PHASES})
@@ -34,7 +34,7 @@ class Choices:
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:
         self._checks = checks
         read = {name for _, check in checks for name in _reads(check) or ()}
-        self.names = ("kind", "scheduled", *sorted(read - {"kind", "scheduled", PHASES}))
+        self.names = ("kind", "scheduled", *sorted(read - {"kind", "scheduled", PHASES, FIRST}))
         self.values = attrgetter(*self.names)
         self._made: dict[Any, Choice] = {}
 
@@ -84,7 +84,7 @@ class Questions:
         values = self._values(step)
         moved = history.moves != self._moves
         if self._seen is None:
-            changed = frozenset((*self._names, PHASES))
+            changed = frozenset((*self._names, PHASES, FIRST))
         elif values == self._seen:
             changed = MOVED if moved else NOTHING
         else:

@@ -35,8 +35,9 @@ class VllmEngine(SchedulerView):
         groups.check(config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        specs = groups.specs(groups.windows(config), config["block_size"])
-        scheduler = _scheduler(class_for(release, config), vllm_config, specs, self.usable_blocks)
+        specs = groups.specs(groups.kinds(config), config["block_size"])
+        chosen, retained = class_for(release, config), config.get(groups.RETENTION)
+        scheduler = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
@@ -206,9 +207,11 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     return plenty
 
 
-def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int) -> Any:
-    """Return a scheduler with its own pool and a group of the KV cache for each of `specs`; takes 1
-    ms, plus 1 ms for each 1,000 blocks."""
+def _scheduler(
+    chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
+) -> Any:
+    """Return a scheduler with its own pool, and a group of the KV cache for each of `specs`; takes
+    1 ms, and 1 ms more for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
@@ -217,10 +220,12 @@ def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: i
         for number, spec in enumerate(specs)
     ]
     vllm_config.cache_config.num_gpu_blocks = num_blocks
+    # Some releases keep every block of a window, and have no such field.
+    retention = {groups.RETENTION: retained} if retained is not None else {}
     return chosen(
         vllm_config=vllm_config,
         kv_cache_config=interface.KVCacheConfig(
-            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers
+            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers, **retention
         ),
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
         block_size=specs[0].block_size,

@@ -1,6 +1,6 @@
 """Groups of the KV cache after the first: the content of their blocks, as far as a client can tell.
 
-Source: release 0.33.0, SlidingWindowManager and SlidingWindowSpec.
+Source: release 0.33.0, SlidingWindowManager and ChunkedLocalAttentionManager, and their specs.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,14 @@ from .request_history import VllmRequestHistory
 
 Config = Mapping[str, Any]
 NULL_BLOCK = 0
-WINDOW = "sliding_window"
+WINDOW, CHUNKS = "sliding_window", "chunked_local"
+
+
+class Group(NamedTuple):
+    """The kind of a group's layers, and their window in tokens; None for full attention."""
+
+    kind: str
+    window: int | None
 
 
 class Groups(NamedTuple):
@@ -29,32 +36,34 @@ class Groups(NamedTuple):
     unseen: frozenset[tuple[int, Content]] = frozenset()
 
 
-def further(config: Config) -> list[int | None]:
-    """Return the windows of the groups after the first, in tokens; None for full attention."""
-    return [group.get("window") for group in config.get("kv_groups", ())[1:]]
+def further(config: Config) -> list[Group]:
+    """Return the groups behind the first."""
+    groups = config.get("kv_groups", ())[1:]
+    return [Group(group["kind"], group.get("window")) for group in groups]
 
 
-def first_block_read(config: Config, window: int | None, computed: int) -> int:
-    """Return the first block that is read to compute the token after the `computed` ones."""
-    oldest = 0 if window is None else computed - (window - 1)
+def first_block_read(config: Config, group: Group, computed: int) -> int:
+    """Return the first block that is read to compute the token behind so many."""
+    oldest = 0 if group.window is None else computed - (group.window - 1)
+    if group.kind == CHUNKS and group.window is not None:
+        oldest = computed - computed % group.window
     return max(oldest, 0) // int(config["block_size"])
 
 
-def at_most(config: Config, window: int | None, blocks: int) -> int:
-    """Return the most blocks of a group that a request of this many blocks holds at once.
-
-    With a window, these are the blocks of the window and of a step, and one in which the window
-    begins.
-    """
-    if window is None:
+def at_most(config: Config, group: Group, blocks: int) -> int:
+    """Return the most blocks of a group that a request holds at once which is so many blocks long:
+    the window, the tokens of a step, and a block in which the window begins; chunks begin at the
+    border of a block."""
+    if group.window is None:
         return blocks
-    tokens = min(window - 1 + config["max_num_batched_tokens"], config["max_model_len"])
-    return int(min(blocks, -(-tokens // config["block_size"]) + 1))
+    begins = int(group.kind != CHUNKS)
+    tokens = min(group.window - begins + config["max_num_batched_tokens"], config["max_model_len"])
+    return int(min(blocks, -(-tokens // config["block_size"]) + begins))
 
 
 def blocks_of_all(config: Config, blocks: int) -> int:
-    """Return the most blocks that a request of this many blocks holds at once, in all groups."""
-    return blocks + sum(at_most(config, window, blocks) for window in further(config))
+    """Return the most blocks that a request of so many blocks holds at once, in all groups."""
+    return blocks + sum(at_most(config, group, blocks) for group in further(config))
 
 
 def longest_in_pool(config: Config) -> int:

@@ -18,19 +18,16 @@ from .decision import admitted, kept, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """Yield each group after the first of each request that computes and stays.
-
-    Each item has the request, the number of the group, its table after the step, and the first
-    block that it reads in the step.
-    """
-    for number, window in enumerate(further(history.config)):
+    """For each further group of each request that computes and stays: the request, the number of
+    the group, its table after the step, and the first block that it reads in the step."""
+    for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
             request, tables = history.live.get(name), (step.group_blocks or {}).get(name, ())
             if request is None or number >= len(tables):
                 continue
             hit = 0 if request.started else history.hit_now(step, request)
             if hit is not None:
-                first = first_block_read(history.config, window, request.computed + hit)
+                first = first_block_read(history.config, group, request.computed + hit)
                 yield request, number, tables[number], first
 
 
@@ -126,8 +123,8 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
 
     The iteration ends at a request whose hit or blocks are unknown.
     """
-    windows, size = further(history.config), int(history.config["block_size"])
-    if not windows or free_when_decided(history) is None or step.preempted:
+    beside, size = further(history.config), int(history.config["block_size"])
+    if not beside or free_when_decided(history) is None or step.preempted:
         return
     tables, runs = held_after(step), [request.id for request in kept(history, step)]
     if not tables.keys() >= set(runs):
@@ -140,10 +137,10 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
             return
         cached = hit // size
         step_blocks = blocks_for(history, hit + step.scheduled[request.id]) - cached
-        needed = (1 + len(windows)) * step_blocks
+        needed = (1 + len(beside)) * step_blocks
         if history.config["reserve_full_isl"]:
             whole = blocks_for(history, request.num_tokens)
-            others = (at_most(history.config, window, whole) - cached for window in windows)
+            others = (at_most(history.config, group, whole) - cached for group in beside)
             needed = max(needed, whole - cached + sum(max(blocks, 0) for blocks in others))
         own = [(step.blocks or {})[request.id], *(step.group_blocks or {}).get(request.id, ())]
         needed += sum(
@@ -159,8 +156,8 @@ def a_window_saves_room(history: VllmRun, step: Step) -> bool:
     if not history.config["reserve_full_isl"]:
         return False
     return any(
-        at_most(history.config, window, blocks) < blocks
-        for window in further(history.config)
+        at_most(history.config, group, blocks) < blocks
+        for group in further(history.config)
         for blocks in (
             blocks_for(history, request.num_tokens) for request in waited_before(history)
         )

@@ -16,7 +16,7 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
     for request, hit in _starting(history, step):
         known = max(
             _computed(history, step, request, other)
-            for other in history.kin(request)
+            for other in history.requests.values()
             if other.partition == request.partition
         )
         if hit > known:
@@ -33,7 +33,7 @@ def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
     block = history.config["block_size"]
     for request, _ in _starting(history, step):
         tokens = {True: 0, False: 0}
-        for other in history.kin(request):
+        for other in history.requests.values():
             own = other.partition == request.partition
             tokens[own] = max(tokens[own], _computed(history, step, request, other))
         if tokens[False] // block > tokens[True] // block:
