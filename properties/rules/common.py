@@ -116,7 +116,7 @@ def _other_phase(
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
     """Yield the requests that stay, with a lower bound of their computed tokens after the step.
-    Left out are requests preempted in this step, and waiting ones of which it shows nothing."""
+    Requests preempted in this step, and waiting ones of which it shows nothing, are left out."""
     names = {request.id for request in history.running()}
     names.update(step.scheduled, step.computed or (), step.blocks or (), step.prefix_hit or ())
     names.update(history.paused, step.prefilling or ())
@@ -307,10 +307,10 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
         for name, blocks in held_by.items():
             if blocks and name not in history.live:
                 return f"{name} has ended, and still holds {len(blocks)} blocks"
-    held = {block for blocks in held_by.values() for block in blocks}
-    if len(held) + step.free_blocks == size:
+    held = history.holders.count(held_by)
+    if held + step.free_blocks == size:
         return None
-    return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
+    return f"{held} blocks held and {step.free_blocks} free, the pool has {size}"
 
 
 def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
@@ -321,8 +321,8 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """While a request is unfinished, one of three steps in a row computes a token; one of more if
-    several decisions are in flight (ALL-R10)."""
+    """While a request is unfinished, at least one of three consecutive steps computes a token; with
+    several decisions in flight, one of a longer sequence (ALL-R10)."""
     if not history.live or any(step.scheduled.values()):
         return None
     if history.barren_steps <= history.features.idle_steps(history):

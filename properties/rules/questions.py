@@ -1,4 +1,5 @@
-"""The rules to evaluate at each step: those whose answers can differ from the step before."""
+"""Choose the rules to evaluate at each step: those whose answers can differ from the previous
+step."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -23,11 +24,11 @@ class Choice(NamedTuple):
 
 
 class Choices:
-    """The choices among some checks, made once and shared by all runs that have these checks.
+    """All choices among a set of checks, made once and shared by all runs with these checks.
 
     Attributes:
         names: the fields of a step that decide which checks are evaluated.
-        values: a function that returns them, in this order.
+        values: a function that returns these fields, in this order.
     """
 
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:
@@ -38,7 +39,8 @@ class Choices:
         self._made: dict[Any, Choice] = {}
 
     def of(self, absent: tuple[str, ...], changed: frozenset[str] | None) -> Choice:
-        """Return the choice for a step without `absent` members. None: all may have changed."""
+        """Return the choice for a step without `absent` members; `changed` None means that
+        everything may have changed."""
         choice = self._made.get((absent, changed))
         if choice is None:
             choice = self._made[absent, changed] = self._chosen(absent, changed)
@@ -59,10 +61,11 @@ choices_of = lru_cache(maxsize=32)(Choices)
 
 
 class Questions:
-    """Chooses the checks of each step of a run, and keeps the answers of the others.
+    """Chooses the checks to evaluate at each step of a run, and keeps the answers of the others.
 
-    A rule is left out if the step, and the one before it, changed nothing that it reads. Its answer
-    is then that of the step before: it was not broken, and its witness occurs or not as before.
+    A rule is not evaluated if neither this step nor the previous one changed anything that it
+    reads. Its answer is then the previous one: it is not broken, and its witness occurs if it did
+    before.
     """
 
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:
@@ -99,8 +102,11 @@ class Questions:
         return self._choice.asked
 
     def answered(self, occurred: Iterable[str], broken: bool) -> Iterable[str]:
-        """Return the rules whose witness occurs in the step, those that were not evaluated
-        included. After a broken rule, all rules are evaluated at the next step."""
+        """Return the rules whose witness occurs in the step, including those that were not
+        evaluated.
+
+        After a broken rule, all rules are evaluated at the next step.
+        """
         self._all = broken
         self._occurring -= self._choice.rules
         occurring = self._occurring & self._choice.unasked
@@ -109,7 +115,7 @@ class Questions:
 
 
 def _reads(check: Predicate) -> tuple[str, ...] | None:
-    """Return what the answers of a check depend on, which requests it speaks of included."""
+    """Return what the answers of a check depend on, including the requests that it is about."""
     if check.reads is None or check.members == "any":
         return check.reads
     return (*check.reads, *MEMBERS)
