@@ -105,11 +105,12 @@ def make_target(spec: TargetSpec) -> Any:
             raise UnknownTargetError(
                 f"TARGET {spec.text!r}: {factory_name}() raised {_raised(error)}"
             ) from None
-    missing = [name for name in OPERATIONS if not callable(getattr(target, name, None))]
+    required = [name for name in OPERATIONS if name != "control"]  # sent only if declared
+    missing = [name for name in required if not callable(getattr(target, name, None))]
     if missing:
         raise UnknownTargetError(
             f"TARGET {spec.text!r}: {factory_name}() gives a {type(target).__name__} without "
-            f"{', '.join(missing)}; valid: an object with the methods {', '.join(OPERATIONS)}"
+            f"{', '.join(missing)}; valid: an object with the methods {', '.join(required)}"
         )
     return target
 

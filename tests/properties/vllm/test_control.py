@@ -6,6 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.files.scenario_file import FileError, scenario_json, scenario_of
+from schedproof.gate.targets.factory import make_target
+from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.scenario import Event, Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -150,3 +152,12 @@ def test_an_impossible_event_is_named(event, changes, message):
     with pytest.raises(FileError) as error:
         scenario_of(data, "f")
     assert message in str(error.value)
+
+
+def test_an_adapter_needs_no_method_for_events(monkeypatch, tmp_path):
+    lines = ["class Target:"]
+    for name in ("start", "add", "abort", "step", "stop"):
+        lines.append(f"    def {name}(self, *args):\n        return {{}}")
+    (tmp_path / "plain_adapter.py").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make_target(parse_target("plain_adapter:Target"))
