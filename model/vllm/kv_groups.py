@@ -163,7 +163,8 @@ def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: in
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
     """Return the plan in which the running request at `place` has given back what its windows no
     longer cover, before it takes blocks for what it computes (V1-R51)."""
-    sequence, pool, tables = plan.running[place], plan.pool, []
+    sequence, pool = plan.running[place], plan.pool
+    tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
         first = read_from(group, sequence.computed) // config.block_size
         pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)
