@@ -186,6 +186,7 @@ class RunHistory(Generic[R]):
             self._running_wait()
         if kind not in PAUSES and done:
             self.features.reset(self)
+            self._kin.reset()
             if self.kept is not None:
                 self.kept = KeptPrefixes(self.config["block_size"])
         self._changed()
@@ -315,7 +316,7 @@ class RunHistory(Generic[R]):
                 account.emitted += tokens
                 prefilled = account.prefilled
                 features.emitted(account, tokens, completes, self.config)
-                moved |= account.prefilled != prefilled
+                moved |= not prefilled or not account.prefilled
         features.end(self, step)
         if moved or self.paused != paused:
             self._moved()
@@ -414,12 +415,12 @@ class RunHistory(Generic[R]):
         }
 
     def _moved(self) -> None:
-        """Note that a request may have passed from one phase to another."""
+        """Record that a request may have changed its phase."""
         self._sorted_phases = None
         self.moves += 1
 
     def _changed(self) -> None:
-        """Note an arrival, an abort or an end."""
+        """Record an arrival, an abort or an end."""
         self._moved()
         self.client_changes += 1
         self._members_of = None

@@ -179,13 +179,15 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     never_runnable = False  # the models refuse a request that exceeds a limit by itself
-    # No scope has speculative decoding.
-    drafted = verified = slots = most_slots = drafts_in_flight = 0
-    partition: tuple[str | None, str | None] = (None, None)  # nor adapters or salts
+    drafted = verified = slots = most_slots = drafts_in_flight = (
+        0  # no scope has speculative decoding
+    )
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails or sends
     load_fails_at = send_steps = None
     inputs: ClassVar[tuple[()]] = ()
+    partition = (None, None)  # nor salts, adapters or resets
+    since_reset = 0
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
@@ -202,7 +204,7 @@ class OpenRequestHistory:
         self.tokens_in_flight = 0
         self.load_steps = candidates.load_steps or 0  # known since it has arrived
         self.external = candidates.external_tokens or 0
-        self.load_left = self.tokens_loading = self.since_reset = 0
+        self.load_left = self.tokens_loading = 0
         self.parked_since: int | None = None
         self.blocks: tuple[int, ...] = ()
         self.began = -1

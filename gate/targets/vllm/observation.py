@@ -73,7 +73,7 @@ class SchedulerView:
         return held
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        """Return the blocks of these requests in each group of the KV cache behind the first."""
+        """Return the blocks of these requests in each group of the KV cache after the first."""
         return {
             name: [
                 [block.block_id for block in manager.req_to_blocks.get(name, ())]
@@ -88,7 +88,7 @@ class SchedulerView:
         return managers
 
     def forget(self, name: str) -> None:
-        """Drop what is kept of a request that has ended."""
+        """Drop the data kept about a request that has ended."""
         self.hits.pop(name, None)
         self.flights.forget(name)
 

@@ -181,7 +181,7 @@ def test_minimize_leaves_what_breaks_nothing_as_it_is(run, tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     reported = run("corpus", "minimize", str(path))
     assert reported.code == 3
-    assert "breaks no rule on model (found on a model 1): left as it is" in reported.out
+    assert "breaks no rule on model (found on a model 1): not changed" in reported.out
 
 
 def test_verify_has_a_line_for_each_problem(run, tmp_path):
