@@ -197,7 +197,7 @@ def _in_words(key: str, value: Any) -> list[str]:
     """Describe a key that is not at its default; a mapping (the target's own keys) key by key."""
     if isinstance(value, Mapping):
         return [f"{inner} {given}" for inner, given in value.items()]
-    if isinstance(value, list):  # of mappings, whose values say enough
+    if isinstance(value, list | tuple):  # of mappings, whose values say enough
         return [f"{key} {' + '.join(' '.join(map(str, item.values())) for item in value)}"]
     return [IN_WORDS.get((key, value), f"{key} {value}")]
 
@@ -235,7 +235,7 @@ def load_words(request: Request) -> str:
         tokens = min(request.external_tokens, request.prompt_len)
         words = f", {tokens} tokens are loaded after {request.load_steps} steps"
     if request.load_fails_at is not None:
-        words += f", fails from token {request.load_fails_at} on"
+        words += f", the load fails from token {request.load_fails_at} on"
     if request.load_deferrals:
         words += f", the connector defers its answer {request.load_deferrals} times"
     if request.send_steps is not None:

@@ -91,7 +91,7 @@ def open_target(
 
 
 class _ObjectTarget:
-    """An object of the user's: its replies are what they would be behind a pipe."""
+    """Wraps a user's object so that its replies are the same as behind a pipe."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -104,6 +104,9 @@ class _ObjectTarget:
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
         return _plain("abort", self._target.abort(id, *[True] * inside))
+
+    def control(self, kind: str) -> Reply:
+        return _plain("control", self._target.control(kind))
 
     def step(self) -> Reply:
         return _plain("step", self._target.step())
@@ -242,8 +245,8 @@ def judge(
         out: folder for the scenarios of broken rules.
         corpus: scenarios to replay first.
         jobs: processes; 1 for a target that is an object.
-        compare_with: the revision whose model runs beside the target, or "none"; None: as the rule
-            says.
+        compare_with: the revision whose model runs beside the target, or "none"; None: that of
+            `revision`, if rule ALL-R07 applies to it.
         exclude: ids or patterns of rules that the target breaks on purpose.
         extra_rules: a Python file with RULES, a list of OwnRule, to judge as well.
         report: receives every event while the gate runs.

@@ -196,7 +196,7 @@ def main() -> None:
 def _start(command: Sequence[str]) -> int:
     """Return the process id of the command, or a negative errno."""
     try:
-        return os.posix_spawnp(command[0], command, os.environ, setsid=True, setsigdef=STOPS)
+        return os.posix_spawnp(command[0], [*command], os.environ, setsid=True, setsigdef=STOPS)
     except OSError as error:
         return -(error.errno or 1)
 

@@ -139,7 +139,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
     inputs = _encoder_inputs(name, segments, request.get("encoder_inputs", []))
-    partition = {key: request.get(key) for key in ("cache_salt", "lora")}
+    partition: dict[str, Any] = {key: request.get(key) for key in ("cache_salt", "lora")}
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
     return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs, **partition)

@@ -24,14 +24,16 @@ SAYING_NOTHING = {
     "max_num_encoder_input_tokens": 0,
     "encoder_cache_size": 0,
     "kv_groups": [{"kind": "full"}],
+    "prefix_cache_retention_interval": None,
     "cache_partitions": False,
 }
 
 
 class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Layers that keep the same tokens: all of them, or the last `window` tokens."""
+    """Layers that keep the same tokens: all of them, the last `window` tokens, or those of the last
+    chunk, where chunks have `window` tokens."""
 
-    kind: Literal["full", "sliding_window"]
+    kind: Literal["full", "sliding_window", "chunked_local"]
     window: Positive | UnsetType = UNSET
 
 
@@ -49,18 +51,19 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     worker: in that many steps in a row the oldest decision completes early, and then one more stays
     in flight.
 
-    Loads: with a `kv_connector`, requests may be parked while it loads the keys and values that it
-    has of them; if that fails, `kv_load_failure_policy` says whether they compute them or end
-    (V1-R28).
+    Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them; if
+    that fails, `kv_load_failure_policy` says whether they compute them or end (V1-R28).
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
 
     Groups: each of `kv_groups` holds its own blocks for every request, all from one pool. The first
-    is full attention.
+    is full attention. With `prefix_cache_retention_interval` 0, only those blocks of a sliding
+    window can be found that the same prompt, or the one that shares its beginning, would read; with
+    null all.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
-    blocks of their own.
+    blocks of requests with the same ones.
     """
 
     block_size: Positive = 16
@@ -89,6 +92,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     encoder_cache_size: Count | UnsetType = UNSET
     # Layers that do not all keep the same tokens (`kv_groups`).
     kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
+    prefix_cache_retention_interval: Count | UnsetType | None = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
 
@@ -166,8 +170,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # Layers that do not all keep the same tokens.
 
     @property
+    def retains_little(self) -> bool:
+        """Return whether few blocks of sliding windows can be found."""
+        return self.prefix_cache_retention_interval == 0
+
+    @property
     def more_groups(self) -> tuple[KvGroup, ...]:
-        """Return the groups of the KV cache behind the first, which is full attention."""
+        """Return the groups of the KV cache after the first, which is full attention."""
         return self.kv_groups[1:] if self.kv_groups else ()
 
 
@@ -203,8 +212,10 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
 
 
 def _says_nothing(key: str, value: Any) -> bool:
-    nothing = SAYING_NOTHING.get(key)
-    return nothing is not None and value == nothing and type(value) is type(nothing)
+    if key not in SAYING_NOTHING:
+        return False
+    nothing = SAYING_NOTHING[key]
+    return bool(value == nothing) and type(value) is type(nothing)
 
 
 def _check_speculation(config: VllmConfig) -> None:
@@ -267,6 +278,10 @@ def _check_encoder(config: VllmConfig) -> None:
 
 
 def _check_groups(config: VllmConfig) -> None:
+    if config.prefix_cache_retention_interval:
+        path = "$.config.prefix_cache_retention_interval"
+        problem = f"{config.prefix_cache_retention_interval} is not modelled; valid: 0 or null"
+        raise InputError(path, problem)
     if config.kv_groups is UNSET:
         return
     path = "$.config.kv_groups"
@@ -277,13 +292,16 @@ def _check_groups(config: VllmConfig) -> None:
         problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
         raise InputError(path, f"{problem}; valid: another kind behind the first")
     for number, group in enumerate(config.kv_groups):
-        slides = group.kind == "sliding_window"
-        if slides and (group.window is UNSET or group.window < 2):
-            given = "no" if group.window is UNSET else f"{group.window} as"
-            problem = f"sliding_window with {given} window; valid: at least 2 tokens"
-            raise InputError(f"{path}[{number}].window", problem)
-        if not slides and group.window is not UNSET:
-            problem = f"{group.window} with kind {group.kind}; valid: absent"
+        given = "no window" if group.window is UNSET else f"window {group.window}"
+        window, valid = group.window or 0, ""
+        if group.kind == "sliding_window" and window < 2:
+            valid = "at least 2 tokens"
+        if group.kind == "chunked_local" and (not window or window % config.block_size):
+            valid = f"a multiple of block_size ({config.block_size})"
+        if group.kind == "full" and window:
+            valid = "absent"
+        if valid:
+            problem = f"{group.kind} with {given}; valid: {valid}"
             raise InputError(f"{path}[{number}].window", problem)
     others = {
         "async_scheduling": config.decides_ahead,
@@ -291,8 +309,8 @@ def _check_groups(config: VllmConfig) -> None:
         "kv_connector": config.loads,
         "num_lookahead_tokens": config.lookahead > 0,
     }
-    for key, given in others.items():
-        if config.more_groups and given:
+    for key, is_on in others.items():
+        if config.more_groups and is_on:
             problem = f"{len(config.kv_groups)} groups with {key} are not modelled"
             raise InputError(path, f"{problem}; valid: one group, or no {key}")
 

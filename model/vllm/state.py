@@ -47,11 +47,11 @@ class Sequence(sequence.Sequence, frozen=True):
             lands.
         deferrals: how often the connector still has no answer.
         written_by, send_steps: after its end, the number of decisions in flight that still write
-            its
-            blocks; and the steps, after the next one, in which they are sent.
+            its blocks; and the steps, after the next one, in which they are sent.
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for it.
         tables: its blocks in each further group of the KV cache, as many as `blocks`, with the null
             block where one was given back.
+        junction: the tokens that full attention had cached of it, if a further group lacked some.
     """
 
     priority: int = 0
@@ -74,6 +74,7 @@ class Sequence(sequence.Sequence, frozen=True):
     inputs: tuple[Input, ...] = ()
     needs: tuple[int, ...] = ()
     tables: tuple[tuple[int, ...], ...] = ()
+    junction: int = 0
 
     def rewound(self) -> Self:
         return super().rewound()._replace(tables=())

@@ -6,7 +6,7 @@ gives the requests, with what each needed and what was free. The message of the 
 evidence it is about, and the picture shows the numbers of the message.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...model.observation import Step
@@ -41,7 +41,7 @@ class Evidence:
         self._steps: list[Step] = []
         self._last: Step | None = None
         self._before: Step | None = None
-        self._holders: dict[int, dict[str, int]] = {}  # of each block, with the last step
+        self._holders: dict[int, dict[str, int]] = {}  # of each block; since which step, or to
 
     def begun(self, session: Session) -> None:
         self.follow(session.monitor.history, session.started.version)
@@ -62,9 +62,19 @@ class Evidence:
         self._steps += [IDLE] * missing
         decision = {name: getattr(step, name) for name in DECISION}
         self._steps.append(Step(**decision))
+        self._note_holders(number, step)
         self._before, self._last = self._last, step
-        for name, table in (step.blocks or {}).items():
-            for block in table:
+
+    def _note_holders(self, number: int, step: Step) -> None:
+        before: Mapping[str, Sequence[int]] = (self._last and self._last.blocks) or {}
+        after: Mapping[str, Sequence[int]] = step.blocks or {}
+        for name in after.keys() | before.keys():
+            old, new = before.get(name, ()), after.get(name, ())
+            if old == new:
+                continue
+            for block in {*old} - {*new}:
+                self._holders[block][name] = number - 1
+            for block in {*new} - {*old}:
                 holders = self._holders.setdefault(block, {})
                 holders.pop(name, None)
                 holders[name] = number

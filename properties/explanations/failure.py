@@ -22,7 +22,7 @@ class Failure:
     Attributes:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
-        holders: for each block, the requests that held it and the last step in which each did.
+        holders: for each block, who held it, and since which step, or until which if that is over.
         first: the rule that breaks first; `message` and `numbers` are those of all broken rules.
         ended_by_it: the last step breaks the rule; otherwise the target raised, or never answered.
         is_progress: the rule is about requests that wait.
@@ -59,7 +59,7 @@ class Failure:
         return projections(self.scenario, self.version, self.steps)
 
     def names(self, name: str) -> bool:
-        return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", self.message) is not None
+        return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", self.first.message) is not None
 
 
 def left(account: RequestHistory) -> str:

@@ -166,7 +166,7 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario with one option at its default, or absent; or a list without an item."""
+    """Yield the scenario with one option at its default or absent, or a list without one item."""
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
     for key, value in scenario.config.items():
@@ -179,7 +179,7 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
                 full_config(scenario.system, revision, config)
                 check_features(scenario, revision, config)
                 yield replace(scenario, config=config)
-        for number in range(len(value) if isinstance(value, list) else 0):
+        for number in range(len(value) if isinstance(value, list | tuple) else 0):
             config = scenario.config | {key: value[:number] + value[number + 1 :]}
             with suppress(InputError):
                 full_config(scenario.system, revision, config)

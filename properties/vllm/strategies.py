@@ -58,14 +58,17 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 @st.composite
 def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """One or two groups beside full attention, most with a window of about a block or a few, and a
-    pool that holds little more than the longest request."""
+    """Draw one or two groups beside full attention, most with a window or a chunk of about a block
+    or a few, and a pool that holds little more than the longest request."""
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
-    more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
-    further = [draw(slides), *draw(more)]
+    chunks = st.integers(1, 3).map(lambda n: {"kind": groups.CHUNKS, "window": n * block})
+    more = st.lists(st.one_of(slides, chunks, st.just(FULL)), max_size=1)
+    further = [draw(st.one_of(slides, slides, chunks)), *draw(more)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
+    if draw(st.booleans()):
+        drawn["prefix_cache_retention_interval"] = 0
     if config["num_blocks"] is None:
         return drawn
     blocks = blocks_for(length, block)
@@ -434,7 +437,7 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
-    """Return the number of additional blocks that a decoding request takes in `steps` steps."""
+    """Return the number of additional blocks that a decoding request takes within `steps` steps."""
     block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
     more = blocks_for(tokens, block) - blocks_for(request.computed, block)

@@ -35,8 +35,9 @@ class VllmEngine(SchedulerView):
         groups.check(config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        specs = groups.specs(groups.windows(config), config["block_size"])
-        scheduler = _scheduler(class_for(release, config), vllm_config, specs, self.usable_blocks)
+        specs = groups.specs(groups.kinds(config), config["block_size"])
+        chosen, retained = class_for(release, config), config.get(groups.RETENTION)
+        scheduler = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
@@ -71,7 +72,7 @@ class VllmEngine(SchedulerView):
             self._offer(self._loads, request)
 
     def _adapter(self, name: str | None) -> Any:
-        """The adapter of this name, as vLLM hands it on with a request."""
+        """Return the adapter with this name in the form in which vLLM passes it with a request."""
         if name is None:
             return None
         number = self._adapters.setdefault(name, len(self._adapters) + 1)
@@ -206,7 +207,9 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     return plenty
 
 
-def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int) -> Any:
+def _scheduler(
+    chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
+) -> Any:
     """Return a scheduler with its own pool, and a group of the KV cache for each of `specs`; takes
     1 ms, and 1 ms more for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
@@ -217,10 +220,12 @@ def _scheduler(chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: i
         for number, spec in enumerate(specs)
     ]
     vllm_config.cache_config.num_gpu_blocks = num_blocks
+    # Some releases keep every block of a window, and have no such field.
+    retention = {groups.RETENTION: retained} if retained is not None else {}
     return chosen(
         vllm_config=vllm_config,
         kv_cache_config=interface.KVCacheConfig(
-            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers
+            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=layers, **retention
         ),
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
         block_size=specs[0].block_size,

@@ -1,4 +1,4 @@
-"""Groups of the KV cache, as vLLM has them: layers of full attention, and layers with a window."""
+"""Groups of the KV cache in vLLM: layers of full attention, and layers with a window."""
 
 import importlib
 import json
@@ -8,8 +8,8 @@ from typing import Any
 from ..protocol_checks import refuse
 from . import start_up
 
-KEY = "kv_groups"
-FULL, WINDOW = KINDS = ("full", "sliding_window")
+KEY, RETENTION = KEYS = ("kv_groups", "prefix_cache_retention_interval")
+FULL, WINDOW, CHUNKS = KINDS = ("full", "sliding_window", "chunked_local")
 # Keys that the model of several groups does not have, with what they are without.
 NOT_WITH = {
     "async_scheduling": False,
@@ -24,12 +24,12 @@ def is_list(value: Any) -> bool:
 
 
 def further(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the groups behind the first."""
+    """Return the groups after the first."""
     return list(config.get(KEY, ())[1:])
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse groups that no layer has, and features that are not judged with several; raises
+    """Refuse groups that no layer has, and features that are not judged with several groups; raises
     RefusedError."""
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:
@@ -37,36 +37,42 @@ def check(config: Mapping[str, Any]) -> None:
     if len(groups) > 1 and all(group.get("kind") == FULL for group in groups):
         raise refuse(KEY, groups, "one full group, or another kind behind it")
     for number, group in enumerate(groups):
-        keys = {"kind", "window"} if group.get("kind") == WINDOW else {"kind"}
-        window = group.get("window", 2)
-        if group.get("kind") not in KINDS or group.keys() != keys:
-            valid = f'{{"kind": "{FULL}"}}, or {{"kind": "{WINDOW}", "window": TOKENS}}'
+        kind, window, size = group.get("kind"), group.get("window"), config["block_size"]
+        if kind not in KINDS or group.keys() != ({"kind"} if kind == FULL else {"kind", "window"}):
+            valid = f'{{"kind": "{FULL}"}}, or kind {WINDOW} or {CHUNKS} with a "window"'
             raise refuse(f"{KEY}[{number}]", group, valid)
-        if not isinstance(window, int) or isinstance(window, bool) or window < 2:
+        if kind == WINDOW and (type(window) is not int or window < 2):
             raise refuse(f"{KEY}[{number}].window", window, "an integer of at least 2")
+        if kind == CHUNKS and (type(window) is not int or window < 1 or window % size):
+            valid = f"a multiple of block_size ({size})"
+            raise refuse(f"{KEY}[{number}].window", window, valid)
+    if config.get(RETENTION):
+        raise refuse(RETENTION, config[RETENTION], "0 or null")
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
             raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")
 
 
-def windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
-    """Return the window of each group, in tokens; None for full attention."""
-    return tuple(group.get("window") for group in config.get(KEY, [{"kind": FULL}]))
+def kinds(config: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
+    """Return the kind of each group and its window in tokens."""
+    return tuple(
+        (group["kind"], group.get("window")) for group in config.get(KEY, [{"kind": FULL}])
+    )
 
 
-def specs(windows: Iterable[int | None], block_size: int) -> list[Any]:
+def specs(groups: Iterable[tuple[str, int | None]], block_size: int) -> list[Any]:
     """Return what vLLM's KV cache is for a layer of each group."""
+    return [_spec(kind, window, block_size) for kind, window in groups]
+
+
+def _spec(kind: str, window: int | None, block_size: int) -> Any:
     full = start_up.attention(block_size)
+    if kind == FULL:
+        return full
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
-    return [
-        full
-        if window is None
-        else interface.SlidingWindowSpec(
-            block_size=block_size,
-            num_kv_heads=full.num_kv_heads,
-            head_size=full.head_size,
-            dtype=full.dtype,
-            sliding_window=window,
+    shape = {key: getattr(full, key) for key in ("num_kv_heads", "head_size", "dtype")}
+    if kind == CHUNKS:
+        return interface.ChunkedLocalAttentionSpec(
+            block_size=block_size, attention_chunk_size=window, **shape
         )
-        for window in windows
-    ]
+    return interface.SlidingWindowSpec(block_size=block_size, sliding_window=window, **shape)

@@ -41,7 +41,7 @@ OPTIONS = (
 # What an adapter raises that a release has moved something away from.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 # What a release does that knows nothing of the option.
-WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
+WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
     try:
-        planned = _planning(drafter(config), policy, groups.windows(config), **options)
+        planned = _planning(drafter(config), policy, groups.kinds(config), **options)
     except PARTS_MISSING as error:
         return vllm_config, StartUp(None, f"{release}: {start_up.CHECK} cannot be run: {error}")
 
@@ -151,13 +151,13 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
 def _planning(
     drafts: tuple[str, int] | None,
     policy: str | None,
-    windows: tuple[int | None, ...],
+    kinds: tuple[tuple[str, int | None], ...],
     **options: Any,
 ) -> str | None:
-    """Return why vLLM does not start with these options, and layers with these windows; None if it
+    """Return why vLLM does not start with these options and layers of these kinds; None if it
     does."""
     vllm_config = cached_config(drafts, policy, **options)
-    specs = groups.specs(windows, vllm_config.cache_config.block_size)
+    specs = groups.specs(kinds, vllm_config.cache_config.block_size)
     return start_up.refusal(vllm_config, specs)
 
 
@@ -216,6 +216,7 @@ def _value_of(vllm_config: Any, key: str) -> Any:
         "reserve_full_isl": getattr(scheduler, "scheduler_reserve_full_isl", False),
         "watermark": getattr(scheduler, "watermark", 0),
         "pipeline_parallel_size": vllm_config.parallel_config.pipeline_parallel_size,
+        groups.RETENTION: getattr(cache, groups.RETENTION, None),
     }
     return values[key] if key in values else getattr(scheduler, key)
 

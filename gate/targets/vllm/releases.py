@@ -43,6 +43,7 @@ SCALES = GateScales(
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         ENCODER,
         GROUPS,
+        {"prefix_cache_retention_interval": 0, **GROUPS},
         {"cache_partitions": True},
     ),
     kinds={
@@ -66,6 +67,7 @@ SCALES = GateScales(
         ),
         Configuration("encoder", ENCODER),
         Configuration("groups", GROUPS),
+        Configuration("groups, few blocks kept", {**GROUPS, "prefix_cache_retention_interval": 0}),
     ),
 )
 

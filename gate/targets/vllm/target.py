@@ -40,6 +40,7 @@ KEYS = {
     "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
     "max_num_encoder_input_tokens": protocol_checks.COUNT,
     "encoder_cache_size": protocol_checks.COUNT,
+    "prefix_cache_retention_interval": protocol_checks.or_null(protocol_checks.COUNT),
     "kv_groups": protocol_checks.Kind(groups.is_list, "a list of groups"),
     "cache_partitions": protocol_checks.FLAG,
 }
@@ -51,7 +52,7 @@ MAY_MISS = (
     *IN_FLIGHT_KEYS,
     *LOAD_KEYS,
     *ENCODER_KEYS,
-    groups.KEY,
+    *groups.KEYS,
     "cache_partitions",
 )
 

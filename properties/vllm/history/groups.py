@@ -1,6 +1,6 @@
-"""Groups of the KV cache behind the first: what their blocks hold, as far as a client can see it.
+"""Groups of the KV cache after the first: the content of their blocks, as far as a client can tell.
 
-Source: release 0.33.0, SlidingWindowManager and SlidingWindowSpec.
+Source: release 0.33.0, SlidingWindowManager and ChunkedLocalAttentionManager, and their specs.
 """
 
 from collections.abc import Mapping
@@ -13,53 +13,66 @@ from .request_history import VllmRequestHistory
 
 Config = Mapping[str, Any]
 NULL_BLOCK = 0
-WINDOW = "sliding_window"
+WINDOW, CHUNKS = "sliding_window", "chunked_local"
+
+
+class Group(NamedTuple):
+    """The kind of a group's layers, and their window in tokens; None for full attention."""
+
+    kind: str
+    window: int | None
 
 
 class Groups(NamedTuple):
-    """The full blocks of further groups.
+    """The full blocks of the groups after the first.
 
     Attributes:
-        holds: by block number, the group and all tokens up to the end of the block.
-        unseen: the same of blocks whose numbers were not shown: their requests ended in the step.
+        holds: for each block number, the group and all tokens up to the end of the block.
+        unseen: the same for blocks whose numbers were not shown because their requests ended in the
+            step.
     """
 
     holds: Mapping[int, tuple[int, Content]] = MappingProxyType({})
     unseen: frozenset[tuple[int, Content]] = frozenset()
 
 
-def further(config: Config) -> list[int | None]:
-    """Return the windows of the groups behind the first, in tokens; None for full attention."""
-    return [group.get("window") for group in config.get("kv_groups", ())[1:]]
+def further(config: Config) -> list[Group]:
+    """Return the groups behind the first."""
+    groups = config.get("kv_groups", ())[1:]
+    return [Group(group["kind"], group.get("window")) for group in groups]
 
 
-def first_block_read(config: Config, window: int | None, computed: int) -> int:
+def first_block_read(config: Config, group: Group, computed: int) -> int:
     """Return the first block that is read to compute the token behind so many."""
-    oldest = 0 if window is None else computed - (window - 1)
+    oldest = 0 if group.window is None else computed - (group.window - 1)
+    if group.kind == CHUNKS and group.window is not None:
+        oldest = computed - computed % group.window
     return max(oldest, 0) // int(config["block_size"])
 
 
-def at_most(config: Config, window: int | None, blocks: int) -> int:
+def at_most(config: Config, group: Group, blocks: int) -> int:
     """Return the most blocks of a group that a request holds at once which is so many blocks long:
-    the window, the tokens of a step, and a block in which the window begins."""
-    if window is None:
+    the window, the tokens of a step, and a block in which the window begins; chunks begin at the
+    border of a block."""
+    if group.window is None:
         return blocks
-    tokens = min(window - 1 + config["max_num_batched_tokens"], config["max_model_len"])
-    return int(min(blocks, -(-tokens // config["block_size"]) + 1))
+    begins = int(group.kind != CHUNKS)
+    tokens = min(group.window - begins + config["max_num_batched_tokens"], config["max_model_len"])
+    return int(min(blocks, -(-tokens // config["block_size"]) + begins))
 
 
 def blocks_of_all(config: Config, blocks: int) -> int:
     """Return the most blocks that a request of so many blocks holds at once, in all groups."""
-    return blocks + sum(at_most(config, window, blocks) for window in further(config))
+    return blocks + sum(at_most(config, group, blocks) for group in further(config))
 
 
 def longest_in_pool(config: Config) -> int:
-    """Return the blocks of full attention of the longest request for which the pool has room."""
+    """Return the blocks of full attention of the longest request that fits into the pool."""
     size = int(config["num_blocks"])
     return max((n for n in range(1, size + 1) if blocks_of_all(config, n) <= size), default=0)
 
 
 def content_until(config: Config, request: VllmRequestHistory, place: int) -> Content:
-    """Return the tokens of a request up to the end of a block: a block holds these, whatever is
-    before it in the table."""
+    """Return the tokens of a request up to the end of a block, which identify its content, whatever
+    precedes it in the table."""
     return prefix(coming_tokens(request), (place + 1) * int(config["block_size"]))

@@ -1,4 +1,4 @@
-"""Groups of the KV cache behind the first: windows that slide, and hits that are whole.
+"""Groups of the KV cache after the first: windows that slide, and hits that are whole.
 
 Source: release 0.33.0, SlidingWindowManager, HybridKVCacheCoordinator, KVCacheManager.
 """
@@ -20,14 +20,14 @@ def computing(
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
     """For each further group of each request that computes and stays: the request, the number of
     the group, its table after the step, and the first block that it reads in the step."""
-    for number, window in enumerate(further(history.config)):
+    for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
             request, tables = history.live.get(name), (step.group_blocks or {}).get(name, ())
             if request is None or number >= len(tables):
                 continue
             hit = 0 if request.started else history.hit_now(step, request)
             if hit is not None:
-                first = first_block_read(history.config, window, request.computed + hit)
+                first = first_block_read(history.config, group, request.computed + hit)
                 yield request, number, tables[number], first
 
 
@@ -49,7 +49,7 @@ def something_slides_out(history: VllmRun, step: Step) -> bool:
 
 
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
-    """Every block that a request reads or writes in a group is there (V1-R52)."""
+    """A request has every block that it reads or writes in a group (V1-R52)."""
     for request, number, table, first in computing(history, step):
         needed = len((step.blocks or {}).get(request.id, table))
         if len(table) != needed:
@@ -67,12 +67,13 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
 
 
 def window_slides(history: VllmRun, step: Step) -> bool:
-    """A request reads some of its blocks in a group, and not the first one."""
+    """A request reads some of its blocks in a group, but not the first one."""
     return any(0 < first < len(table) for _, _, table, first in computing(history, step))
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """What a group reads of a hit holds the tokens of the request in this group (V1-R53)."""
+    """The part of a hit that a group reads holds the tokens of the request in this group
+    (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
         hit = history.hit_now(step, request) or 0
@@ -104,9 +105,11 @@ def hit_out_of_the_window(history: VllmRun, step: Step) -> bool:
 
 
 def admitted_without_room(history: VllmRun, step: Step) -> str | None:
-    """The blocks that a request needs to be admitted are free: those of its first tokens in every
-    group; with reserve_full_isl those of all its tokens, of a window as many as it ever holds
-    (V1-R54)."""
+    """The blocks that a request needs for its admission are free (V1-R54).
+
+    These are the blocks of its first tokens in every group. With reserve_full_isl they are those of
+    all its tokens; with a window, as many as it ever holds at once.
+    """
     for request, needed, free in rooms(history, step):
         if needed > free:
             groups = 1 + len(further(history.config))
@@ -115,12 +118,13 @@ def admitted_without_room(history: VllmRun, step: Step) -> str | None:
 
 
 def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """For each request that is admitted: blocks that it needs in all groups, and those free then.
+    """Yield each admitted request with the blocks that it needs in all groups, and the blocks free
+    then.
 
-    It ends with a request whose hit or blocks are not known.
+    The iteration ends at a request whose hit or blocks are unknown.
     """
-    windows, size = further(history.config), int(history.config["block_size"])
-    if not windows or free_when_decided(history) is None or step.preempted:
+    beside, size = further(history.config), int(history.config["block_size"])
+    if not beside or free_when_decided(history) is None or step.preempted:
         return
     tables, runs = held_after(step), [request.id for request in kept(history, step)]
     if not tables.keys() >= set(runs):
@@ -133,10 +137,10 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
             return
         cached = hit // size
         step_blocks = blocks_for(history, hit + step.scheduled[request.id]) - cached
-        needed = (1 + len(windows)) * step_blocks
+        needed = (1 + len(beside)) * step_blocks
         if history.config["reserve_full_isl"]:
             whole = blocks_for(history, request.num_tokens)
-            others = (at_most(history.config, window, whole) - cached for window in windows)
+            others = (at_most(history.config, group, whole) - cached for group in beside)
             needed = max(needed, whole - cached + sum(max(blocks, 0) for blocks in others))
         own = [(step.blocks or {})[request.id], *(step.group_blocks or {}).get(request.id, ())]
         needed += sum(
@@ -152,8 +156,8 @@ def a_window_saves_room(history: VllmRun, step: Step) -> bool:
     if not history.config["reserve_full_isl"]:
         return False
     return any(
-        at_most(history.config, window, blocks) < blocks
-        for window in further(history.config)
+        at_most(history.config, group, blocks) < blocks
+        for group in further(history.config)
         for blocks in (
             blocks_for(history, request.num_tokens) for request in waited_before(history)
         )
@@ -161,7 +165,7 @@ def a_window_saves_room(history: VllmRun, step: Step) -> bool:
 
 
 def held_twice(history: VllmRun, step: Step) -> str | None:
-    """A block belongs to one group, and to one place of the tables (V1-R55)."""
+    """A block belongs to one group and to one place in the tables (V1-R55)."""
     seen: dict[int, tuple[int, int]] = {}
     for name, tables in (step.group_blocks or {}).items():
         for number, table in enumerate(((step.blocks or {}).get(name, ()), *tables)):

@@ -114,11 +114,15 @@ def test_one_full_group_is_no_group_at_all():
         ),
         (
             {"kv_groups": [FULL, window(1)]},
-            "$.config.kv_groups[1].window: sliding_window with 1 as window; valid: at least 2",
+            "$.config.kv_groups[1].window: sliding_window with window 1; valid: at least 2",
         ),
         (
             {"kv_groups": [FULL, window(4), {"kind": "full", "window": 4}]},
-            "$.config.kv_groups[2].window: 4 with kind full; valid: absent",
+            "$.config.kv_groups[2].window: full with window 4; valid: absent",
+        ),
+        (
+            {"kv_groups": [FULL, {"kind": "chunked_local", "window": 24}]},
+            "$.config.kv_groups[1].window: chunked_local with window 24; valid: a multiple",
         ),
         ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM makes one group of"),
         (
@@ -135,3 +139,25 @@ def test_groups_that_cannot_be_are_refused(keys, words):
     with pytest.raises(InputError) as refused:
         read_config(keys, "documented")
     assert str(refused.value).startswith(words)
+
+
+def test_chunks_are_given_back_as_a_whole():
+    model = target({"kind": "chunked_local", "window": 4}, enable_prefix_caching=False)
+    add(model, "a", ("a", 10), tokens=3)
+    seen = steps(model, 3)
+    # Token 4 begins a chunk of 4 tokens, and so does token 8: what is before is never read again.
+    assert [[bool(block) for block in table] for [table] in tables(seen, "a")] == [
+        [True, True],
+        [False, False, True, True],
+        [False, False, False, False, True],
+    ]
+
+
+def test_a_hit_ends_at_the_border_of_a_chunk_of_which_nothing_is_read():
+    model = target({"kind": "chunked_local", "window": 4}, num_blocks=12, max_model_len=12)
+    add(model, "a", ("a", 8))
+    steps(model, 2)
+    add(model, "b", ("a", 9), tokens=2)
+    [seen] = steps(model, 1)
+    assert seen["prefix_hit"] == {"b": 8}
+    assert seen["group_blocks"]["b"][0][:4] == [0, 0, 0, 0]

@@ -44,6 +44,7 @@ class ToyModel:
 
     config: ToyConfig
     observes: ClassVar[tuple[str, ...]] = ("emitted", "waiting", "running", "finished")
+    controls: ClassVar[tuple[str, ...]] = ()  # no operator resets or pauses it
 
     def initial(self) -> ToyState:
         return ToyState()
@@ -65,6 +66,9 @@ class ToyModel:
             tuple(member for member in state.running if member.id != request_id),
             (*state.aborted, request_id),
         )
+
+    def control(self, state: ToyState, kind: str) -> tuple[ToyState, bool]:
+        raise NotImplementedError(kind)
 
     def step(
         self, state: ToyState, abort_inside: tuple[str, ...] = ()

@@ -1,0 +1,40 @@
+"""Judge the scheduler of this checkout of vLLM: copy this file into its `tests/v1/core`.
+
+The test fails if the checkout breaks a rule that its base keeps: by default `origin/main`, or the
+revision in $SCHEDPROOF_BASE. Each failure is then written beside this file as a test in vLLM's own
+style, which needs no schedproof.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+BASE = os.environ.get("SCHEDPROOF_BASE", "origin/main")
+SECONDS = 170
+
+pytestmark = pytest.mark.cpu_test
+
+
+def schedproof(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "schedproof", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_scheduler_keeps_the_rules_that_its_base_keeps(tmp_path: Path) -> None:
+    found, corpus = tmp_path / "found", tmp_path / "corpus"
+    target = ("--path", ROOT)
+    gate = schedproof(
+        *("gate", "vllm", *target, "--base", BASE, "--out", found),
+        *("--profile", "quick", "--jobs", 2, "--time-limit", SECONDS),
+    )
+    if gate.returncode == 1:
+        files = sorted(found.glob("*.json"))
+        schedproof("corpus", "add", *files, "--target", "vllm", *target, "--corpus", corpus)
+        exported = HERE / "test_schedproof_findings.py"
+        schedproof("corpus", "export", "--as", "upstream", "--corpus", corpus, "-o", exported)
+    assert gate.returncode == 0, gate.stdout + gate.stderr
