@@ -1,5 +1,6 @@
 """The reference models of the registered systems, by the names that scenarios use."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -9,7 +10,7 @@ import msgspec
 from ..spec.systems import SYSTEMS, part
 from .errors import InputError
 from .pool import Pool
-from .scenario import Request
+from .scenario import OF_PARTITION, Request, Scenario
 
 State = TypeVar("State")
 
@@ -189,3 +190,53 @@ def knows_formula(formula: str) -> bool:
         if change is not None and change(make_model(system, revisions_of(system)[0], {}), formula):
             return True
     return False
+
+
+def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
+    """Check that a configuration has what a scenario's requests and events need.
+
+    Raises:
+        InputError: it has no encoder, no partitions, or no such events.
+    """
+    _check_encoder(scenario, config)
+    _check_partitions(scenario, config)
+    _check_events(scenario, revision, config)
+
+
+def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for encoder inputs if the configuration has no encoder."""
+    for index, request in enumerate(scenario.requests):
+        if request.encoder_inputs and not config.get("max_num_encoder_input_tokens"):
+            raise InputError(
+                f"$.requests[{index}].encoder_inputs",
+                f"{list(request.encoder_inputs)} without an encoder; valid: none, or a "
+                "configuration of vllm with max_num_encoder_input_tokens and encoder_cache_size",
+            )
+
+
+def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for salts and adapters if the configuration has no partitions."""
+    for index, request in enumerate(scenario.requests):
+        for key in OF_PARTITION:
+            value = getattr(request, key)
+            if value is not None and not config.get("cache_partitions"):
+                raise InputError(
+                    f"$.requests[{index}].{key}",
+                    f"{json.dumps(value)} without partitions; valid: absent, or a configuration of "
+                    "vllm with cache_partitions true",
+                )
+
+
+def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
+    """Raise InputError for control events that the system does not have in this configuration."""
+    if not scenario.events:
+        return
+    kinds = make_model(scenario.system, revision, config).controls
+    for index, event in enumerate(scenario.events):
+        if event.kind not in kinds:
+            instead = "no events with a kv_connector" if scenario.system == "vllm" else "no events"
+            raise InputError(
+                f"$.events[{index}].kind",
+                f"{json.dumps(event.kind)} is not modelled for {scenario.system} in this "
+                f"configuration; valid: {instead}",
+            )

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ...model.scenario import (
     Scenario,
     check_requests,
 )
-from ...model.systems import full_config, make_model, resolve_revision
+from ...model.systems import check_features, full_config, resolve_revision
 from .reading import TOO_DEEP, is_deep, located, quoted, read_text, unique_keys
 from .reading import FileError as FileError  # also for modules that read scenarios
 from .writing import naming_file, write
@@ -56,9 +56,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
         check_requests(scenario.requests)
         revision = resolve_revision(scenario.system, scenario.revision)
         config = full_config(scenario.system, revision, scenario.config)
-        _check_encoder(scenario, config)
-        _check_partitions(scenario, config)
-        _check_events(scenario, revision, config)
+        check_features(scenario, revision, config)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
         raise FileError(f"{path}: {located('$', error, data)}") from None
@@ -152,45 +150,6 @@ def _finite(number: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{number} is not a finite number")
     return value
-
-
-def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for encoder inputs if the configuration has no encoder."""
-    for index, request in enumerate(scenario.requests):
-        if request.encoder_inputs and not config.get("max_num_encoder_input_tokens"):
-            raise InputError(
-                f"$.requests[{index}].encoder_inputs",
-                f"{list(request.encoder_inputs)} without an encoder; valid: none, or a "
-                "configuration of vllm with max_num_encoder_input_tokens and encoder_cache_size",
-            )
-
-
-def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for salts and adapters if the configuration has no partitions."""
-    for index, request in enumerate(scenario.requests):
-        for key in OF_PARTITION:
-            value = getattr(request, key)
-            if value is not None and not config.get("cache_partitions"):
-                raise InputError(
-                    f"$.requests[{index}].{key}",
-                    f"{quoted(value)} without partitions; valid: absent, or a configuration of "
-                    "vllm with cache_partitions true",
-                )
-
-
-def _check_events(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
-    """Raise InputError for control events that the system does not have in this configuration."""
-    if not scenario.events:
-        return
-    kinds = make_model(scenario.system, revision, config).controls
-    for index, event in enumerate(scenario.events):
-        if event.kind not in kinds:
-            instead = "no events with a kv_connector" if scenario.system == "vllm" else "no events"
-            raise InputError(
-                f"$.events[{index}].kind",
-                f"{quoted(event.kind)} is not modelled for {scenario.system} in this "
-                f"configuration; valid: {instead}",
-            )
 
 
 def _check_expectation(scenario: Scenario) -> None:

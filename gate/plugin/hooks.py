@@ -62,7 +62,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return RuleFile.from_parent(parent, path=file_path)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print one line that says what was covered; without it, passing tests would say nothing."""
     notices = dict.fromkeys(
         value

@@ -180,7 +180,8 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
 
     It does so before it takes blocks for the tokens of this step (V1-R51).
     """
-    sequence, pool, tables = plan.running[place], plan.pool, []
+    sequence, pool = plan.running[place], plan.pool
+    tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
         first = read_from(group, sequence.computed) // config.block_size
         pool = give_back_places(config, pool, sequence, number, range(first), plan.holders)

@@ -116,7 +116,7 @@ def _curve(
     projected = []
     if name == VOLUME:
         joins = [join for join in failure.projections if join.joined]
-        ends = [join.step for join in joins[1:]] + [len(failure.steps)]
+        ends = [*(join.step for join in joins[1:]), len(failure.steps)][: len(joins)]
         projected = [
             (max(join.step, begin), end, join.largest, join.newcomer)
             for join, end in zip(joins, ends, strict=True)

@@ -84,9 +84,9 @@ def surely_shared(
     ]
     if request.started or request.preemptions:
         return 0
+    there = {id(request), *map(id, holders)}
     for other in requests:
-        is_there = other is request or any(other is holder for holder in holders)
-        if not is_there and _has_filled(other, request, block):
+        if other.max_computed and id(other) not in there and _has_filled(other, request, block):
             return 0
     return held_by_others(request, holders, block, of_prompts=of_prompts)
 

@@ -157,9 +157,14 @@ class RunHistory(Generic[R]):
         account.never_runnable = beyond(self.config, request.prompt_len, request.max_tokens)
         account.never_runnable |= self.features.can_never_run(self.config, request)
         self._kin.add(account, instead_of=self.requests.get(request.id))
+        is_new = request.id not in self.live and request.id not in self.paused
         self.requests[request.id] = self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
+        phases = self._sorted_phases
         self._changed()
+        if phases is not None and is_new:  # the others are where they were
+            phases[0].append(account)
+            self._sorted_phases = phases
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ...model.scenario import OF_PARTITION, TO_CONNECTOR, Event, Request, Scenario, Segment
-from ...model.systems import full_config, resolve_revision
+from ...model.systems import check_features, full_config, resolve_revision
 from ..search.reach import features_of_requests
 
 # Trials of a scenario that hangs, each of which costs the time limit of a step.
@@ -175,8 +175,9 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
             config = scenario.config | {key: default}
             if key not in defaults:
                 del config[key]
-            with suppress(InputError):  # another option needs this one
+            with suppress(InputError):  # another option, or a request, needs this one
                 full_config(scenario.system, revision, config)
+                check_features(scenario, revision, config)
                 yield replace(scenario, config=config)
         for number in range(len(value) if isinstance(value, list | tuple) else 0):
             config = scenario.config | {key: value[:number] + value[number + 1 :]}
@@ -185,7 +186,9 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
                 yield replace(scenario, config=config)
     plain = {key: value for key, value in scenario.config.items() if key in defaults}
     if len(plain) < len(scenario.config) - 1:  # options that need each other
-        yield replace(scenario, config=plain)
+        with suppress(InputError):
+            check_features(scenario, revision, plain)
+            yield replace(scenario, config=plain)
 
 
 def _is_option(key: str, defaults: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from ...properties.history.features import Features
 from ...properties.history.request_history import RequestHistory
 from ...properties.history.run_history import RunHistory
+from ...properties.history.shared_prefixes import SharedPrefixes
 from .undecided import Candidates, OpenRequestHistory, fully_decided
 
 # What the candidates decide of a request, and what is known at its end.
@@ -24,12 +25,24 @@ def counters(features: Features) -> tuple[str, ...]:
     return tuple(name for name in names if name not in DECIDED)
 
 
+class _Unsorted(SharedPrefixes[Any]):
+    """Keep no request: paths would share it, and an undecided request has no known tokens."""
+
+    def add(self, request: Any, instead_of: Any = None) -> None: ...
+
+    def end(self, request: Any) -> None: ...
+
+
 class BranchingHistory(RunHistory[Any]):
     """The history on one path of an exploration.
 
     It keeps no bounds on waiting, which would read every request's length; `Wait` bounds it
     instead.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._kin = _Unsorted((), 1)
 
     def fork(self) -> BranchingHistory:
         """Return a copy that can continue without changing this history."""

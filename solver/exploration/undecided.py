@@ -179,9 +179,8 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     never_runnable = False  # the models refuse a request that exceeds a limit by itself
-    drafted = verified = slots = most_slots = drafts_in_flight = (
-        0  # no scope has speculative decoding
-    )
+    # No scope has speculative decoding.
+    drafted = verified = slots = most_slots = drafts_in_flight = 0
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails or sends
     load_fails_at = send_steps = None

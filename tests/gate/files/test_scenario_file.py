@@ -176,7 +176,7 @@ def test_encoder_inputs_need_an_encoder(file, system):
 
 def test_a_huge_file_is_refused_unread(file, monkeypatch):
     monkeypatch.setattr(scenario_file, "MAX_BYTES", 10)
-    assert problem(file, json.dumps(GOOD)) == "larger than 10 bytes, which no scenario is"
+    assert problem(file, json.dumps(GOOD)) == "larger than 10 bytes, the limit for a scenario"
 
 
 def test_a_folder_or_nothing_in_the_files_place_is_one_line(tmp_path):

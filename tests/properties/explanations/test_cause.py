@@ -1,15 +1,18 @@
 """The cause of a failure: its numbers are those of the run, and each kind of evidence is drawn."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.evidence import Evidence
 from schedproof.properties.explanations.pool import spans
+from schedproof.properties.explanations.tokens import limit_cause
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
 
@@ -187,6 +190,24 @@ def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
     assert (cause.curve.limit, cause.curve.points[-1]) == (16, (1, 18))
     assert cause.headline == "tokens of the step: 18/16 tokens, 2 over"
     assert cause.why == ("step 1: tokens of the step goes from 10 to 18; scheduled are a 9, b 9",)
+
+
+def test_the_volume_of_a_batch_that_nobody_joined_has_no_projection():
+    """As with pausing, where requests join unchecked."""
+    last = Step(kind="decode", scheduled={"a": 1, "b": 1}, tkv=40)
+    failure = SimpleNamespace(
+        config={"max_batch_tkv": 64},
+        message="2 requests x tkv 40 = 80 > 64",
+        numbers={2, 40, 64, 80},
+        last=last,
+        steps=[last],
+        first=Broken("SPY-R07", 0, ""),
+        projections=(),
+    )
+    cause = limit_cause(failure)
+    assert cause is not None
+    assert cause.curve is not None
+    assert cause.curve.projected == ()
 
 
 def test_a_standstill_names_the_last_progress_and_what_was_free():

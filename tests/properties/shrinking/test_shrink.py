@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.model.scenario import Request, Scenario, check_requests
+from schedproof.model.systems import check_features
 from schedproof.properties.shrinking.shrink import shrink, simpler, smaller_numbers
 
 BLOCK = 4
@@ -143,6 +144,15 @@ def test_what_needs_no_encoder_shrinks_to_text():
     scenario = with_inputs(("a", 1), ("cat", 4), ("dog", 3), inputs=(1, 2))
     shrunk = shrink(scenario, always, 200)
     assert shrunk.requests[0].encoder_inputs == ()
+
+
+def test_an_encoder_goes_after_its_last_input():
+    config = {"max_num_encoder_input_tokens": 16, "encoder_cache_size": 16}
+    requests = with_inputs(("a", 1), ("cat", 4), inputs=(1,)).requests
+    scenario = Scenario(system="vllm", revision="documented", config=config, requests=requests)
+    for candidate in simpler(scenario):
+        check_features(candidate, "documented", candidate.config)
+    assert not shrink(scenario, always, 200).config
 
 
 def test_groups_that_are_not_needed_are_left_out():

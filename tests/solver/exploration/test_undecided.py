@@ -1,8 +1,11 @@
 """Undecided requests: what they may still be, and that looking at them is noticed."""
 
+import dataclasses
+
 import pytest
 
 from schedproof.model.scenario import Request
+from schedproof.properties.history.request_history import RequestHistory
 from schedproof.solver.exploration.branching_history import BranchingHistory
 from schedproof.solver.exploration.undecided import (
     ENDLESS,
@@ -71,6 +74,11 @@ def test_candidates_by_the_tokens_that_they_ask_for(menu):
 def test_the_configurations_that_take_any_of_them(menu):
     assert menu.everything.accepted == 0b11
     assert menu.candidates(0b1000).accepted == 0b10
+
+
+def test_an_open_history_has_every_field_of_a_decided_one(menu):
+    fields = {field.name for field in dataclasses.fields(RequestHistory)}
+    assert fields - {*dir(OpenRequestHistory("r0", menu.everything))} <= {"content"}
 
 
 def test_reading_an_open_field_is_noticed_with_the_request_and_the_field(menu):
