@@ -199,6 +199,7 @@ class OpenRequestHistory:
         self.paused_steps = 0
         self.regenerated = 0
         self.recompute_from = 0
+        self.since_reset = 0
         self.preemptions = 0
         self.tokens_in_flight = 0
         self.load_steps = candidates.load_steps or 0  # known since it has arrived
