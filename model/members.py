@@ -4,10 +4,9 @@ A request is in one queue at a time (ALL-R03).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -18,8 +17,13 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     a cycle.
     """
 
-    def _replace(self, **changes: Any) -> Self:
-        return replace(self, **changes)
+    if TYPE_CHECKING:
+
+        def _replace(self, **changes: Any) -> Self:
+            """Return a copy with these changes."""
+
+    else:
+        _replace = msgspec.Struct.__replace__
 
 
 class Named(Protocol):

@@ -20,12 +20,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting requests that hold blocks which are being loaded, or were. `encoder_inputs`: the
     segments of each prompt that an encoder computes in this step, by number from 0.
     `encoder_dropped`: the names of segments whose outputs are no longer kept. `group_blocks`: if
-    the KV cache has several groups, `blocks` are those of the first, and this is a table for each
-    of the others, in which 0 stands for a block that was given back. `completes`: whether a
-    decision completes in this step; recordings of a server with several decisions in flight need
-    it, while schedproof, when it drives a scheduler, knows from the protocol. Token counts and
-    throughputs are in tokens; `left_pad_blocks`, `free_blocks` and `reserved_blocks` are in blocks.
-    Lists are in queue order, after finished requests have left.
+    the KV cache has several groups, a table for each group after the first, which `blocks` shows; 0
+    stands for a block that was given back. `completes`: whether a decision completes in this step;
+    recordings of a server with several decisions in flight need it, while schedproof, when it
+    drives a scheduler, knows from the protocol. Token counts and throughputs are in tokens;
+    `left_pad_blocks`, `free_blocks` and `reserved_blocks` are in blocks. Lists are in queue order,
+    after finished requests have left.
     """
 
     kind: Kind

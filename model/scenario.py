@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     answer yet. `send_steps`: after its last token, the request's blocks are sent, which takes this
     many steps after the next one; None means that nothing is sent. `encoder_inputs`: the segments
     of the prompt, by number from 0, that an encoder computes before the model does. `cache_salt`
-    and `lora`: equal tokens with another salt or another adapter are other blocks.
+    and `lora`: requests with different salts or adapters never share blocks, even for equal tokens.
     """
 
     id: Name

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def gated(folder, **inputs):
 def test_no_input_is_ever_part_of_a_script():
     for each in ACTION["runs"]["steps"]:
         assert "${{" not in each.get("run", "")
+
+
+def test_what_runs_is_pinned():
+    for each in ACTION["runs"]["steps"]:
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each.get("uses", "a/b@" + "0" * 40))
+    locked, own = [
+        line for line in step("Install schedproof")["run"].splitlines() if "pip " in line
+    ]
+    assert "--require-hashes --requirement" in locked
+    assert "--no-deps" in own
+    lock = (ROOT / "requirements.lock").read_text()
+    for dependency in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "dependencies"
+    ]:
+        assert re.search(rf"^{re.split('[>=<]', dependency)[0]}==", lock, re.MULTILINE)
 
 
 def test_every_input_is_used():
@@ -132,6 +148,14 @@ def test_every_input_reaches_the_gate(tmp_path):
     code, out = gated(tmp_path, **given | {"extra-rules": "ours.py"})
     assert code == 2
     assert "ours.py: RULES is 3" in out
+    code, out = gated(tmp_path, **given, config="\nnum_blocks=a b\n", base="model")
+    assert "--config: $.config.num_blocks: 'a b'" in out
+    code, out = gated(tmp_path, **given, base="nothing")
+    assert "TARGET 'nothing'" in out
+    code, out = gated(tmp_path, **given, **{"time-limit": "0"})
+    assert "--time-limit: 0.0; valid" in out
+    code, out = gated(tmp_path, **given, **{"scheduler-cls": "x"})
+    assert "--scheduler-cls" in out
     code, out = gated(tmp_path, **given | {"memory-limit": "1"})
     assert "--memory-limit: 1; valid" in out
 
@@ -147,7 +171,7 @@ def test_the_cache_goes_by_the_version_of_the_action_and_the_target(tmp_path):
         output = tmp_path / "output"
         output.unlink(missing_ok=True)
         ran = subprocess.run(
-            ["bash", "-e", "-c", "\n".join(script[1:])],  # without pip
+            ["bash", "-e", "-c", "\n".join(line for line in script if "pip install" not in line)],
             env={
                 **os.environ,
                 **{"SOURCE": str(tmp_path), "GITHUB_OUTPUT": str(output), "TARGET": target},

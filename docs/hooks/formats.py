@@ -3,6 +3,7 @@
 Types and defaults come from the msgspec structs, descriptions from docs/formats.toml. A field
 without a description, or a description without a field, fails the build. <!-- config: SYSTEM --> is
 replaced by the keys of a system's configuration with their defaults by revision.
+<!-- keys: CLASS --> is replaced by what docs/vllm-keys.toml says of each key of a class of vLLM.
 """
 
 import re
@@ -57,7 +58,8 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
 }
 NAMES = {struct: name for name, struct in STRUCTS.items()}
 WORDS = Path(__file__).resolve().parents[1] / "formats.toml"
-MARKER = re.compile(r"<!-- (struct|config): (\w+) -->")
+KEYS = WORDS.with_name("vllm-keys.toml")
+MARKER = re.compile(r"<!-- (struct|config|keys): (\w+) -->")
 PLAIN: dict[type[types.Type], str] = {
     types.StrType: "text",
     types.BoolType: "true or false",
@@ -70,7 +72,7 @@ PLAIN: dict[type[types.Type], str] = {
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the tables."""
-    fill: dict[str, Callable[[str], str]] = {"struct": table, "config": config}
+    fill: dict[str, Callable[[str], str]] = {"struct": table, "config": config, "keys": keys}
     return MARKER.sub(lambda found: fill[found[1]](found[2]), markdown)
 
 
@@ -94,6 +96,16 @@ def table(name: str) -> str:
         for name in [field.encode_name]
     ]
     return "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def keys(name: str) -> str:
+    """A row a key of one of vLLM's configuration classes."""
+    entries = tomllib.loads(KEYS.read_text(encoding="utf-8"))[name]
+    rows = [
+        f"| `{key}` | {', '.join(entry['releases'])} | {entry['status']} | {entry['why']} |"
+        for key, entry in entries.items()
+    ]
+    return "\n".join(["| key | releases | status | how, or why not |", "|---|---|---|---|", *rows])
 
 
 def kind(shape: types.Type) -> str:

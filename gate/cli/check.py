@@ -15,7 +15,7 @@ def command(
         list[str] | None, typer.Option("--only", help="check only this contract; may be repeated")
     ] = None,
     profile: Annotated[
-        str, typer.Option(help="ci, or nightly: then through Hypothesis as well")
+        str, typer.Option(help="ci; or nightly, which uses Hypothesis as well")
     ] = "ci",
     time_limit: Annotated[
         float, typer.Option(help="seconds per contract until it is inconclusive, at least 1")

@@ -193,7 +193,7 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         _, results = run_gate(options, Deviations(), reporter, begun.notice, keep)
     except ConfigRefused as refusal:
         words = str(refusal).replace("the target refuses the configuration of every scale: ", "")
-        raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
+        raise ConfigRefused(f"there is no scale that both targets accept: {words}") from None
     finally:
         reporter.close()
     return _code(results, findings)
@@ -324,7 +324,7 @@ def _left_out(gate: GateContext, found: Sequence[DiffFinding]) -> list[str]:
     lines = [f"aborts left out: {words}" for words in sorted(unable)]
     assert gate.options.base is not None
     if len(found) >= gate.options.base.stop_after:
-        lines.append(f"looked no further after {len(found)} (--max-differences)")
+        lines.append(f"stopped after {len(found)} (--max-differences)")
     return lines
 
 
@@ -352,4 +352,4 @@ def _check_one_question(
         raise InputError("--jobs", f"{options['--jobs']}: --save records in one process")
     given = [key for key, value in options.items() if value not in (None, [])]
     if since is not None and given:
-        raise InputError(given[0], f"{options[given[0]]}: not with --since, whose file says it")
+        raise InputError(given[0], f"{options[given[0]]}: not with --since, which sets it")

@@ -29,7 +29,7 @@ def command(
         Path | None,
         typer.Option("-o", "--out", help="the scenario  [default: FILE's name with .json, here]"),
     ] = None,
-    system: Annotated[str, typer.Option(help="system whose scenario it is")] = "vllm",
+    system: Annotated[str, typer.Option(help="system of the scenario")] = "vllm",
     revision: Annotated[
         str | None, typer.Option(help="published behaviour  [default: the system's first]")
     ] = None,
@@ -38,12 +38,12 @@ def command(
         typer.Option("--config", help="set a key of the configuration; repeat it for more"),
     ] = None,
     step_ms: Annotated[
-        float, typer.Option("--step-ms", help="milliseconds of a step, which arrivals are put in")
+        float, typer.Option("--step-ms", help="milliseconds per step, to convert arrivals to steps")
     ] = 20.0,
-    first: Annotated[int, typer.Option("--from", help="first row to take, from 1")] = 1,
-    requests: Annotated[int, typer.Option(help="rows to take at most, at least 1")] = 100,
+    first: Annotated[int, typer.Option("--from", help="first row to take, counted from 1")] = 1,
+    requests: Annotated[int, typer.Option(help="most rows to take, at least 1")] = 100,
     tokens_per_hash: Annotated[
-        int, typer.Option("--tokens-per-hash", help="tokens that a hash of mooncake stands for")
+        int, typer.Option("--tokens-per-hash", help="prompt tokens per hash of mooncake")
     ] = 512,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="leave out rows that the system cannot run")
@@ -106,7 +106,7 @@ def what_is_missing(load: Load) -> Iterator[str]:
         last = max(row.number for row in load.rows)
         yield f"rows from {last + 1:,} on are not taken (--requests)"
     if load.unused:
-        yield f"fields that no scenario has: {', '.join(load.unused)}"
+        yield f"fields that a scenario cannot express: {', '.join(load.unused)}"
     if load.unfit:
         yield f"{len(load.unfit):,} of {plural(len(load.rows), 'row')} cannot run and are left out:"
         for number, why in islice(load.unfit.items(), SHOWN_REASONS):

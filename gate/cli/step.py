@@ -102,7 +102,7 @@ def command(
         with Server(run, options, port) as server:
             line = output.config_line(system, resolved, run.setup.config)
             output.say(console, f"step {line}")
-            console.print(f"at {server.address}/ (Ctrl-C ends)", markup=False)
+            console.print(f"at {server.address} (Ctrl-C ends)", markup=False)
             try:
                 server.serve_forever()
             except KeyboardInterrupt:

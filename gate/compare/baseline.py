@@ -109,8 +109,7 @@ def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scena
 
     Raises:
         FileError: at once, or during iteration: the file is unreadable, damaged, truncated, of
-            another
-            format, or has an invalid value.
+            another format, or has an invalid value.
     """
     lines = _lines(path)
     number, line = next(lines, (1, b""))

@@ -6,8 +6,10 @@ BEGINS, ENDS = 400, 400  # characters of a long message
 
 
 def shortened(line: str) -> str:
-    """Return a message with its length in place of its middle if it is long. What is wrong with a
-    value stands before or behind it."""
+    """Return a message; if it is long, its middle is replaced by its length.
+
+    The description of what is wrong with a value stands before or behind the value, so it is kept.
+    """
     if len(line) <= BEGINS + ENDS:
         return line
     return f"{line[:BEGINS]} … ({len(line):,} characters) … {line[-ENDS:]}"

@@ -235,7 +235,7 @@ def load_words(request: Request) -> str:
         tokens = min(request.external_tokens, request.prompt_len)
         words = f", {tokens} tokens are loaded after {request.load_steps} steps"
     if request.load_fails_at is not None:
-        words += f", fails from token {request.load_fails_at} on"
+        words += f", the load fails from token {request.load_fails_at} on"
     if request.load_deferrals:
         words += f", the connector defers its answer {request.load_deferrals} times"
     if request.send_steps is not None:

@@ -99,8 +99,7 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
 
     Raises:
         FileError: the entries belong to several systems, their system has no template, or neither
-            an
-            assertion nor a model's steps can express one of them.
+            an assertion nor a model's steps can express one of them.
     """
     systems = sorted({entry.scenario.system for entry in entries})
     if len(systems) > 1:

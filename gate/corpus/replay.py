@@ -53,7 +53,7 @@ def judge(
     """Replay a scenario about `rule`, judged by `rules`.
 
     Without an expectation, every rule is expected to hold. On a target other than `found_on`, it is
-    enough that the scenario's own rule holds. Rules that are expected to break may break after
+    enough that the scenario's own rule holds. A rule that is expected to break may break after
     others.
 
     Raises:
@@ -91,12 +91,12 @@ def judge(
         checked = {known.id for known in outcome.session.checked}
         unseen = ", ".join(violation for violation in violates if violation not in checked)
         if unseen:
-            return EntryVerdict("not exercised", f"{unseen} cannot be seen on this target", outcome)
+            return EntryVerdict("not exercised", f"{unseen} cannot be checked here", outcome)
         return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if not outcome.broken and not outcome.finished:
         return EntryVerdict("inconclusive", f"not finished after {outcome.steps} steps", outcome)
     if not outcome.broken and not outcome.exercised[rule]:
-        why = f"{rule} is never exercised on this target, or cannot be seen"
+        why = f"{rule} is never exercised on this target, or cannot be checked there"
         return EntryVerdict("not exercised", why, outcome)
     return EntryVerdict("as expected", "", outcome)
 
@@ -117,7 +117,7 @@ def _of_its_own_rule(
     if alone.broken and alone.broken[0].rule == rule:
         return EntryVerdict("NOT AS EXPECTED", f"{rule} breaks on {here}; {beside}", alone)
     if not alone.exercised[rule]:
-        why = f"{rule} is never exercised on {here}, or cannot be seen; {beside}"
+        why = f"{rule} is never exercised on {here}, or cannot be checked there; {beside}"
         return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if found_on is None or not found_on.name or found_on.name == started.name:
         return EntryVerdict("NOT AS EXPECTED", f"{rule} holds on {here}; {beside}", outcome)

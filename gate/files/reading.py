@@ -123,11 +123,8 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
-    """Check quickly that no object of a line, which was read as `value`, has a key twice.
-
-    Raises:
-        ValueError: one has.
-    """
+    """Raise ValueError if an object in a line, which was read as `value`, has a key twice; takes
+    little time."""
     # A key that is given twice leaves a colon too many; so does a colon in a text.
     count = len(value)
     for inner in value.values():

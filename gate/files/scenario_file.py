@@ -166,7 +166,7 @@ def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
 
 
 def _check_partitions(scenario: Scenario, config: Mapping[str, Any]) -> None:
-    """Raise InputError for salts and adapters where the configuration has no partitions."""
+    """Raise InputError for salts and adapters if the configuration has no partitions."""
     for index, request in enumerate(scenario.requests):
         for key in OF_PARTITION:
             value = getattr(request, key)

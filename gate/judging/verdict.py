@@ -68,14 +68,12 @@ class Finding(msgspec.Struct, frozen=True):
         replay: the command that runs it again.
         needs: the features without which the rule does not break; None if it was not shrunk.
         differs: the fields of the first step that differs from the model's; None if no model runs
-            beside
-            the target.
+            beside the target.
         others_first: number of broken rules that were shrunk instead of this one; 0 if it was
             shrunk.
         decided: file and line of the scheduler that raised or hung, if known.
         only_here: the lines, FILE:LINES, that its run executed and the nearest passing runs did
-            not;
-            `nearest` counts these passing runs.
+            not; `nearest` counts these passing runs.
         by_adapter: only the adapter can have done this, whatever the scheduler decided.
         start_up: for a release, whether its server starts with this configuration.
     """

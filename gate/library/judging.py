@@ -91,7 +91,7 @@ def open_target(
 
 
 class _ObjectTarget:
-    """An object of the user's: its replies are what they would be behind a pipe."""
+    """Wraps a user's object so that its replies are the same as behind a pipe."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -245,8 +245,8 @@ def judge(
         out: folder for the scenarios of broken rules.
         corpus: scenarios to replay first.
         jobs: processes; 1 for a target that is an object.
-        compare_with: the revision whose model runs beside the target, or "none"; None: as the rule
-            says.
+        compare_with: the revision whose model runs beside the target, or "none"; None: that of
+            `revision`, if rule ALL-R07 applies to it.
         exclude: ids or patterns of rules that the target breaks on purpose.
         extra_rules: a Python file with RULES, a list of OwnRule, to judge as well.
         report: receives every event while the gate runs.

@@ -18,7 +18,7 @@ OPTIONS = {
     "profile": "how much to search: quick, ci or nightly (default: quick)",
     "system": "the system whose rules apply (default: by the target)",
     "revision": "the published behaviour to judge by (default: by the target)",
-    "corpus": "a folder of scenarios, a test each (default: schedproof-corpus, if there is one)",
+    "corpus": "a folder of scenarios, each a test (default: schedproof-corpus, if it exists)",
     "deviations": "a file with known failures and rules broken by design",
     "exclude": "rules that are broken on purpose, A,B",
     "seed": "the same seed gives the same runs (default: 0)",

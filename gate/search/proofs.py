@@ -133,8 +133,7 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
 
     Raises:
         InputError: it has files already, is not a folder, or cannot be made; no proof was
-            requested; or
-            cvc5 is not installed.
+            requested; or cvc5 is not installed.
     """
     if folder is None:
         return

@@ -283,7 +283,7 @@ def run_samples(
     if verdict.findings:
         return BROKEN
     runs = sum(engine.runs for engine in verdict.engines)
-    ended = "the time limit was reached" if results.interrupted else "no more were asked for"
+    ended = "the time limit was reached" if results.interrupted else "no more were requested"
     output.say(
         console,
         f"inconclusive: no run of {runs} breaks {rule.id}, which was exercised in "

@@ -129,7 +129,9 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     try:
         read_started(target.start(scenario.system, scenario.revision or "", odd))
         yield Remark(
-            "wrong", "start", "takes the unknown key no_such_key; valid: a refusal (error: config)"
+            "wrong",
+            "start",
+            "accepts the unknown key no_such_key; valid: a refusal (error: config)",
         )
     except ConfigRefused:
         yield Remark("ok", "start", "refuses a key that it does not know")

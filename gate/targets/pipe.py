@@ -164,10 +164,10 @@ class PipeTarget:
 
 
 def read_reply(op: str, line: bytes) -> Reply:
-    """Return the reply that a line is.
+    """Return the reply in a line.
 
     Raises:
-        TargetBroken: it is none.
+        TargetBroken: the line is not a reply.
     """
     try:
         reply = _decode(line)

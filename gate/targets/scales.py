@@ -80,7 +80,7 @@ def read_changes(
         if key in fixed and value != fixed[key]:
             raise InputError(
                 "--config",
-                f"{change!r:.80}; valid: {key}={json.dumps(fixed[key])}, for both to take",
+                f"{change!r:.80}; valid: {key}={json.dumps(fixed[key])}, which both accept",
             )
         if key in read and value != read[key]:
             raise InputError("--config", f"{change!r:.80}: {key} is given twice")

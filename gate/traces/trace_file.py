@@ -94,6 +94,7 @@ def _raw(file: str) -> io.FileIO:
 
 
 MAX_LINE = 8 * 1024 * 1024
+MAX_BLANK = 10_000  # lines in a row; a compressed file may have billions
 STEP = b'{"op": "step"}\n'  # as the recorder writes it, which most lines are
 CHANGES = "block_changes"
 WITH_CHANGES = NULLABLE | {"blocks"}  # what a step that has them may lack
@@ -191,7 +192,7 @@ class _Reading:
         return self._happened(number, operation, request, reply)
 
     def _line(self) -> bytes | Cut | None:
-        while True:
+        for _ in range(MAX_BLANK):
             try:
                 line = self._lines.readline(MAX_LINE + 1)
             except EOFError:  # of a compressed file
@@ -208,6 +209,7 @@ class _Reading:
                 raise self._error(f"longer than {MAX_LINE} bytes, the limit for a line of a trace")
             if not line.isspace():
                 return line
+        raise self._error(f"{MAX_BLANK:,} blank lines in a row; valid: one object per line")
 
     def _object(self, line: bytes) -> dict[str, Any] | Cut:
         try:

@@ -12,7 +12,7 @@ from ..judging.coverage import (
     never_entered,
 )
 from ..judging.verdict import TargetInfo
-from .base.page import content_security_policy, render_template
+from .base.page import render_template
 
 
 class Line(NamedTuple):
@@ -38,7 +38,7 @@ def coverage_page(target: TargetInfo, coverage: Coverage) -> str:
         "files": coverage.files,
         "excerpt": lambda file, function: _excerpt(sources[file.path], function),
     }
-    return render_template("coverage", values, [], content_security_policy())
+    return render_template("coverage", values, [])
 
 
 def _source(file: FileCoverage) -> list[str]:

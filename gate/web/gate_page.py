@@ -14,7 +14,7 @@ from ..judging.verdict import Fault, Verdict
 from ..reports.outcome import broken_off, how_many, out_of_date, reach_in_words, reason_of, result
 from ..reports.terminal import in_one_line
 from .base.drawing import WIDE, Picture, picture
-from .base.page import content_security_policy, render_template
+from .base.page import render_template
 
 DRAWN = 20  # faults that have a picture; the others are a line
 WORDS = {
@@ -85,7 +85,7 @@ def gate_page(verdict: Verdict, rules: dict[str, Rule], found: dict[str, Found])
         "coverage": coverage_lines(verdict.coverage) if verdict.coverage is not None else (),
         "wide": WIDE,
     }
-    return render_template("gate", values, [], content_security_policy(), ["cause"])
+    return render_template("gate", values, [], ["cause"])
 
 
 def _drawn(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:

@@ -51,9 +51,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     worker: in that many steps in a row the oldest decision completes early, and then one more stays
     in flight.
 
-    Loads: with a `kv_connector`, requests may be parked while it loads the keys and values that it
-    has of them; if that fails, `kv_load_failure_policy` says whether they compute them or end
-    (V1-R28).
+    Loads: with a `kv_connector`, requests may be parked while it loads keys and values for them; if
+    that fails, `kv_load_failure_policy` says whether they compute them or end (V1-R28).
 
     Encoder: it computes at most `max_num_encoder_input_tokens` tokens in a step, and keeps outputs
     of at most `encoder_cache_size` tokens.
@@ -64,7 +63,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     null all.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
-    blocks of their own.
+    blocks of requests with the same ones.
     """
 
     block_size: Positive = 16
@@ -177,7 +176,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def more_groups(self) -> tuple[KvGroup, ...]:
-        """Return the groups of the KV cache behind the first, which is full attention."""
+        """Return the groups of the KV cache after the first, which is full attention."""
         return self.kv_groups[1:] if self.kv_groups else ()
 
 

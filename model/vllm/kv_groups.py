@@ -1,10 +1,11 @@
-"""Groups of the KV cache behind the first: layers that keep other tokens than full attention does.
+"""Groups of the KV cache after the first: layers that keep other tokens than full attention does.
 
 Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
 SlidingWindowManager, ChunkedLocalAttentionManager.
 
-All groups take their blocks from one pool, as many as full attention for the same tokens. A group
-whose layers read a window gives back what has slid out of it, and has the null block there.
+All groups take their blocks from one pool, as many as full attention takes for the same tokens. A
+group whose layers read only a window gives back the blocks that have left the window, and has the
+null block in their places.
 """
 
 from ..pool import (
@@ -49,20 +50,25 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
 
 
 def most_blocks_of_all(config: VllmConfig, tokens: int) -> int:
-    """Return the most blocks that a request of so many tokens holds at once, in all groups."""
+    """Return the most blocks that a request of this many tokens holds at once, in all groups."""
     further = sum(most_blocks(config, group, tokens) for group in config.more_groups)
     return blocks_for(tokens, config.block_size) + further
 
 
 def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Content:
-    """Return the name of what a group has at a `place` of a request's table: no other group finds
-    a block by it (V1-R55)."""
+    """Return the name of the block at `place` of a request's table in a group.
+
+    No other group finds the block by it (V1-R55).
+    """
     return ((f"group {number}", 0), *prefix(sequence.known, (place + 1) * config.block_size))
 
 
 def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
-    """Return the cached blocks of full attention at the start of a request, up to where each other
-    group has all that it reads for the next token (V1-R53)."""
+    """Return the cached blocks of full attention at the start of a request, cut to a whole hit
+    (V1-R53).
+
+    A hit is whole if each other group also has everything that it reads for the next token.
+    """
     hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
     for blocks in range(len(hit), 0, -1):
         if all(None not in table for table in found(config, pool, sequence, blocks)):
@@ -73,8 +79,11 @@ def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
 def found(
     config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int
 ) -> list[tuple[int | None, ...]]:
-    """Return the table of each group for a hit of so many blocks: the null block where the group
-    reads nothing, None where it reads what is not cached."""
+    """Return the table of each group for a hit of this many blocks.
+
+    It has the null block where the group reads nothing, and None where a block that it reads is not
+    cached.
+    """
     tables = []
     for number, group in enumerate(config.more_groups):
         first = read_from(group, blocks * config.block_size) // config.block_size
@@ -85,16 +94,17 @@ def found(
 
 
 def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> list[Table]:
-    """Return the table of each group for a whole hit of so many blocks."""
+    """Return the table of each group for a whole hit of this many blocks."""
     tables = found(config, pool, sequence, blocks)
     return [tuple([block or NULL for block in table]) for table in tables]
 
 
 def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
-    """Return the blocks that the further groups lack of a request with a hit of so many blocks to
-    compute so many tokens more; all its tokens where it must fit as a whole.
+    """Return the blocks that a request lacks in the groups after the first, with a hit of `hit`
+    blocks, to compute `tokens` more.
 
-    For the whole, a group counts no more than it ever holds at once (V1-R54).
+    If it must fit as a whole, all its tokens count, but for each group no more blocks than it ever
+    holds at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     step = blocks_for(hit * config.block_size + tokens, config.block_size) - hit
@@ -108,7 +118,8 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
 
 
 def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request with the blocks of its hit in each group, in use from now on."""
+    """Return the request with the blocks of its hit in each group, which are now in use, and
+    the pool."""
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
     longest = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
     junction = len(longest) if len(longest) > len(sequence.blocks) else 0
@@ -132,8 +143,11 @@ def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: i
 
 
 def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tuple[Sequence, Pool]:
-    """Return the request with as many blocks in each group as it has of full attention (V1-R52);
-    those that its first `covered` tokens fill can be found."""
+    """Return the request with as many blocks in each group as in full attention (V1-R52), and the
+    pool.
+
+    Blocks that its first `covered` tokens fill can be found from now on.
+    """
     tables = []
     for table in sequence.tables:
         new, pool = take(pool, len(sequence.blocks) - len(table))
@@ -145,8 +159,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> Pool:
-    """Return the pool in which full blocks of each group among the first `covered` tokens can be
-    found."""
+    """Return the pool in which the full blocks of each group among the first `covered` tokens can
+    be found."""
     return publish(
         pool,
         [
@@ -161,8 +175,11 @@ def publish_full(config: VllmConfig, pool: Pool, sequence: Sequence, covered: in
 
 
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
-    """Return the plan in which the running request at `place` has given back what its windows no
-    longer cover, before it takes blocks for what it computes (V1-R51)."""
+    """Return the plan in which the running request at `place` has given back the blocks that its
+    windows no longer cover.
+
+    It does so before it takes blocks for the tokens of this step (V1-R51).
+    """
     sequence, pool = plan.running[place], plan.pool
     tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
@@ -175,8 +192,10 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]) -> Pool:
-    """Return the pool without the blocks of a request in all further groups. What is not filled can
-    no longer be found."""
+    """Return the pool without the blocks of a request in all groups after the first.
+
+    Blocks that were not filled can no longer be found.
+    """
     filled = sequence.computed // config.block_size
     for number, table in enumerate(sequence.tables):
         for place in range(filled, sequence.published):
@@ -193,8 +212,10 @@ def give_back_places(
     places: range,
     holders: tuple[Sequence, ...],
 ) -> Pool:
-    """Return the pool in which the blocks of these places in a table are free, the last one first,
-    except those that another request holds."""
+    """Return the pool in which the blocks at these places of a table are free, the last one first.
+
+    Blocks that another request holds stay in use.
+    """
     tables = [other.tables[number] for other in holders if other.id != sequence.id and other.tables]
     held = {NULL, *(block for table in tables for block in table)}
     freed = []

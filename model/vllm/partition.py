@@ -1,4 +1,4 @@
-"""Partitions of the prefix cache: equal tokens with another salt or adapter are other blocks.
+"""Partitions of the prefix cache: requests with different salts or adapters share no blocks.
 
 Source: release 0.33.0: generate_block_hash_extra_keys. A block is found by all tokens up to its
 end, so it is enough to mark the first segment of a prompt.
@@ -9,7 +9,8 @@ from ..scenario import Request
 
 
 def content(request: Request) -> Content:
-    """Return the segments of a prompt, the first one named by its partition as well (V1-R40)."""
+    """Return the segments of a prompt; the name of the first one includes the partition
+    (V1-R40)."""
     if request.cache_salt is None and request.lora is None:
         return request.prompt
     (name, length), *others = request.prompt

@@ -28,11 +28,14 @@ def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, sta
 
 
 def made_up(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Return as many drafts as a drafter proposes, if each has a position left; otherwise 0.
+    """Return as many drafts as a drafter proposes, if each has a position left and the threshold
+    cuts none off (as pull request 54028 has it; releases fail there); otherwise 0.
 
     A running request without drafts is in its prefill.
     """
     if sequence.num_tokens - start != 1 or start + 1 + config.drafts >= config.max_model_len:
+        return 0
+    if 0 < config.long_prefill_token_threshold <= config.drafts:
         return 0
     decode = all(other.drafted for other in plan.running if other.id in plan.scheduled)
     return config.drafts if decode else 0

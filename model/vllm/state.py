@@ -47,8 +47,7 @@ class Sequence(sequence.Sequence, frozen=True):
             lands.
         deferrals: how often the connector still has no answer.
         written_by, send_steps: after its end, the number of decisions in flight that still write
-            its
-            blocks; and the steps, after the next one, in which they are sent.
+            its blocks; and the steps, after the next one, in which they are sent.
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for it.
         tables: its blocks in each further group of the KV cache, as many as `blocks`, with the null
             block where one was given back.

@@ -91,7 +91,8 @@ class Monitor:
                 broken.append(Broken(rule, number, message))
             if message is not None or is_exercised(history, step):
                 occurred.append(rule)
-        self.exercised.update(self._questions.answered(occurred, bool(broken)))
+        for rule in self._questions.answered(occurred, bool(broken)):
+            self.exercised[rule] += 1
         if differences is not None and LOCKSTEP in self._rules:
             self.exercised[LOCKSTEP] += bool(step.scheduled)
             if differences:

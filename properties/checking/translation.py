@@ -41,8 +41,8 @@ def fixed_for(system: str, revision: str, other: str, other_revision: str) -> di
             if key not in _neutral(name):
                 raise InputError(
                     "TARGET_B",
-                    f"{system} and {other} have no configuration in common: {key} of {name} cannot "
-                    "be without effect; valid: two targets of one system, or vllm, nano-vllm and "
+                    f"{system} and {other} have no configuration in common: {key} of {name} always "
+                    "has an effect; valid: two targets of one system, or vllm, nano-vllm and "
                     "llmservingsim",
                 )
     return {key: _neutral(system)[key] for key in sorted(keys - others - {LENGTH})}

@@ -59,7 +59,7 @@ class Failure:
         return projections(self.scenario, self.version, self.steps)
 
     def names(self, name: str) -> bool:
-        return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", self.message) is not None
+        return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", self.first.message) is not None
 
 
 def left(account: RequestHistory) -> str:

@@ -129,7 +129,7 @@ def _curve(
     before = dict(points).get(failure.first.step - 1)
     rises = f"{name} goes from {before:,} to {value:,}" if before is not None else f"{value:,}"
     who = ", ".join(f"{name} {tokens:,}" for name, tokens in failure.last.scheduled.items())
-    why = () if is_coming else (f"step {failure.first.step}: {rises}; tokens of each: {who}",)
+    why = () if is_coming else (f"step {failure.first.step}: {rises}; scheduled are {who}",)
     return Cause(headline, why, curve=curve)
 
 

@@ -1,6 +1,7 @@
 """The cause of every other failure: which requests had a turn in each step, and what the others
 lacked."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from ..history.request_history import RequestHistory
@@ -8,6 +9,10 @@ from .cause import Cause, Need, Row
 from .failure import Failure
 from .measures import VOLUME
 
+# The messages of rules that speak of a request which could have had a turn.
+WAITS = re.compile(
+    r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
+)
 TURNS = 16  # steps before the failure in which the turns of each request are shown
 NAMED = 3  # requests of which sentences speak
 
@@ -57,7 +62,7 @@ def _standstill(failure: Failure) -> str:
 
 
 def _preempted(failure: Failure) -> list[str]:
-    """Return the preempted requests of which the rule speaks."""
+    """Return the preempted requests that the broken rule is about."""
     return [name for name in failure.last.preempted or () if failure.names(name)]
 
 
@@ -68,6 +73,8 @@ def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
         return f"{names} {'are' if len(gone) > 1 else 'is'} preempted{_free_words(gone[0])}"
     if still := _standstill(failure):
         return still
+    if not failure.is_progress and not WAITS.search(failure.first.message):
+        return ""
     for row in rows:
         if row.is_named and row.needs and row.request not in failure.last.scheduled:
             steps = len(failure.steps) - _since(failure, row.request)
@@ -171,15 +178,19 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
         free = config["max_num_seqs"] - len(step.running)
         if not running:
             yield Need("seats", 1, max(free, 0))
-    if step.free_blocks is not None and config.get("num_blocks") is not None:
+    free_blocks = step.free_blocks
+    if free_blocks is None and step.blocks is not None and config.get("num_blocks") is not None:
+        held_by_all = {block for table in step.blocks.values() for block in table}
+        free_blocks = config["num_blocks"] - len(held_by_all)
+    if free_blocks is not None and config.get("num_blocks") is not None:
         loads = (r.external_tokens for r in failure.scenario.requests if r.id == account.id)
         coming = max(account.computed + turn, next(loads, 0))  # a load takes all its blocks at once
         slots = failure.history.features.slots(config, coming)
         blocks = -(-slots // config["block_size"]) - len(held)
-        yield Need("blocks", max(blocks, 0), step.free_blocks)
+        yield Need("blocks", max(blocks, 0), max(free_blocks, 0))
     refused = [join for join in failure.projections if join.newcomer == account.id]
     if refused and not refused[-1].joined and refused[-1].step == failure.first.step:
-        yield Need(f"{VOLUME}, projected", refused[-1].largest, config["max_batch_tkv"])
+        yield Need(f"projected tokens of {VOLUME}", refused[-1].largest, config["max_batch_tkv"])
     if budget:
         yield Need("tokens of the budget", turn, max(budget - sum(step.scheduled.values()), 0))
 
@@ -198,5 +209,11 @@ def _many(count: int, what: str) -> str:
 
 
 def _free_words(row: Row) -> str:
-    free = [_many(need.free, need.what) for need in row.needs if need.free]
-    return f", with {' and '.join(free)} left" if free else ""
+    """Say in a headline what is too little, or what is left of seats and blocks."""
+    for need in row.needs:
+        if need.needs > need.free:
+            return f": it needs {need.needs:,} of {need.free:,} {need.what}"
+    free = [
+        _many(need.free, need.what) for need in row.needs[:2] if need.what in ("seats", "blocks")
+    ]
+    return f", with {' and '.join(free)} free" if free else ""

@@ -157,7 +157,8 @@ class KeptPrefixes:
 
 
 def of_partition(request: RequestHistory, content: Content) -> Content:
-    """Return the content as a cache with partitions names it."""
+    """Return the content with the name of its partition, as a cache with partitions identifies
+    it."""
     if request.partition == (None, None):
         return content
     return ((f"partition {request.partition}", 1), *content)

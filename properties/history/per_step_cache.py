@@ -17,8 +17,10 @@ def once(work: Work) -> Work:
     @wraps(work)
     def kept(history: Any, step: Any = None) -> Any:
         known = history.answers.get(work)
-        if known is not None and known[0] is step and known[1] is history.config:
-            return known[2]
+        if known is not None:
+            asked, config, answer = known
+            if asked is step and config is history.config:
+                return answer
         answer = work(history) if step is None else work(history, step)
         history.answers[work] = (step, history.config, answer)
         return answer

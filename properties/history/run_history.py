@@ -12,6 +12,7 @@ from ...model.scenario import Request
 from .bounds import bounds_of
 from .content import in_common
 from .features import Features, features_of
+from .holders import Holders
 from .kept_prefixes import KeptPrefixes
 from .per_step_cache import once
 from .prefix_hits import caches
@@ -99,6 +100,7 @@ class RunHistory(Generic[R]):
         kept: the prefixes that a cache must still find; None if no rule needs them.
         client_changes: number of arrivals, aborts, control events and ends so far.
         moves: number of times that requests may have passed from one phase to another.
+        holders: counts the blocks that requests hold.
         answers: the cached results of `once` since the last change, with their step and
             configuration.
     """
@@ -129,6 +131,7 @@ class RunHistory(Generic[R]):
     kept: KeptPrefixes | None = None
     client_changes: int = field(default=0, repr=False, compare=False)
     moves: int = field(default=0, repr=False, compare=False)
+    holders: Holders = field(default_factory=Holders, repr=False, compare=False)
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -183,6 +186,7 @@ class RunHistory(Generic[R]):
             self._running_wait()
         if kind not in PAUSES and done:
             self.features.reset(self)
+            self._kin.reset()
             if self.kept is not None:
                 self.kept = KeptPrefixes(self.config["block_size"])
         self._changed()
@@ -312,7 +316,7 @@ class RunHistory(Generic[R]):
                 account.emitted += tokens
                 prefilled = account.prefilled
                 features.emitted(account, tokens, completes, self.config)
-                moved |= account.prefilled != prefilled
+                moved |= not prefilled or not account.prefilled
         features.end(self, step)
         if moved or self.paused != paused:
             self._moved()
@@ -411,12 +415,12 @@ class RunHistory(Generic[R]):
         }
 
     def _moved(self) -> None:
-        """Note that a request may have passed from one phase to another."""
+        """Record that a request may have changed its phase."""
         self._sorted_phases = None
         self.moves += 1
 
     def _changed(self) -> None:
-        """Note an arrival, an abort or an end."""
+        """Record an arrival, an abort or an end."""
         self._moved()
         self.client_changes += 1
         self._members_of = None

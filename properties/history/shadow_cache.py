@@ -51,7 +51,7 @@ class Access(NamedTuple):
 
     The blocks are those shown after the step, or before it if the request leaves in the step.
     `content` has all tokens of the request. `only`: the single block that is written, if nothing
-    else of the request has changed since it was last compared.
+    else about the request has changed since the last comparison.
     """
 
     request: RequestHistory
@@ -63,7 +63,8 @@ class Access(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A request whose blocks were found to hold its tokens, up to the `end` of those computed."""
+    """A request whose blocks hold its tokens, as was checked up to the `end` of the computed
+    ones."""
 
     request: RequestHistory
     end: int
@@ -277,8 +278,10 @@ class ShadowCache:
     def _next_token(
         self, history: Observed, step: Step, request: RequestHistory, tokens: int
     ) -> Access | None:
-        """Return the access of a request that computes one more token of its last block, which is
-        not full after it, and whose other blocks have not changed; None if that is not so."""
+        """Return the access of a request that only adds a token to its last block; otherwise None.
+
+        The block must not be full afterwards, and the other blocks must not have changed.
+        """
         name, (known, end, blocks) = request.id, self.ready[request.id]
         block = blocks[end // self.block_size] if end < len(blocks) * self.block_size else None
         shown = (step.blocks or {}).get(name)

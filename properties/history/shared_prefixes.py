@@ -7,7 +7,7 @@ stream of tokens, the few ended requests that decide every such answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic
 
@@ -60,6 +60,7 @@ class SharedPrefixes(Generic[R]):
         self._block_size = block_size
         self._families: dict[str, dict[str, R]] = {}
         self._ended: dict[str, Branch[R]] = {}
+        self._before: dict[str, Branch[R]] = {}
         for request in requests:
             self.add(request)
 
@@ -83,11 +84,22 @@ class SharedPrefixes(Generic[R]):
     def end(self, request: R) -> None:
         """Move a request that has ended into the tree, unless more may still become known about
         it."""
-        computed_once = request.started or not request.max_computed
+        computed_once = request.computed == request.max_computed
         may_change = request.may_change_after_end or request.tokens_loading
         if may_change or not computed_once or not self.remove(request) or not request.started:
             return
-        branches, end = self._ended, 0
+        self._grow(self._ended, request)
+
+    def reset(self) -> None:
+        """Note that the cache was reset: of what had ended before, nothing can be found any more,
+        so that it must not stand for what ends later."""
+        ended = {id(request): request for request in _deciding((self._before, self._ended))}
+        self._before, self._ended = {}, {}
+        for request in ended.values():
+            self._grow(self._before, request)
+
+    def _grow(self, branches: dict[str, Branch[R]], request: R) -> None:
+        end = 0
         for stream, length in known_tokens(request):
             end += length
             branch = branches.setdefault(stream, Branch())
@@ -101,17 +113,25 @@ class SharedPrefixes(Generic[R]):
         computed, or may have filled.
         """
         family = self._families.get(_beginning(request), {})
-        if not self._ended:
+        if not self._ended and not self._before:
             return family.values()
-        relatives = {id(other): other for other in family.values()}
-        branches = self._ended
-        for stream, length in known_tokens(request):
-            branch = branches.get(stream)
-            if branch is None:
-                break
-            relatives.update((id(other), other) for other in branch.deciding())
-            branches = branch.children.get(length, {})
-        return relatives.values()
+        found = {id(other): other for other in family.values()}
+        for branches in (self._ended, self._before):
+            for stream, length in known_tokens(request):
+                branch = branches.get(stream)
+                if branch is None:
+                    break
+                found.update((id(other), other) for other in branch.deciding())
+                branches = branch.children.get(length, {})
+        return found.values()
+
+
+def _deciding(trees: Iterable[Mapping[str, Branch[R]]]) -> Iterator[R]:
+    """Yield the requests that decide in some branch, perhaps several times."""
+    for tree in trees:
+        for branch in tree.values():
+            yield from branch.deciding()
+            yield from _deciding(branch.children.values())
 
 
 def _beginning(request: RequestHistory) -> str:

@@ -116,7 +116,7 @@ def _other_phase(
 
 def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
     """Yield the requests that stay, with a lower bound of their computed tokens after the step.
-    Left out are requests preempted in this step, and waiting ones of which it shows nothing."""
+    Requests preempted in this step, and waiting ones of which it shows nothing, are left out."""
     names = {request.id for request in history.running()}
     names.update(step.scheduled, step.computed or (), step.blocks or (), step.prefix_hit or ())
     names.update(history.paused, step.prefilling or ())
@@ -241,9 +241,11 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
-    if history.busy_steps < history.max_steps:
-        return None
+    if history.busy_steps < history.work:
+        return None  # no bound on all work together is less
     allowance = history.max_steps
+    if history.busy_steps < allowance:
+        return None
     unfinished = [n for n in history.live if n not in (step.finished or {})]
     if not unfinished:
         return None
@@ -305,10 +307,10 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
         for name, blocks in held_by.items():
             if blocks and name not in history.live:
                 return f"{name} has ended, and still holds {len(blocks)} blocks"
-    held = {block for blocks in held_by.values() for block in blocks}
-    if len(held) + step.free_blocks == size:
+    held = history.holders.count(held_by)
+    if held + step.free_blocks == size:
         return None
-    return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
+    return f"{held} blocks held and {step.free_blocks} free, the pool has {size}"
 
 
 def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
@@ -319,8 +321,8 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """While a request is unfinished, one of three steps in a row computes a token; one of more if
-    several decisions are in flight (ALL-R10)."""
+    """While a request is unfinished, at least one of three consecutive steps computes a token; with
+    several decisions in flight, one of a longer sequence (ALL-R10)."""
     if not history.live or any(step.scheduled.values()):
         return None
     if history.barren_steps <= history.features.idle_steps(history):
@@ -361,7 +363,7 @@ PREDICATES = {
     "ALL-R06": Predicate(never_ends, everything_ends),
     "ALL-R08": Predicate(hit_never_computed, something_cached),
     "ALL-R09": Predicate(
-        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks")
+        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks", "group_blocks")
     ),
     "ALL-R10": Predicate(no_progress, someone_is_behind),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),

@@ -1,7 +1,6 @@
 """Count the blocks that tokens need, and those that were free when a step was decided."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...model.observation import Step
@@ -34,13 +33,16 @@ def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
     that start in a step.
     """
 
-    def due(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
+    @once
+    def due(history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
         kept = history.kept
         if kept is None:
-            return
-        for request in starting(history, step):
-            if not request.started and request.id not in (step.preempted or ()):
-                yield request, kept.must_find(history, step, request)
+            return []
+        return [
+            (request, kept.must_find(history, step, request))
+            for request in starting(history, step)
+            if not request.started and request.id not in (step.preempted or ())
+        ]
 
     def missed(history: RunHistory[Any], step: Step) -> str | None:
         for request, tokens in due(history, step):
@@ -77,9 +79,11 @@ def blocks_for(history: RunHistory[Any], tokens: int) -> int:
     return -(-tokens // int(history.config["block_size"]))
 
 
-def held_after(step: Step) -> dict[str, tuple[int, ...]]:
+def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
     """Return the blocks of each request after a step, those of further groups included."""
-    shown, further = step.blocks or {}, step.group_blocks or {}
+    shown, further = step.blocks or {}, step.group_blocks
+    if not further:
+        return shown
     return {
         name: (*table, *(block for more in further.get(name, ()) for block in more if block))
         for name, table in shown.items()
@@ -105,21 +109,6 @@ def blocks_before(history: RunHistory[Any], request: RequestHistory) -> int:
 def held_before(history: RunHistory[Any]) -> set[int]:
     """Return the numbers of the blocks that requests held before the step."""
     return set().union(*tables_before(history).values())
-
-
-@once
-def shared_blocks(history: RunHistory[Any], step: Step) -> set[int]:
-    """Return the numbers of the blocks that are listed more than once after the step. There may be
-    many blocks, so they are compared as whole sets."""
-    seen: set[int] = set()
-    shared: set[int] = set()
-    for table in (step.blocks or {}).values():
-        numbers = set(table)
-        if len(numbers) < len(table):
-            shared.update(number for number, times in Counter(table).items() if times > 1)
-        shared |= seen & numbers
-        seen |= numbers
-    return shared
 
 
 @once

@@ -7,8 +7,10 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
-# Which requests have not started, compute their prompt, decode, or are paused; preemptions as well.
+# Which requests have not started, compute their prompt, decode, or are paused; what was preempted;
+# and how many tokens are computed of requests that do not decode.
 PHASES = "phases"
+FIRST = "first"  # whether the step is the first one of the run
 
 
 class Predicate(NamedTuple):
@@ -20,10 +22,10 @@ class Predicate(NamedTuple):
     `RunHistory.kept`.
 
     `reads` names everything that they read besides the configuration and which requests are
-    unfinished: fields of the step, which are also read from the step before it, and PHASES. A step
-    that leaves all of these as they were has the same answers as the one before, and the monitor
-    does not ask. None: they also read how many tokens are computed or emitted, which nearly every
-    step changes.
+    unfinished: fields of the step, which are also read from the step before it, PHASES, and FIRST.
+    A step that leaves all of these as they were has the same answers as the one before, and the
+    monitor does not ask. None: they also read how many tokens decoding requests have, which nearly
+    every step changes.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
@@ -74,4 +76,4 @@ def default_is(key: str, value: Any) -> Predicate:
     def names_default(history: RunHistory[Any], step: Step) -> bool:
         return not history.step and key in history.defaults
 
-    return Predicate(another, names_default)
+    return Predicate(another, names_default, reads=(FIRST,))

@@ -1,4 +1,5 @@
-"""The rules to evaluate at each step: those whose answers can differ from the step before."""
+"""Choose the rules to evaluate at each step: those whose answers can differ from the previous
+step."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...model.observation import Step
 from ..history.run_history import RunHistory
-from .predicate import PHASES, Predicate
+from .predicate import FIRST, PHASES, Predicate
 
 MEMBERS = ("scheduled", PHASES)  # what decides which requests prefill or decode in a step
 NOTHING, MOVED = frozenset[str](), frozenset({PHASES})
@@ -23,22 +24,23 @@ class Choice(NamedTuple):
 
 
 class Choices:
-    """The choices among some checks, made once and shared by all runs that have these checks.
+    """All choices among a set of checks, made once and shared by all runs with these checks.
 
     Attributes:
         names: the fields of a step that decide which checks are evaluated.
-        values: a function that returns them, in this order.
+        values: a function that returns these fields, in this order.
     """
 
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:
         self._checks = checks
         read = {name for _, check in checks for name in _reads(check) or ()}
-        self.names = ("kind", "scheduled", *sorted(read - {"kind", "scheduled", PHASES}))
+        self.names = ("kind", "scheduled", *sorted(read - {"kind", "scheduled", PHASES, FIRST}))
         self.values = attrgetter(*self.names)
         self._made: dict[Any, Choice] = {}
 
     def of(self, absent: tuple[str, ...], changed: frozenset[str] | None) -> Choice:
-        """Return the choice for a step without `absent` members. None: all may have changed."""
+        """Return the choice for a step without `absent` members; `changed` None means that
+        everything may have changed."""
         choice = self._made.get((absent, changed))
         if choice is None:
             choice = self._made[absent, changed] = self._chosen(absent, changed)
@@ -59,10 +61,11 @@ choices_of = lru_cache(maxsize=32)(Choices)
 
 
 class Questions:
-    """Chooses the checks of each step of a run, and keeps the answers of the others.
+    """Chooses the checks to evaluate at each step of a run, and keeps the answers of the others.
 
-    A rule is left out if the step, and the one before it, changed nothing that it reads. Its answer
-    is then that of the step before: it was not broken, and its witness occurs or not as before.
+    A rule is not evaluated if neither this step nor the previous one changed anything that it
+    reads. Its answer is then the previous one: it is not broken, and its witness occurs if it did
+    before.
     """
 
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:
@@ -81,7 +84,7 @@ class Questions:
         values = self._values(step)
         moved = history.moves != self._moves
         if self._seen is None:
-            changed = frozenset((*self._names, PHASES))
+            changed = frozenset((*self._names, PHASES, FIRST))
         elif values == self._seen:
             changed = MOVED if moved else NOTHING
         else:
@@ -99,8 +102,11 @@ class Questions:
         return self._choice.asked
 
     def answered(self, occurred: Iterable[str], broken: bool) -> Iterable[str]:
-        """Return the rules whose witness occurs in the step, those that were not evaluated
-        included. After a broken rule, all rules are evaluated at the next step."""
+        """Return the rules whose witness occurs in the step, including those that were not
+        evaluated.
+
+        After a broken rule, all rules are evaluated at the next step.
+        """
         self._all = broken
         self._occurring -= self._choice.rules
         occurring = self._occurring & self._choice.unasked
@@ -109,7 +115,7 @@ class Questions:
 
 
 def _reads(check: Predicate) -> tuple[str, ...] | None:
-    """Return what the answers of a check depend on, which requests it speaks of included."""
+    """Return what the answers of a check depend on, including the requests that it is about."""
     if check.reads is None or check.members == "any":
         return check.reads
     return (*check.reads, *MEMBERS)

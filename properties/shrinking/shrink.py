@@ -166,7 +166,7 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario with one option at its default, or absent; or a list without an item."""
+    """Yield the scenario with one option at its default or absent, or a list without one item."""
     revision = resolve_revision(scenario.system, scenario.revision)
     defaults = full_config(scenario.system, revision, {})
     for key, value in scenario.config.items():

@@ -437,7 +437,7 @@ def steps_to_border(config: Config, history: VllmRun) -> int:
 
 
 def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
-    """Return the number of additional blocks that a decoding request takes in `steps` steps."""
+    """Return the number of additional blocks that a decoding request takes within `steps` steps."""
     block = config["block_size"]
     tokens = request.computed + min(steps, request.max_tokens - request.emitted)
     more = blocks_for(tokens, block) - blocks_for(request.computed, block)

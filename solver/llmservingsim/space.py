@@ -69,7 +69,7 @@ ALTERNATING = (*SHARED[0::4], *SHARED[3::4])
 ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
 
 SCOPES = (
-    Scope("lengths", "prompts to 6, outputs to 4 tokens", 3, limits=(3, 5)),
+    Scope("lengths", "prompts up to 6, outputs up to 4 tokens", 3, limits=(3, 5)),
     Scope("four", "four requests for three slots", 4, FEW_LENGTHS),
     Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("no cap", "any number of requests", 3, SOME_LENGTHS, (4, 6, 9), config=(NO_CAP,)),
@@ -108,7 +108,7 @@ SCOPES = (
 # What a fault has to show itself in: a few seconds each, the cheapest first.
 CHECKUP = (
     Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 5), "alone"),
-    Scope("alike", "two that may say the same, without a cache", 2, SHARED[:6], (6,)),
+    Scope("alike", "two requests with shared prompts, without a cache", 2, SHARED[:6], (6,)),
     Scope("slots", "two slots", 3, FEW_LENGTHS, (3, 6), config=(("max_num_seqs", 2),)),
     Scope("no cap", "any number of requests", 3, FEW_LENGTHS, (4, 9), config=(NO_CAP,)),
     Scope(

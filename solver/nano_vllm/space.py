@@ -50,7 +50,7 @@ class Scope(AnyScope):
 
 
 SCOPES = (
-    Scope("lengths", "prompts to 5, outputs to 4 tokens", 3),
+    Scope("lengths", "prompts up to 5, outputs up to 4 tokens", 3),
     Scope("four", "four sequences for three slots", 4, FEW_LENGTHS, (4, 5)),
     Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("aborts", "clients that give up", 3, FEW_LENGTHS, aborts="alone"),

@@ -175,8 +175,7 @@ class Discharged:
 
     Attributes:
         status: "proven", "refuted", "unknown", or "unguarded": the guard holds as well, so the
-            lemma
-            says nothing.
+            lemma says nothing.
         by: the solver that decided the claim.
         code: functions of the model that the claim runs, as in `Obligation`.
         certified: the second solver's answers, if a certificate is written.

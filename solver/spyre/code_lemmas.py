@@ -55,13 +55,13 @@ def chunks(block: int | None) -> list[Obligation]:
     return [
         Obligation(
             "chunk_is_planned_as_in_lemmas",
-            "The code plans the chunk of which the lemmas speak.",
+            "The code plans the same chunk as the lemmas.",
             *both(_chunk_is_planned, size),
             planned,
         ),
         Obligation(
             "usable_hit_is_as_in_lemmas",
-            "The code takes the usable part of a hit of which the lemmas speak.",
+            "The code uses the same part of a hit as the lemmas.",
             *both(_usable_hit),
             ("spyre.documented.usable_blocks",),
         ),
@@ -90,7 +90,7 @@ def lengths(block: int | None) -> list[Obligation]:
         *(
             Obligation(
                 f"constraint_is_as_in_lemmas_{members}",
-                f"The code's constraint is the one of which the lemmas speak ({members} decoding).",
+                f"The code's constraint is that of the lemmas ({members} decoding).",
                 *both(_constraint, size, members),
                 ("spyre.documented.fits_model_length",),
             )
@@ -105,7 +105,7 @@ def lengths(block: int | None) -> list[Obligation]:
         door(size),
         Obligation(
             "step_obeys_length_constraint",
-            "No last chunk runs beside another request against the constraint.",
+            "No last chunk runs beside another request in breach of the constraint.",
             *both(_constraint_is_obeyed, size),
             ("spyre.documented.decide", "spyre.documented.satisfies_last_chunk"),
         ),

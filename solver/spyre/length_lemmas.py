@@ -15,10 +15,10 @@ Where mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does n
 2. `no_tkv_exceeds_rounded_model_length`: as 1, without the assumption.
 3. `constraint_admits_rounded_model_length`: two requests that front door and constraint accept
    reach RU(mml), for every mml between two multiples of the block (blocks of 3 tokens or more).
-4. `front_door_admits_rounded_model_length`: so they do with the releases' front door, RU(prompt) +
-   max_tokens <= mml, if mml is 2 tokens or more beyond whole blocks.
-   `front_door_excludes_one_odd_token`: with one token no request is longer than those blocks, and
-   1 holds.
+4. `front_door_admits_rounded_model_length`: the same holds for the releases' front door,
+   RU(prompt) + max_tokens <= mml, if mml is at least 2 tokens beyond whole blocks.
+   `front_door_excludes_one_odd_token`: if mml is one token beyond, no request is longer than those
+   blocks, and 1 holds.
 
 Can the constraint keep a request out forever? A request that is alone may be judged by the tkv of a
 batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle and forgets
@@ -28,7 +28,7 @@ that tkv. Then:
    constraint.
 6. `lone_request_passes_volume`: and the volumetric check, by whatever formula.
 
-Each guard takes a token away from the same claim, or adds one to what must not be there. Below the
+Each guard is the same claim with a token less, or with one more where it must not be. Below the
 lemmas are counterexamples at any scale, in closed form for Z3: always two requests, the first from
 step 0, the second early enough for its first chunk. Replay them before you report them.
 """
@@ -276,9 +276,9 @@ class Ask(NamedTuple):
 def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
     """Return two requests that front door and SPY-R41 accept, with a tkv beyond max_model_len.
 
-    It is max_model_len rounded up to whole blocks. For blocks of 3 tokens or more and a
-    max_model_len of 2 blocks and 1 token or more; from two tokens on, the releases' front door
-    accepts them as well.
+    The tkv is max_model_len rounded up to whole blocks. Blocks must have at least 3 tokens, and
+    max_model_len must be at least 2 blocks and 1 token. From 2 tokens beyond whole blocks on, the
+    releases' front door accepts the requests as well.
     """
     block, longest = scale.block, scale.max_model_len
     border = (longest // block - 1) * block

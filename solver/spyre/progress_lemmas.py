@@ -273,7 +273,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _waiting_request_prevents_idling,
     ),
     "only_first_in_line_starts": (
-        "No request starts but the first in line, and none while another prefills.",
+        "Only the first in line starts, and none while another request prefills.",
         _only_first_in_line_starts,
     ),
     "decode_step_brings_end_nearer": (

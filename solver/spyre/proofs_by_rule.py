@@ -104,28 +104,28 @@ def _check(setting: Setting) -> Check:
     return ByFormula(cast(Formula, formula_named(setting.formula)))
 
 
-_BLOCKS = "the code runs with blocks of the size that is set, 64 tokens for any size"
+_BLOCKS = "the code runs with the chosen block size (64 tokens if any size is asked for)"
 _CHUNKS_OF = "chunks of eight blocks"
 _LENGTH = RuleProof(
     "Does max_model_len need a constraint?",
-    "Not in whole blocks, where the front door keeps it; and otherwise the constraint does not "
-    "keep it.",
+    "No, if it is whole blocks: the front door then keeps every tkv within it. Otherwise the "
+    "constraint does not keep it either.",
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
-        "the constraint is about two decoding requests at most, a tkv about two",
+        "the constraint is checked with up to two decoding requests, a tkv with two",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
         "blocks of 3 tokens or more, and max_model_len beyond two blocks",
     ),
     "release 2.1.2's answer to a request that is alone",
     together(length_lemmas.obligations, code_lemmas.lengths),
     {
-        "max_model_len is no multiple of the block: accepted, and beyond it": lambda: (
+        "max_model_len is no multiple of the block: accepted, then exceeded": lambda: (
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
         ),
-        "refused until the first has ended, though no tkv would be beyond": lambda: (
+        "refused until the first has ended, though no tkv would be too large": lambda: (
             length_lemmas.needless(length_lemmas.Scale())
         ),
-        "an idle step by the tkv of a batch that has left (SPY-R35, 2.1.2)": lambda: (
+        "an idle step due to the tkv of a batch that has left (SPY-R35, 2.1.2)": lambda: (
             length_lemmas.idle(length_lemmas.Scale())
         ),
     },
@@ -134,9 +134,9 @@ _RESERVATION = RuleProof(
     "Are ever more blocks promised than are free?",
     "On sound and 2.5.2, no.",
     (
-        f"{_BLOCKS}, in chunks of two blocks; a request holds two at most, and finds one",
+        f"{_BLOCKS}, in chunks of two blocks; a request holds at most two, and finds one",
         "requests that decode together grow one after the other",
-        "no other constraint refuses: what is refused promises nothing",
+        "no other constraint refuses a request; a refused one is promised nothing",
     ),
     "which blocks a hit finds, and how publishing names them (ALL-R09)",
     together(reservation_lemmas.obligations, promise_lemmas.obligations),
@@ -148,16 +148,16 @@ _RESERVATION = RuleProof(
 )
 _PAUSING = RuleProof(
     "Can paused requests starve?",
-    "Not by each other; by prefills that go before them, which runs show, without --prove.",
+    "Not because of each other, but because of prefills: without --prove, the search shows runs.",
     (
-        "the code runs with up to three requests, one of which decodes: that it does the same with "
-        "any number, and when all are paused, is assumed; the count of steps is prose",
-        "the limit lets any batch stay, or not, but every request that is alone",
+        "the code runs with up to three requests, one of which decodes, and behaves alike for any "
+        "number and when all are paused; the steps are counted in prose",
+        "any batch may or may not fit the limit, and a request that is alone does",
     ),
-    "nothing else of the code",
+    "the rest of the code",
     together(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
-        "one-token requests go before a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
+        "one-token requests overtake a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
         )
     },
@@ -165,7 +165,7 @@ _PAUSING = RuleProof(
 _CHUNKS = RuleProof(
     "Do the chunks of every prompt, behind any prefix hit, meet and end with it?",
     "Yes.",
-    (f"{_BLOCKS}, in {_CHUNKS_OF}", "a hit is whole blocks, and leaves the last token"),
+    (f"{_BLOCKS}, in {_CHUNKS_OF}", "a hit consists of whole blocks without the last token"),
     "the blocks that a chunk writes (SPY-R56, SPY-R57)",
     together(chunk_lemmas.obligations, code_lemmas.chunks),
     {
@@ -177,20 +177,20 @@ _CHUNKS = RuleProof(
 
 _PROGRESS = RuleProof(
     "How long does the first in line wait for its first chunk, on revision sound, without prefix "
-    "caching and with a pool that is not bounded?",
-    "No longer than the work before it, at most the chunks of max_model_len and twice its tokens. "
-    "On 2.5.2 it is passed by: runs show it, without --prove.",
+    "caching and with an unbounded pool?",
+    "No longer than the work before it takes: at most the chunks of max_model_len plus twice its "
+    "tokens. On 2.5.2 others overtake it: without --prove, the search shows runs.",
     (
         "the code runs with blocks of 64 and chunks of 512",
-        "one request that decodes stands for all, and two for all that wait",
+        "one decoding request stands for all, and two waiting ones for all",
     ),
-    "prefix caching, and a pool that is bounded",
+    "prefix caching, and a bounded pool",
     progress_lemmas.obligations,
     {
-        "refused by the volume, and passed by (ALL-R05, 2.5.2, pausing off)": (
+        "refused for volume, and overtaken (ALL-R05, 2.5.2, pausing off)": (
             progress_lemmas.passed_by
         ),
-        "paused, and one-token requests go before it (SPY-R52, 2.5.2)": lambda: (
+        "one-token requests overtake a paused request (SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
         ),
     },

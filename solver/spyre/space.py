@@ -58,7 +58,7 @@ def named(name: str) -> Scope:
 
 
 SCOPES = (
-    Scope("lengths", "prompts to 9, outputs to 6 tokens", 4),
+    Scope("lengths", "prompts up to 9, outputs up to 6 tokens", 4),
     Scope("aborts", "with clients that give up", 3, SOME_LENGTHS, SOME_LIMITS, "alone"),
     Scope(
         "uneven",

@@ -176,7 +176,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _shares_stay_within_budget,
     ),
     "running_request_has_next_token": (
-        "A request that runs on has a token to compute in the next step.",
+        "A request that continues has a token to compute in the next step.",
         _running_request_has_next_token,
     ),
     "admitted_request_has_next_token": (

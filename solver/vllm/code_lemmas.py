@@ -348,7 +348,7 @@ def _first_in_line_is_admitted(block: int, hit: int, reserve: int) -> list[Any]:
 _SENTENCES = {
     "_share_is_computed": (
         "share_is_computed_as_in_lemmas",
-        "`clamp` and `capped` compute the share of which the lemmas speak.",
+        "`clamp` and `capped` compute the same share as the lemmas.",
     ),
     "_door_refuses": (
         "door_refuses_what_lemmas_assume",
@@ -356,7 +356,7 @@ _SENTENCES = {
     ),
     "_admission_decides": (
         "admission_decides_as_in_lemmas",
-        "`admit` passes by the gate of the lemmas, and takes that many blocks (hits, idle ones).",
+        "`admit` decides like the gate of the lemmas, and takes as many blocks (hits, idle ones).",
     ),
     "_growth_decides": (
         "growth_decides_as_in_lemmas",

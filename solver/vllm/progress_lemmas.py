@@ -167,11 +167,11 @@ def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
 Lemma = Callable[[Any, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
     "first_running_is_never_preempted": (
-        "First come, first served, the first of several that run is never preempted.",
+        "First come, first served, the first of several running requests is never preempted.",
         _first_running_is_never_preempted,
     ),
     "one_of_two_is_preempted_first": (
-        "By priority, of two that run exactly one is preempted before the other.",
+        "By priority, exactly one of two running requests is preempted before the other.",
         _one_of_two_is_preempted_first,
     ),
     "request_with_budget_advances": (

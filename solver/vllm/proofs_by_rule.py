@@ -31,44 +31,42 @@ def never_preempted(block: int | None = None) -> list[Obligation]:
 
 _SWITCHED_OFF = "drafts, steps in flight, connectors and encoders are switched off"
 _BLOCKS = (
-    "the code runs with blocks of the size that is set, 16 tokens for any size, and at most three "
-    "blocks that a request hits or takes at once"
+    "the code runs with the chosen block size (16 tokens if any size is asked for), and a request "
+    "hits or takes at most three blocks at once"
 )
-_LOOPS = (
-    "the loops over requests run with up to three; that they do the same with any number is assumed"
-)
+_LOOPS = "the loops run over up to three requests, and behave alike for any number"
 
 _BUDGET = RuleProof(
     "Can a step compute more than its budget, or a request less or more than its share?",
     "No.",
     (
-        *(_SWITCHED_OFF, _LOOPS, "the pool may refuse any request, but not one that is alone"),
-        "a decision hands over all of the budget that is left",
+        *(_SWITCHED_OFF, _LOOPS, "the pool may refuse any request except one that is alone"),
+        "each decision passes on all of the remaining budget",
     ),
     "which requests an observation shows, and in which order",
     together(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Is a request admitted that could not finish alone, or one kept out for ever that could?",
+    "Can a request be admitted that cannot finish alone, or one kept out forever that can?",
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
     "the share of the watermark in blocks, and which blocks a hit finds",
     together(admission_lemmas.obligations, code_lemmas.admission),
 )
 _PROGRESS = RuleProof(
-    "Can requests that the front door lets in block each other for ever?",
-    "No, by priority once no more requests arrive; first come, first served a request waits for "
-    "no more than (requests before it) x max_model_len steps.",
+    "Can requests that the front door lets in block each other forever?",
+    "No; by priority only once no more requests arrive. First come, first served, a request waits "
+    "for at most (requests before it) x max_model_len steps.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
-    "the order in which a queue by priority keeps requests that arrive",
+    "the order of newly arrived requests in a queue by priority",
     together(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
-    "Does a knob against preemption never lead to more of it?",
-    "With one slot, or room for all, no request is preempted. Otherwise it may, each of the three: "
-    "runs show it, without --prove.",
+    "Can a remedy against preemption lead to more preemptions?",
+    "Yes, each of the three: without --prove, the search shows runs. With a single slot, or room "
+    "for all requests, none is preempted.",
     (_SWITCHED_OFF, _BLOCKS, "no request holds more than its own blocks: shared ones only help"),
-    "that max_num_seqs requests of max_model_len never need more than the pool",
+    "max_num_seqs requests of max_model_len never need more than the pool",
     never_preempted,
     {f"{TURNED[knob]}: more preemptions": partial(anomaly, knob) for knob in KNOBS},
 )

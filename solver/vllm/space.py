@@ -96,7 +96,7 @@ EITHER = ((0, 0), (1, 0), (9, 2))
 ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
 
 SCOPES = (
-    Scope("lengths", "prompts to 7, outputs to 6 tokens", 3),
+    Scope("lengths", "prompts up to 7, outputs up to 6 tokens", 3),
     Scope("four", "four requests for three slots", 4, SOME_LENGTHS),
     Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("aborts", "clients that give up", 3, SOME_LENGTHS, aborts="alone"),

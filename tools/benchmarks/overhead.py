@@ -13,6 +13,7 @@ clock time mostly shows what other processes do.
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from statistics import median
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.gate.targets.supported_releases import ReleaseError
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
+from schedproof.model.faults import ConfigRefused
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import Reply, Target
@@ -215,7 +217,8 @@ def judge(
     session: Session | None = None
     for op, args in operations:
         if op == "start":
-            session = Session(target, system, revision, args[2], rules)
+            with suppress(ConfigRefused):  # no operation follows
+                session = Session(target, system, revision, args[2], rules)
         elif op == "add":
             assert session is not None
             session.add(msgspec.convert({"arrival": 0, **args[0]}, Request))

@@ -36,13 +36,14 @@ HOSTS = ("evil.example", "127.0.0.1", "[::1]:{port}", "", "localhost:{port}\r\nH
 ORIGINS = ("http://evil.example", "null", "http://127.0.0.1:1", "file://")
 
 
-def request(port: int, seed: int) -> tuple[bytes, str]:
+def request(port: int, secret: str, seed: int) -> tuple[bytes, str]:
     """Return a request, and the best answer it may get: "moves" if it comes from the page
     itself."""
     dice = random.Random(seed)
     method = dice.choice((*("POST",) * 6, *("GET",) * 3, "PUT", "HEAD", "TRACE", "\x00"))
     path = dice.choice((*NOT_THERE, *(MOVES if method == "POST" else READS) * 4))
     own = dice.random() < 0.6
+    path = path if dice.random() < 0.1 else f"/{secret}{path}"
     host = f"127.0.0.1:{port}" if own else dice.choice(HOSTS).format(port=port)
     body = dice.choice(BODIES) if method == "POST" or dice.random() < 0.2 else b""
     if dice.random() < 0.6:
@@ -54,6 +55,9 @@ def request(port: int, seed: int) -> tuple[bytes, str]:
         lines.append(f"Origin: {dice.choice(ORIGINS)}")
     if dice.random() < 0.1:
         lines += [f"X-{number}: {'y' * 700}" for number in range(dice.choice((1, 200)))]
+    if own and dice.random() < 0.1:
+        lines.append(dice.choice(("Host: evil.example", "Origin: http://evil.example")))
+        own = False
     whole = "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + body
     if dice.random() < 0.1:
         whole = spoiled(whole, seed, packed=False)
@@ -82,6 +86,7 @@ def judged(whole: bytes, whose: str, reply: bytes) -> tuple[str, str | None]:
     host = re.search(rb"\r\nHost: ([^\r]*)", whole)
     name = host[1] if host is not None else b"127.0.0.1:"
     foreign = b"127.0.0.1:" not in name and not name.startswith(b"localhost:")
+    foreign |= whole.count(b"\nHost: ") > 1 or b"\nOrigin: http://evil" in whole
     if status == "200" and whose == "foreign" and foreign:
         return status, f"let in: {whole[:200]!r}"
     if status not in ("none", "200", "304") and not "400" <= status < "506":
@@ -97,11 +102,11 @@ def main() -> int:
         folder, mark = Path(place), f"server-{os.getpid()}"
         process = begin(("step", "--system", "vllm"), folder, mark)
         try:
-            port = _port(folder)
+            port, secret = _address(folder)
             idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]  # and silent
             slowest = 0.0
             for seed in range(options.seed * 10**6, options.seed * 10**6 + options.requests):
-                whole, whose = request(port, seed)
+                whole, whose = request(port, secret, seed)
                 at = time.monotonic()
                 try:
                     status, fault = judged(whole, whose, response(port, whole))
@@ -111,7 +116,7 @@ def main() -> int:
                 counts[status] += 1
                 wrong += [f"request {seed}: {fault}"] if fault is not None else []
             state = response(
-                port, f"GET /state HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+                port, f"GET /{secret}/state HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
             )
             json.loads(state.partition(b"\r\n\r\n")[2])
             memory = _megabytes(process)
@@ -132,12 +137,12 @@ def main() -> int:
     return finish("server", lines, wrong, write=options.write)
 
 
-def _port(folder: Path) -> int:
+def _address(folder: Path) -> tuple[int, str]:
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", (folder / "out.txt").read_text())
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/", (folder / "out.txt").read_text())
         if found:
-            return int(found[1])
+            return int(found[1]), found[2]
         time.sleep(0.05)
     raise TimeoutError("the server does not start")
 

@@ -86,7 +86,7 @@ def answer(console: Console, question: Question) -> int:
     if question.target is not None:
         if setting.max_model_len <= setting.block:
             problem = f"max_model_len {setting.max_model_len}; valid with --target: more than "
-            raise InputError("--param", f"{problem}block_size, or a release lets no request in")
+            raise InputError("--param", f"{problem}block_size; else a release accepts no request")
         setting = replace(setting, release_door=True)
     with counterexample.opened_beside(console, question.target, "spyre") as also:
         settles = setting.pauses and question.rule == LIMIT  # its lemmas are all about one block
@@ -197,7 +197,7 @@ def _say_slack(search: VolumeSearch) -> None:
     if tokens is None:
         search.say(f"slack: {most} tokens more for every request are not enough")
     elif tokens == 0:
-        search.say("slack: the lemmas about the terms need none")
+        search.say("slack: none is needed, by the lemmas about the terms")
     else:
         with_slack = f"--param formula={formula}+{tokens}"
         search.say(
@@ -376,8 +376,8 @@ def run_proof(search: VolumeSearch) -> int:
         return INCONCLUSIVE
     spent = time.monotonic() - began
     search.say(
-        f"proven in {spent:.1f} s, for {proven_for(*_scope(search))}; each lemma with a weaker one "
-        "beside it that is refuted"
+        f"proven in {spent:.1f} s, for {proven_for(*_scope(search))}; for each lemma a weaker one "
+        "is refuted"
     )
     return PROVEN
 

@@ -144,7 +144,7 @@ def check_start(release: Release, config: dict[str, Any]) -> StartUp:
             return  # the release chooses its own pool
         blocks = config["num_blocks"] + PADDING_BLOCK
         vllm_config = configure(release, config, blocks)
-        refusal = start_up.refusal(vllm_config, start_up.attention(config["block_size"]))
+        refusal = start_up.refusal(vllm_config, [start_up.attention(config["block_size"])])
         if refusal is not None:
             raise _too_few(config, f"{base} does not start ({start_up.CHECK}: {refusal})")
         total = getattr(release.platform, "get_total_spyre_blocks", None)

@@ -72,7 +72,7 @@ class VllmEngine(SchedulerView):
             self._offer(self._loads, request)
 
     def _adapter(self, name: str | None) -> Any:
-        """The adapter of this name, as vLLM hands it on with a request."""
+        """Return the adapter with this name in the form in which vLLM passes it with a request."""
         if name is None:
             return None
         number = self._adapters.setdefault(name, len(self._adapters) + 1)

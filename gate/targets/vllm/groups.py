@@ -1,4 +1,4 @@
-"""Groups of the KV cache, as vLLM has them: layers of full attention, and layers with a window."""
+"""Groups of the KV cache in vLLM: layers of full attention, and layers with a window."""
 
 import importlib
 import json
@@ -24,12 +24,12 @@ def is_list(value: Any) -> bool:
 
 
 def further(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the groups behind the first."""
+    """Return the groups after the first."""
     return list(config.get(KEY, ())[1:])
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse groups that no layer has, and features that are not judged with several; raises
+    """Refuse groups that no layer has, and features that are not judged with several groups; raises
     RefusedError."""
     groups = config.get(KEY, [{"kind": FULL}])
     if not groups or groups[0] != {"kind": FULL}:

@@ -60,12 +60,10 @@ class SchedulerView:
         for name, blocks in self._managers[0].req_to_blocks.items():
             if not blocks:
                 continue
-            table = self._tables.get(name, [])
-            if table == blocks:  # the same objects, and so the same numbers
-                held[name] = self._held[name]
+            if self._tables.get(name) == blocks:  # the same objects, and so the same numbers
+                tables[name], held[name] = self._tables[name], self._held[name]
             else:
-                table, held[name] = [*blocks], [block.block_id for block in blocks]
-            tables[name] = table
+                tables[name], held[name] = [*blocks], [block.block_id for block in blocks]
         for _, blocks in getattr(self.scheduler, "deferred_frees", ()):
             kept = {block.block_id for block in blocks}
             for name, numbers in self._held.items():
@@ -75,7 +73,7 @@ class SchedulerView:
         return held
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        """Return the blocks of these requests in each group of the KV cache behind the first."""
+        """Return the blocks of these requests in each group of the KV cache after the first."""
         return {
             name: [
                 [block.block_id for block in manager.req_to_blocks.get(name, ())]
@@ -90,7 +88,7 @@ class SchedulerView:
         return managers
 
     def forget(self, name: str) -> None:
-        """Drop what is kept of a request that has ended."""
+        """Drop the data kept about a request that has ended."""
         self.hits.pop(name, None)
         self.flights.forget(name)
 

@@ -48,7 +48,7 @@ class _EngineCore:
 def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     """Return the release's message if it does not start with this configuration; otherwise None.
 
-    `layers` describe the KV caches of the layers of a stage; each stage of a pipeline has such
+    `layers` describe the KV caches of the layers in a stage; all stages of a pipeline have the same
     layers.
     """
     stages = vllm_config.parallel_config.pipeline_parallel_size

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import takewhile
+from typing import NamedTuple
 
 from ....properties.explanations.cause import Bar, Cause, Curve
 
@@ -46,16 +47,21 @@ class Spot(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A curve: points in percent, the limit's height, and where it is crossed."""
+    """A curve: points in percent, the limit's height, where it is crossed, and the lowest value.
+
+    What was projected, and what is still to come, are lines from the step of the admission on.
+    """
 
     curve: Curve
     spots: Sequence[Spot]
     projected: Sequence[tuple[Spot, Spot, str]]
+    coming: tuple[Spot, Spot] | None
     limit: float
     over: Spot
     value: int
     first: int
     last: int
+    low: int
 
 
 class Picture(NamedTuple):
@@ -109,29 +115,23 @@ def _pieces(bar: Bar, longest: int) -> list[Piece]:
 
 
 def _chart(curve: Curve) -> Chart:
-    values: list[Any] = [*curve.points]
-    last = max([step for step, _ in values] + [end - 1 for _, end, *_ in curve.projected] + [1])
-    if curve.coming is not None:
-        last += max(last // 8, 1)
-        values.append((last, curve.coming))
-    first = min((step for step, _ in values), default=0)
-    heights = [value for _, value in values] + [value for _, _, value, _ in curve.projected]
-    low, high = min([*heights, curve.limit]), max([*heights, curve.limit])
-    over = max(value for value in heights)
-    low = max(low, curve.limit - 20 * max(over - curve.limit, 1)) if len(values) > 20 else 0
-    span = max(high - low, 1)
+    """Draw what is near the limit, and small values from 0."""
+    latest = curve.projected[-1:]
+    begin = latest[0][0] if latest else max((step for step, _ in curve.points), default=0)
+    last = max([step for step, _ in curve.points] + [begin + 1])
+    value = curve.points[-1][1] if curve.coming is None else curve.coming
+    base = min([curve.limit, *(value for _, _, value, _ in latest)])
+    beyond = max(value - base, 1)
+    low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
+    near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
+    first = min([step for step, _ in near] + [begin])
 
-    def spot(step: int, value: int) -> Spot:
-        height = (min(max(value, low), high) - low) / span
+    def spot(step: int, height_of: int) -> Spot:
         across = (step - first) / max(last - first, 1)
+        height = (height_of - low) / max(max(value, curve.limit) - low, 1)
         return Spot(2 + 96 * across, ROOM + (100 - 2 * ROOM) * (1 - height))
 
-    spots = [spot(*point) for point in values]
-    drawn = [
-        (spot(start, value), spot(end - 1, value), name)
-        for start, end, value, name in curve.projected
-    ]
-    end = spots[-1] if spots else spot(last, over)
-    value = values[-1][1] if values else over
-    limit = spot(first, curve.limit).y
-    return Chart(curve, spots, drawn, limit, end, value, first, last)
+    drawn = [(spot(begin, most), spot(last, most), name) for begin, _, most, name in latest]
+    coming = None if curve.coming is None else (spot(begin, value), spot(last, value))
+    spots, limit = [spot(*point) for point in near], spot(first, curve.limit).y
+    return Chart(curve, spots, drawn, coming, limit, spot(last, value), value, first, last, low)

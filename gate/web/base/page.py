@@ -1,6 +1,8 @@
 """A page in one file: its HTML with the styles, scripts and data."""
 
+import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -10,9 +12,10 @@ from markupsafe import Markup
 
 from ...console import output
 
-# Nothing is loaded from anywhere; a page that is served may fetch from its own server.
+# Nothing is loaded from anywhere, and only our own style and script are obeyed; a page that is
+# served may fetch from its own server.
 POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "default-src 'none'; style-src {style}; script-src {script}; "
     "img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
 )
 
@@ -20,16 +23,16 @@ POLICY = (
 def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
     """Return the page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the
     data. The page may fetch only from the origin `connect`."""
-    allowed = content_security_policy(connect=connect)
-    return render_template(name, {"data": Markup(_harmless(data))}, [name], allowed)
+    return render_template(name, {"data": Markup(_harmless(data))}, [name], connect=connect)
 
 
 def render_template(
     name: str,
     values: Mapping[str, Any],
     scripts: Sequence[str],
-    allowed: str,
     styles: Sequence[str] = (),
+    *,
+    connect: str = "'none'",
 ) -> str:
     """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
 
@@ -37,21 +40,31 @@ def render_template(
         name: the name of the template and its style.
         values: the values for the template; they are escaped unless they are `Markup`.
         scripts: the names of the scripts, without suffix.
-        allowed: the page's Content-Security-Policy.
         styles: further style sheets, before the template's own.
+        connect: the only origin from which the page may fetch.
     """
-    own = {
-        "policy": Markup(allowed),  # it stands in double quotes and has none
-        "style": Markup("".join(_text(f"{sheet}.css") for sheet in ("base", *styles, name))),
-        "script": Markup("\n".join(_text(f"{script}.js") for script in scripts)),
-    }
-    return _templates().get_template(f"{name}.html").render({**own, **values})
+    style, script = _parts(name, scripts, styles)
+    policy = POLICY.format(style=_source(style), script=_source(script), connect=connect)
+    own = {"policy": policy, "style": style, "script": script}
+    made = {part: Markup(text) for part, text in own.items()}  # the policy has no double quote
+    return _templates().get_template(f"{name}.html").render({**made, **values})
 
 
-def content_security_policy(*, connect: str = "'none'") -> str:
-    """Return the page's Content-Security-Policy; the page may fetch only from the origin
-    `connect`."""
-    return POLICY.format(connect=connect)
+def content_security_policy(name: str, *, connect: str) -> str:
+    """Return the Content-Security-Policy of `render_page`."""
+    style, script = _parts(name, [name], [])
+    return POLICY.format(style=_source(style), script=_source(script), connect=connect)
+
+
+def _parts(name: str, scripts: Sequence[str], styles: Sequence[str]) -> tuple[str, str]:
+    """Return what stands in the page's elements `style` and `script`."""
+    style = "".join(_text(f"{sheet}.css") for sheet in ("base", *styles, name))
+    return style, "\n".join(_text(f"{script}.js") for script in scripts)
+
+
+def _source(text: str) -> str:
+    digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'" if text else "'none'"
 
 
 def _templates() -> Environment:

@@ -106,6 +106,7 @@ function element(name, attributes = {}, ...children) {
     : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key === "click") made.addEventListener("click", value);
+    else if (key === "style") made.style.cssText = value; // the page's policy allows no attribute
     else if (value !== null && value !== undefined) made.setAttribute(key, value);
   }
   made.append(...children);

@@ -18,7 +18,7 @@ async function move(path, words = {}) {
   asking = true;
   document.body.setAttribute("aria-busy", "true");
   try {
-    const reply = await fetch(path, {
+    const reply = await fetch(`.${path}`, {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(words),
     });
     if (reply.ok) show(await reply.json(), path);
@@ -207,7 +207,7 @@ element("load").addEventListener("change", async (event) => {
 });
 for (const id of ["step", "undo", "restart"]) element(id).addEventListener("click", () => move(`/${id}`));
 element("save").addEventListener("click", () => {
-  const link = make("a", "", { href: "/scenario", download: "by-hand.json" });
+  const link = make("a", "", { href: "./scenario", download: "by-hand.json" });
   document.body.append(link);
   link.click();
   link.remove();

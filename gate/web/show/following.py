@@ -33,7 +33,7 @@ WORDS = {
     "paused": "{0} is paused",
     "resumed": "{0} decodes again",
     "parked": "{0} is parked while a connector loads its blocks",
-    "loaded": "{0} runs, with what was loaded",
+    "loaded": "{0} runs with the loaded tokens",
     "jump": "the tkv of {0} jumps from {1} to {2}",
     "border": "{0} begins its block {2} (token {1})",
     "finished": "{0} finishes ({3})",

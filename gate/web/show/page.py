@@ -19,7 +19,7 @@ from ....spec.systems import SYSTEMS
 from ...console import output
 from ...console.step_lines import one_line
 from ..base.drawing import WIDE, picture
-from ..base.page import content_security_policy, render_template
+from ..base.page import render_template
 from .following import KINDS, STATES, STOPS, WORDS
 from .recording import RecordedRun
 from .segments import Changes, Line
@@ -35,7 +35,7 @@ MAX_LINES = 8  # of an explanation; a longer one is folded
 
 def page(run: RecordedRun) -> str:
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
-    return render_template("show", values, SCRIPTS, content_security_policy(), ["cause"])
+    return render_template("show", values, SCRIPTS, ["cause"])
 
 
 def packed(run: RecordedRun) -> str:

@@ -179,7 +179,10 @@ class ByHand:
 
     def show_example(self) -> None:
         """Take a few steps with requests that this configuration can run, so that a reader sees a
-        run at once; to restart empties it."""
+        run at once.
+
+        A restart empties the run.
+        """
         beyond = bounds_of(self.setup.system).beyond
         self.clients = Clients(
             tuple(

@@ -1,6 +1,7 @@
 """Serve the page of a run by hand, on this machine only; the server holds the run, the page
 shows it."""
 
+import secrets
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
@@ -22,6 +23,7 @@ HOST = "127.0.0.1"
 MAX_BODY = 256 * 1024  # bytes; a scenario may have some
 PATIENCE = 10.0  # seconds for a request to come in
 FILE = "by-hand.json"
+NOTHING = "default-src 'none'"  # what an answer that is no page may do
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
@@ -92,7 +94,11 @@ MOVES: dict[str, Move] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one run, which one request at a time may change."""
+    """Serves one run, which one request at a time may change.
+
+    Other users of this machine can connect, so the paths begin with a secret, which is in the
+    printed address.
+    """
 
     request_queue_size = 64  # connections that a browser opens at once
     daemon_threads = True
@@ -107,6 +113,7 @@ class Server(ThreadingHTTPServer):
         self.run = run
         self.options = options
         self.lock = Lock()
+        self.secret = secrets.token_urlsafe(16)
         try:
             super().__init__((HOST, port), Handler)
         except OSError as error:
@@ -117,7 +124,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        return f"http://{HOST}:{self.server_port}"
+        return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
         """Return the host names by which clients on this machine reach the server; other names come
@@ -140,40 +147,43 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send the page, or the run as data or as a scenario."""
-        if not self._is_meant():
+        path = self._path()
+        if path is None:
             return
         with self.server.lock:
             shown = view(self.server.run, self.server.options)
             scenario = self.server.run.scenario()
-        if self.path == "/":
-            page = render_page("step", shown, connect="'self'")
-            self._answer(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
-        elif self.path == "/state":
+        if path == "/":
+            page = render_page("step", shown, connect="'self'").encode()
+            allowed = content_security_policy("step", connect="'self'")
+            self._answer(HTTPStatus.OK, page, "text/html; charset=utf-8", allowed=allowed)
+        elif path == "/state":
             self._answer(HTTPStatus.OK, json_line(shown), "application/json")
-        elif self.path == "/scenario" and not scenario.requests:
+        elif path == "/scenario" and not scenario.requests:
             self._refuse(HTTPStatus.CONFLICT, "no request has arrived yet, so there is no scenario")
-        elif self.path == "/scenario":
+        elif path == "/scenario":
             saved = scenario_json(scenario).encode()
             self._answer(HTTPStatus.OK, saved, "application/json", FILE)
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, f"{self.path!r:.60}; valid: /, /state, /scenario")
+            self._refuse(HTTPStatus.NOT_FOUND, f"{path!r:.60}; valid: /, /state, /scenario")
 
     def do_POST(self) -> None:
         """Perform a move: read its arguments as JSON, and send the run as data."""
-        if not self._is_meant():
+        path = self._path()
+        if path is None:
             return
-        if self.path not in MOVES:
+        if path not in MOVES:
             valid = ", ".join(MOVES)
-            self._refuse(HTTPStatus.NOT_FOUND, f"{self.path!r:.60}; valid: {valid}")
+            self._refuse(HTTPStatus.NOT_FOUND, f"{path!r:.60}; valid: {valid}")
             return
         body = self._body()
         if body is None:
             return
-        words, move = MOVES[self.path]
+        words, move = MOVES[path]
         try:
             command = msgspec.json.decode(body, type=words)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, f"{self.path}: {error}")
+            self._refuse(HTTPStatus.BAD_REQUEST, f"{path}: {error}")
             return
         with self.server.lock:
             try:
@@ -192,22 +202,27 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
-    def _is_meant(self) -> bool:
-        """Return whether the request is for this server and from its own page; refuse it otherwise.
+    def _path(self) -> str | None:
+        """Return the path behind the secret; refuse a request that is not from the server's page.
 
         A foreign page can send requests here, by a form, or under a host name of its own that leads
-        to this machine. The first shows in the Origin header, the second in Host.
+        to this machine. The first shows in the Origin header, the second in Host. Another user does
+        not know the secret.
         """
         names = self.server.names()
-        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        if host not in names:
-            self._refuse(HTTPStatus.FORBIDDEN, f"Host {host!r:.60}; valid: {self.server.address}")
-            return False
-        if origin is not None and origin not in {f"http://{name}" for name in names}:
-            why = f"Origin {origin!r:.60}; valid: {self.server.address}"
-            self._refuse(HTTPStatus.FORBIDDEN, why)
-            return False
-        return True
+        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
+        valid = ", ".join(sorted(names))
+        if len(hosts) != 1 or hosts[0] not in names:
+            self._refuse(HTTPStatus.FORBIDDEN, f"Host {', '.join(hosts)!r:.60}; valid: {valid}")
+        elif len(origins) > 1 or not {f"http://{name}" for name in names}.issuperset(origins):
+            self._refuse(HTTPStatus.FORBIDDEN, f"Origin {', '.join(origins)!r:.60}; valid: {valid}")
+        elif not secrets.compare_digest(
+            self.path[: len(self.server.secret) + 2].encode(), f"/{self.server.secret}/".encode()
+        ):
+            self._refuse(HTTPStatus.FORBIDDEN, "valid: the address that schedproof step printed")
+        else:
+            return self.path[len(self.server.secret) + 1 :]
+        return None
 
     def _body(self) -> bytes | None:
         """Return the body of the request, or None if it was refused."""
@@ -227,7 +242,14 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self._answer(status, f"{one_line(why)}\n".encode(), "text/plain; charset=utf-8")
 
-    def _answer(self, status: HTTPStatus, data: bytes, kind: str, file: str | None = None) -> None:
+    def _answer(
+        self,
+        status: HTTPStatus,
+        data: bytes,
+        kind: str,
+        file: str | None = None,
+        allowed: str = NOTHING,
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
@@ -235,7 +257,6 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Disposition", f'attachment; filename="{file}"')
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-        allowed = content_security_policy(connect="'self'")
         self.send_header("Content-Security-Policy", f"{allowed}; frame-ancestors 'none'")
         self.end_headers()
         self.wfile.write(data)

@@ -170,7 +170,11 @@ def prefill_held_back(history: RunHistory, step: Step) -> bool:
 
 
 PREDICATES = {
-    "SPY-R30": Predicate(two_prefills, prefill_slot_wanted),
+    "SPY-R30": Predicate(
+        two_prefills,
+        prefill_slot_wanted,
+        reads=("finished", PHASES, "prefilling", "prefix_hit", "scheduled"),
+    ),
     "SPY-R13": Predicate(
         shared_prefill_step, prefill_has_company, reads=("kind", PHASES, "scheduled")
     ),

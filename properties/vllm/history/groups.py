@@ -1,4 +1,4 @@
-"""Groups of the KV cache behind the first: what their blocks hold, as far as a client can see it.
+"""Groups of the KV cache after the first: the content of their blocks, as far as a client can tell.
 
 Source: release 0.33.0, SlidingWindowManager and ChunkedLocalAttentionManager, and their specs.
 """
@@ -24,11 +24,12 @@ class Group(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The full blocks of further groups.
+    """The full blocks of the groups after the first.
 
     Attributes:
-        holds: by block number, the group and all tokens up to the end of the block.
-        unseen: the same of blocks whose numbers were not shown: their requests ended in the step.
+        holds: for each block number, the group and all tokens up to the end of the block.
+        unseen: the same for blocks whose numbers were not shown because their requests ended in the
+            step.
     """
 
     holds: Mapping[int, tuple[int, Content]] = MappingProxyType({})
@@ -66,12 +67,12 @@ def blocks_of_all(config: Config, blocks: int) -> int:
 
 
 def longest_in_pool(config: Config) -> int:
-    """Return the blocks of full attention of the longest request for which the pool has room."""
+    """Return the blocks of full attention of the longest request that fits into the pool."""
     size = int(config["num_blocks"])
     return max((n for n in range(1, size + 1) if blocks_of_all(config, n) <= size), default=0)
 
 
 def content_until(config: Config, request: VllmRequestHistory, place: int) -> Content:
-    """Return the tokens of a request up to the end of a block: a block holds these, whatever is
-    before it in the table."""
+    """Return the tokens of a request up to the end of a block, which identify its content, whatever
+    precedes it in the table."""
     return prefix(coming_tokens(request), (place + 1) * int(config["block_size"]))

@@ -39,7 +39,7 @@ class VllmState(NamedTuple):
         flights: decisions in flight, the oldest first.
         early: number of steps in a row in which a decision completed early.
         outputs: encoder outputs that the worker has, with their tokens.
-        groups: what blocks of further groups of the KV cache hold.
+        groups: the content of the blocks in the groups of the KV cache after the first.
         was_reset: the prefix cache was reset in this run.
     """
 
@@ -84,8 +84,10 @@ def outputs_after(history: RunHistory[Any], step: Step) -> Mapping[str, int]:
 
 @once
 def groups_after(history: RunHistory[Any], step: Step) -> Groups:
-    """Return what the blocks of further groups hold when the step is computed. A block can be found
-    as soon as a step that fills it is decided."""
+    """Return the content of the blocks in the groups after the first while the step is computed.
+
+    A block can be found as soon as a step that fills it is decided.
+    """
     known, config, size = state_of(history).groups, history.config, history.config["block_size"]
     holds, unseen = dict(known.holds), set(known.unseen)
     for name in step.scheduled:

@@ -21,7 +21,7 @@ def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestH
 
     Cached blocks that no request holds are free before but not afterwards, so they count as needed.
     The iteration ends at a request whose hit or blocks are unknown. With several groups of the KV
-    cache, V1-R54 counts.
+    cache, V1-R54 applies instead.
     """
     new, free = admitted(history, step), free_when_decided(history)
     if not new or free is None or step.blocks is None or step.preempted:

@@ -6,14 +6,9 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
+from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
-from ...rules.pool import (
-    blocks_for,
-    found_again,
-    hit_too_short,
-    in_common_after,
-    shared_blocks,
-)
+from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
@@ -72,13 +67,17 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
     """Two requests share a block only if it is full and their tokens up to its end are the same; it
     is never written again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
-    shared = shared_blocks(history, step)
+    shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
     common: dict[tuple[str, str], int] = {}
     for name, held in (step.blocks or {}).items() if shared else ():
+        left = sum(map(shared.__contains__, held))
         for place, number in enumerate(held):
+            if not left:
+                break
             if number not in shared:
                 continue
+            left -= 1
             if number not in seen:
                 seen[number] = (name, place)
                 continue
@@ -97,7 +96,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def something_shared(history: VllmRun, step: Step) -> bool:
     """Two requests share a block."""
-    return bool(shared_blocks(history, step))
+    return bool(history.holders.shared(step.blocks or {}))
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
@@ -132,27 +131,33 @@ def hit_missed(history: VllmRun, step: Step) -> str | None:
         history,
         step,
         admitted(history, step),
-        lambda request: _shared_with_running(history, step, request),
+        lambda request: _shared_with_running(history, step)[request.id],
     )
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
     """A starting request shares a full block with a running one."""
-    return any(_shared_with_running(history, step, request) for request in admitted(history, step))
+    return any(_shared_with_running(history, step).values())
 
 
-def _shared_with_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the prompt tokens in full blocks, without the last token, that a running request
-    holds.
+@once
+def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
+    """Return for each starting request the prompt tokens in full blocks, without the last token,
+    that a running request holds.
 
-    It is 0 for a loaded request, and if another group of the KV cache may lack some. A block may be
-    published only when its decision completes.
+    They are 0 for a loaded request, and if another group of the KV cache may lack some. A block may
+    be published only when its decision completes.
     """
-    if not caches(history.config) or request.tokens_loading or groups.further(history.config):
-        return 0
+    config, starting = history.config, admitted(history, step)
+    shared = {request.id: 0 for request in starting}
+    if not starting or not caches(config) or groups.further(config):
+        return shared
     there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
-    block = history.config["block_size"]
-    return surely_shared(request, there, history.kin(request), block, of_prompts=True)
+    for request in starting:
+        if not request.tokens_loading:
+            kin, block = history.kin(request), config["block_size"]
+            shared[request.id] = surely_shared(request, there, kin, block, of_prompts=True)
+    return shared
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:

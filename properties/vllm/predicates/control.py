@@ -40,7 +40,7 @@ def _resets(history: VllmRun) -> list[ControlEvent]:
 def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
     """A hit covers only what was computed since the last reset (V1-R36)."""
     for request, hit in _starting(history, step):
-        known = max(_since(history, step, request, other) for other in history.kin(request))
+        known = max(_since(history, step, request, other) for other in history.requests.values())
         if hit > known:
             return (
                 f"{request.id} takes {hit} tokens from the cache, of which {known} were computed "
@@ -64,7 +64,7 @@ def _since(
 def could_hit_what_was_reset(history: VllmRun, step: Step) -> bool:
     """Return whether a request starts with tokens computed before the reset, but not since."""
     for request, _ in _starting(history, step):
-        kin = history.kin(request)
+        kin = history.requests.values()
         ever = max(min(in_common(request, other), other.max_computed) for other in kin)
         since = max(_since(history, step, request, other) for other in kin)
         if ever > since:

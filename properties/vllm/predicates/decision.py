@@ -92,8 +92,7 @@ def places_are_known(history: VllmRun) -> bool:
 
 
 def _set_aside(history: VllmRun) -> bool:
-    """Return whether preempted requests are in the order of their preemptions, which only the
-    target shows."""
+    """Return whether preempted requests are set aside, in an order that only the target shows."""
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 

@@ -1,4 +1,4 @@
-"""Groups of the KV cache behind the first: windows that slide, and hits that are whole.
+"""Groups of the KV cache after the first: windows that slide, and hits that are whole.
 
 Source: release 0.33.0, SlidingWindowManager, HybridKVCacheCoordinator, KVCacheManager.
 """
@@ -49,7 +49,7 @@ def something_slides_out(history: VllmRun, step: Step) -> bool:
 
 
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
-    """Every block that a request reads or writes in a group is there (V1-R52)."""
+    """A request has every block that it reads or writes in a group (V1-R52)."""
     for request, number, table, first in computing(history, step):
         needed = len((step.blocks or {}).get(request.id, table))
         if len(table) != needed:
@@ -67,12 +67,13 @@ def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
 
 
 def window_slides(history: VllmRun, step: Step) -> bool:
-    """A request reads some of its blocks in a group, and not the first one."""
+    """A request reads some of its blocks in a group, but not the first one."""
     return any(0 < first < len(table) for _, _, table, first in computing(history, step))
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """What a group reads of a hit holds the tokens of the request in this group (V1-R53)."""
+    """The part of a hit that a group reads holds the tokens of the request in this group
+    (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
         hit = history.hit_now(step, request) or 0
@@ -104,9 +105,11 @@ def hit_out_of_the_window(history: VllmRun, step: Step) -> bool:
 
 
 def admitted_without_room(history: VllmRun, step: Step) -> str | None:
-    """The blocks that a request needs to be admitted are free: those of its first tokens in every
-    group; with reserve_full_isl those of all its tokens, of a window as many as it ever holds
-    (V1-R54)."""
+    """The blocks that a request needs for its admission are free (V1-R54).
+
+    These are the blocks of its first tokens in every group. With reserve_full_isl they are those of
+    all its tokens; with a window, as many as it ever holds at once.
+    """
     for request, needed, free in rooms(history, step):
         if needed > free:
             groups = 1 + len(further(history.config))
@@ -115,9 +118,10 @@ def admitted_without_room(history: VllmRun, step: Step) -> str | None:
 
 
 def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """For each request that is admitted: blocks that it needs in all groups, and those free then.
+    """Yield each admitted request with the blocks that it needs in all groups, and the blocks free
+    then.
 
-    It ends with a request whose hit or blocks are not known.
+    The iteration ends at a request whose hit or blocks are unknown.
     """
     beside, size = further(history.config), int(history.config["block_size"])
     if not beside or free_when_decided(history) is None or step.preempted:
@@ -161,7 +165,7 @@ def a_window_saves_room(history: VllmRun, step: Step) -> bool:
 
 
 def held_twice(history: VllmRun, step: Step) -> str | None:
-    """A block belongs to one group, and to one place of the tables (V1-R55)."""
+    """A block belongs to one group and to one place in the tables (V1-R55)."""
     seen: dict[int, tuple[int, int]] = {}
     for name, tables in (step.group_blocks or {}).items():
         for number, table in enumerate(((step.blocks or {}).get(name, ()), *tables)):

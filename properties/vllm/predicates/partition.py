@@ -16,7 +16,7 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
     for request, hit in _starting(history, step):
         known = max(
             _computed(history, step, request, other)
-            for other in history.kin(request)
+            for other in history.requests.values()
             if other.partition == request.partition
         )
         if hit > known:
@@ -29,11 +29,11 @@ def hit_of_another_partition(history: VllmRun, step: Step) -> str | None:
 
 
 def could_hit_another_partition(history: VllmRun, step: Step) -> bool:
-    """A request starts with a block of tokens that only another partition has computed."""
+    """A request starts with a full block of tokens that only another partition has computed."""
     block = history.config["block_size"]
     for request, _ in _starting(history, step):
         tokens = {True: 0, False: 0}
-        for other in history.kin(request):
+        for other in history.requests.values():
             own = other.partition == request.partition
             tokens[own] = max(tokens[own], _computed(history, step, request, other))
         if tokens[False] // block > tokens[True] // block:
@@ -50,7 +50,7 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 def _computed(
     history: VllmRun, step: Step, request: VllmRequestHistory, other: VllmRequestHistory
 ) -> int:
-    """Return how many leading tokens of a request another one has computed by this step."""
+    """Return how many leading tokens of a request the other one has computed by this step."""
     computed = other.max_computed if other is request else history.reached(step, other)
     return min(in_common(request, other), computed) if computed else 0
 

@@ -118,7 +118,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(diff, monkeypatch)
     assert f"replay A: schedproof replay {found['scenario']}\n" in result.out
     assert f"replay B: schedproof replay {found['scenario']} --target model:2.1.0" in result.out
     assert {request.arrival <= found["step"] for request in scenario.requests} == {True}
-    assert "looked no further after 1 (--max-differences)" in result.out
+    assert "stopped after 1 (--max-differences)" in result.out
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff):
 @pytest.mark.slow
 def test_targets_without_a_scale_in_common_are_one_line(diff):
     diff("toys:NoScale", "model", "--system", "vllm").refused(
-        "there is no scale that both targets take: small (A: "
+        "there is no scale that both targets accept: small (A: "
     )
 
 
@@ -318,7 +318,7 @@ def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff):
     whole = Path("base.gz").read_bytes()
     for name, content, message in (
         ("cut.gz", whole[: len(whole) // 2], "cut.gz: damaged or cut off"),
-        ("plain.gz", b"{}\n", "plain.gz: no gzip file, or a damaged one"),
+        ("plain.gz", b"{}\n", "plain.gz: not a gzip file, or damaged"),
         ("bad.gz", whole[:40] + bytes(8) + whole[48:], "bad.gz: "),
     ):
         Path(name).write_bytes(content)

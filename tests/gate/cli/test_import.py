@@ -78,7 +78,7 @@ def test_what_is_taken_and_what_is_not_is_said(run):
     result = run("import", "mooncake", mooncake(rows), "--from", "2", "--requests", "2", "-o", "a")
     assert result.out.splitlines() == [
         "rows from 4 on are not taken (--requests)",
-        "fields that no scenario has: session_id",
+        "fields that a scenario cannot express: session_id",
         "a: 2 requests",
         "  2,100 prompt tokens, 0 of them as in an earlier prompt",
         "  5 tokens generated, arrivals in steps 0 to 0",

@@ -30,7 +30,7 @@ def test_it_says_where_it_is_and_ctrl_c_ends_it():
         assert process.stdout is not None
         first, second = process.stdout.readline(), process.stdout.readline()
         assert first.startswith("step spyre documented, block_size 4, chunk_size 8, ")
-        [address] = re.findall(r"^at (http://127\.0\.0\.1:\d+/) \(Ctrl-C ends\)\n$", second)
+        [address] = re.findall(r"^at (http://127\.0\.0\.1:\d+/[\w-]+/) \(Ctrl-C ends\)\n$", second)
         with urllib.request.urlopen(address) as page:
             assert b"step by step" in page.read()
         process.send_signal(signal.SIGINT)

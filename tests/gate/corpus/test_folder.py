@@ -78,7 +78,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     corpus = tmp_path / "corpus"
     kept(corpus, calm())
     (corpus / "link.json").symlink_to(secret)
-    with pytest.raises(FileError, match="a link out of the corpus"):
+    with pytest.raises(FileError, match="a link to a file outside the corpus"):
         entries(corpus)
 
 

@@ -89,7 +89,7 @@ def test_a_sound_adapter_has_no_fault(examined):
         (SaysMore, "step", "'mood' is no field"),
         (SaysMore, "step", "preempted is sent but not declared"),
         (DeclaresMore, "observes", "'mood'; valid: "),
-        (TakesAnyKey, "start", "takes the unknown key no_such_key"),
+        (TakesAnyKey, "start", "accepts the unknown key no_such_key"),
         (WrongReason, "ALL-R04", "finished says length, expected eos"),
     ],
 )
@@ -220,7 +220,7 @@ class AnswersInWords(Toy):
     ("target", "rule", "says", "mend"),
     [
         (ForgetsAborts, "ALL-R04", "not reported as aborted", "in the next step, as aborted"),
-        (CountsCachedBlocks, "ALL-R09", "the pool has 4", "free are all blocks of the pool"),
+        (CountsCachedBlocks, "ALL-R09", "the pool has 4", "free blocks are all those of the pool"),
     ],
 )
 def test_faults_that_few_requests_do_not_show_are_told_with_how_to_mend_them(
@@ -270,4 +270,4 @@ def test_a_wrong_kind_after_a_preemption_is_told(system):
     assert re.search(
         r"kind is decode in step \d+, but r\d computes \d+ lost tokens", remarks[0].why
     )
-    assert "of a request that was preempted nothing is computed" in remarks[0].why
+    assert "a preempted request has no computed tokens" in remarks[0].why

@@ -168,7 +168,7 @@ def added(**changes):
         ([*BEGIN, {"op": "add", "request": 3}, OK], "3: $.request: 3; valid: an object"),
         (
             [*BEGIN, added(arrival=3), OK],
-            "3: $.request.arrival: unknown key; valid: accepted, enco",
+            "3: $.request.arrival: unknown key; valid: accepted, cache_salt, enco",
         ),
         ([*BEGIN, added(max_tokens=0), OK], "3: $.request.max_tokens: 0: Expected `int` >= 1"),
         ([*BEGIN, added(prompt=[["a"]]), OK], '3: $.request.prompt[0]: ["a"]: Expected `array`'),
@@ -234,6 +234,12 @@ def test_what_is_no_json_is_one_line(line, message):
         events(text(BEGIN) + line)
     assert str(error.value).startswith(f"t: line 3: {message}")
     assert len(str(error.value)) < 400
+
+
+def test_blank_lines_without_end_are_refused():
+    """A compressed file may have billions."""
+    with pytest.raises(FileError, match=r"line \d+: 10,000 blank lines in a row; valid: one "):
+        events(text(BEGIN) + b"\n \r\n" * 5_001)
 
 
 def test_a_key_twice_is_found_at_any_depth_and_a_colon_in_a_name_is_none():

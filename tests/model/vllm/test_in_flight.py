@@ -54,7 +54,7 @@ def test_keys_that_say_nothing_are_absent():
             PIPELINE | {"num_speculative_tokens": 2},
             "$.config.pipeline_parallel_size: 2 with drafts is not modelled; valid: 1",
         ),
-        ({"early_completions": 1}, "$.config.early_completions: 1 where every step completes at"),
+        ({"early_completions": 1}, "$.config.early_completions: 1 if every step completes at"),
         (AHEAD | {"early_completions": -1}, "$.config.early_completions: -1: Expected `int` >= 0"),
         ({"async_scheduling": 0}, "$.config.async_scheduling: 0: Expected `bool`"),
         ({"pipeline_parallel_size": 0}, "$.config.pipeline_parallel_size: 0: Expected `int` >= 1"),

@@ -74,6 +74,13 @@ def test_from_0_30_on_a_head_start_is_padded_too(revision, first):
     assert steps == [{}, {"a": first}]
 
 
+@pytest.mark.parametrize(("threshold", "joins"), [(2, 1), (3, 3)])
+def test_a_padding_that_the_threshold_would_cut_is_left_out(threshold, joins):
+    limit = {**DRAFTS, "long_prefill_token_threshold": threshold}
+    steps = scheduled("0.33", [request("a", 1)], [request("b", 1)], **limit)
+    assert steps[1]["b"] == joins
+
+
 def test_what_is_made_up_counts_as_wrong():
     target = ModelTarget()
     assert target.start("vllm", "0.25", SMALL | DRAFTS)["ok"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from schedproof.model.observation import FIELDS
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.rules.predicate import PHASES
+from schedproof.properties.rules.predicate import FIRST, PHASES
 
 PROGRESS = "progress"  # what nearly every step changes; no declaration names it
 # What an arrival, an abort or an end changes: then every rule is asked.
@@ -23,6 +23,13 @@ MOVES = frozenset(
     {
         *("started", "prefilled", "preemptions", "regenerated", "recompute_from", "began"),
         *("prefix_hit", "paused", "unstarted", "ongoing", "decoding", "running"),
+    }
+)
+# These are told by PHASES while a request does not decode.
+COUNTS = frozenset(
+    {
+        *("computed", "emitted", "num_tokens", "max_computed", "held_tokens", "tokens_left"),
+        "prefill_steps",
     }
 )
 MEMBERS = frozenset({"prefill_members", "decode_members", "last_was_prefill"})
@@ -46,6 +53,8 @@ class Reads(set[str]):
             return
         if name in MEMBERS:
             self.update({"scheduled", PHASES})
+        elif name == "step":
+            self.add(FIRST)
         else:
             self.add(PHASES if name in MOVES else PROGRESS)
 
@@ -54,8 +63,13 @@ def recorded_request(kind: type, reads: Reads) -> type:
     """Return the class of requests that record what is read of them."""
 
     def read(self: Any, name: str) -> Any:
+        if reads.hidden:
+            return object.__getattribute__(self, name)
         if name in kind.__dataclass_fields__ or isinstance(getattr(kind, name, None), property):
-            reads.of_run(name)
+            reads.hidden += 1
+            known = name in COUNTS and not self.prefilled
+            reads.hidden -= 1
+            reads.of_run("started" if known else name)
         reads.hidden += 1
         try:
             return object.__getattribute__(self, name)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.gate.files.scenario_file import FileError, scenario_json, scenario_of
 from schedproof.model.scenario import Event, Request, Scenario
@@ -47,6 +48,20 @@ class KeepsTheCache(ModelTarget):
 class NeverResumes(ModelTarget):
     def control(self, kind):
         return {"ok": True, "done": True} if kind == "resume" else super().control(kind)
+
+
+def test_what_is_computed_after_a_reset_is_found_although_another_computed_more_before_it():
+    prompt = (("p", 24),)
+    requests = (
+        Request(id="old", arrival=0, prompt=prompt, max_tokens=8, abort_at=1, abort_inside=True),
+        Request(id="new", arrival=0, prompt=prompt, max_tokens=1),
+        Request(id="late", arrival=2, prompt=(*prompt, ("out:old", 7)), max_tokens=1),
+    )
+    changes = {"block_size": 16, "num_blocks": 2, "max_num_batched_tokens": 64}
+    run = replace(scenario(Event(2, "reset_prefix_cache"), **changes), requests=requests)
+    outcome = judged(run)
+    assert outcome.broken == []
+    assert outcome.exercised["V1-R36"]
 
 
 def test_the_model_keeps_every_rule_with_every_event():

@@ -1,4 +1,4 @@
-"""Requests never block each other for ever: by lemmas, and on every run of a few requests."""
+"""Requests never block each other forever: by lemmas, and on every run of a few requests."""
 
 from itertools import product
 

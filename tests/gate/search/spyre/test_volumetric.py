@@ -187,7 +187,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     assert all(line.startswith("proven ") for line in lemmas)
     assert len(lines) > 8
     assert lines[-1].startswith("proven in ")
-    assert lines[-1].endswith("; each lemma with a weaker one beside it that is refuted")
+    assert lines[-1].endswith("; for each lemma a weaker one is refuted")
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_a_formula_of_ones_own_that_is_sound_is_proven(run, tmp_path):
     )
     assert lines[2:4] == [
         "  for blocks of 64, any max_model_len and any max_batch_tkv",
-        "slack: the lemmas about the terms need none",
+        "slack: none is needed, by the lemmas about the terms",
     ]
 
 
@@ -455,7 +455,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--param", "max_model_len=1"], "--param: max_model_len 1; valid: at least 2"),
         (
             ["SPY-R07", "--param", "max_model_len=64", "--target", "model"],
-            "--param: max_model_len 64; valid with --target: more than block_size, or a release",
+            "--param: max_model_len 64; valid with --target: more than block_size; else a release",
         ),
         (["SPY-R07", "--param", "max_batch_tkv=9"], "--param: max_batch_tkv 9; valid: at least"),
         (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),

@@ -3,11 +3,13 @@
 import threading
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from schedproof.gate.explore.explorer import chosen_rules, chosen_scopes
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.web.base.page import render_page
+from schedproof.gate.web.gate_page import gate_page
 from schedproof.gate.web.states.data import page_data
 from schedproof.gate.web.step.server import Server
 from schedproof.model.target import ModelTarget
@@ -16,6 +18,8 @@ from schedproof.solver.exploration.exploration import ExploreOptions
 from schedproof.solver.exploration.graph import drawn
 from schedproof.spec.catalogue import load, select
 
+from ... import reported
+from .. import test_gate_page
 from ..step.by_hand import Crashes, by_hand
 from .browser import browser, faults, is_as_wide_as_its_window, page_at
 
@@ -221,3 +225,25 @@ def test_a_crash_is_shown_with_its_rule_and_stepping_begins_anew(chromium, serve
         settle(page)
         assert page.inner_text("#line") == "no step was taken yet"
         assert page.is_enabled("#step")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_the_page_of_a_gate_is_for_everybody(chromium, tmp_path, width, scheme):
+    verdict, found = test_gate_page.page()
+    event = next(iter(found.values()))
+    faults_of_each_kind = tuple(
+        msgspec.structs.replace(verdict.faults[0], number=number, scenario=f"{number}.json")
+        for number, _ in enumerate(test_gate_page.CAUSES, 1)
+    )
+    events = {
+        f"{number}.json": msgspec.structs.replace(event, cause=cause)
+        for number, cause in enumerate(test_gate_page.CAUSES, 1)
+    }
+    drawn = msgspec.structs.replace(verdict, faults=faults_of_each_kind)
+    file = tmp_path / "gate.html"
+    file.write_text(gate_page(drawn, reported.BY_ID, events), encoding="utf-8")
+    with page_at(chromium, file.as_uri(), width, scheme) as page:
+        assert page.locator("figure.cause").count() == len(test_gate_page.CAUSES)
+        assert faults(page) == []
+        assert is_as_wide_as_its_window(page)

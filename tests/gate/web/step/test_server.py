@@ -39,7 +39,9 @@ def ask(server, method, path, body=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     words = {key.replace("_", "-"): value for key, value in headers.items()}
-    connection.request(method, path, data, (JSON if data is not None else {}) | words)
+    connection.request(
+        method, f"/{server.secret}{path}", data, (JSON if data is not None else {}) | words
+    )
     reply = connection.getresponse()
     text = reply.read().decode()
     connection.close()
@@ -95,7 +97,7 @@ def test_a_request_may_say_what_a_connector_has_of_it():
         assert first["has_connector"]
         assert dict(first["queues"])["parked"] == ["r0"]
         assert first["requests"][0]["where"] == "parked"
-        asked = "a load has 8 tokens, after 1 steps, fails from token 4 on"
+        asked = "8 tokens are loaded after 1 steps, the load fails from token 4 on"
         assert asked in first["requests"][0]["asked"]
         assert "finished {r0 error}" in move(server, "/step")["last"]["line"]
         status, text, _ = ask(
@@ -170,7 +172,24 @@ def test_who_was_led_here_by_a_foreign_page_is_refused(server, method, headers):
     status, text, _ = ask(server, method, path, body, **named)
     assert status == 403
     assert text.count("\n") == 1
-    assert f"valid: {server.address}" in text
+    assert f"valid: 127.0.0.1:{server.server_port}, localhost:{server.server_port}" in text
+    assert server.secret not in text
+
+
+@pytest.mark.parametrize("again", ["Host: 127.0.0.1:PORT", "Host: evil", "Origin: http://evil"])
+def test_a_second_header_is_refused(server, again):
+    lines = (f"GET /{server.secret}/state HTTP/1.1", "Host: 127.0.0.1:PORT")
+    own = "Origin: http://127.0.0.1:PORT"
+    reply = raw(server, "\r\n".join((*lines, own, again, "", "")))
+    assert reply.split()[1] == "403"
+
+
+@pytest.mark.parametrize("secret", ["", "/x", "/é", "/" + "x" * 22])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/state"), ("POST", "/step")])
+def test_another_user_of_the_machine_cannot_guess_the_address(server, method, path, secret):
+    reply = raw(server, f"{method} {secret}{path} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n\r\n")
+    assert reply.split()[1] == "403"
+    assert server.secret not in reply
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
@@ -200,9 +219,8 @@ def raw(server, text):
 )
 def test_a_body_that_is_too_long_or_of_no_length_is_not_read(server, headers, status):
     kind = "" if "Content-Type" in headers else "Content-Type: application/json\r\n"
-    reply = raw(
-        server, f"POST /restart HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{kind}{headers}\r\n\r\n"
-    )
+    first = f"POST /{server.secret}/restart HTTP/1.1\r\nHost: 127.0.0.1:PORT"
+    reply = raw(server, f"{first}\r\n{kind}{headers}\r\n\r\n")
     head, _, body = reply.partition("\r\n\r\n")
     assert head.split()[1] == status, reply
     assert body.count("\n") == 1

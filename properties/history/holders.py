@@ -1,0 +1,58 @@
+"""How often each block is listed in the tables of requests."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+Tables = Mapping[str, Sequence[int]]
+
+
+class Holders:
+    """Counts blocks over all tables, again only for tables that differ from those counted last.
+
+    From step to step few tables change, and together they may have many thousand blocks. The
+    answers depend on nothing but the tables, so that copies of a history may share one object.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Sequence[int]] = {}
+        self._times: dict[int, int] = {}
+        self._shared: set[int] = set()
+
+    def count(self, tables: Tables) -> int:
+        """Return how many blocks are listed, each counted once."""
+        self._follow(tables)
+        return len(self._times)
+
+    def shared(self, tables: Tables) -> AbstractSet[int]:
+        """Return the blocks that are listed more than once; valid until the next question."""
+        self._follow(tables)
+        return self._shared
+
+    def _follow(self, tables: Tables) -> None:
+        known = self._tables
+        for name in known.keys() - tables.keys():
+            self._leave(known.pop(name))
+        for name, table in tables.items():
+            before = known.get(name, ())
+            if table is before:
+                continue
+            kept = len(before)
+            if table[:kept] != before:
+                self._leave(before)
+                kept = 0
+            self._enter(table[kept:])
+            known[name] = table
+
+    def _enter(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            times = self._times[number] = self._times.get(number, 0) + 1
+            if times == 2:
+                self._shared.add(number)
+
+    def _leave(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._times[number] -= 1
+            if self._times[number] == 1:
+                self._shared.discard(number)
+            elif not self._times[number]:
+                del self._times[number]
