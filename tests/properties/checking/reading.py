@@ -33,8 +33,8 @@ COUNTS = frozenset(
     }
 )
 MEMBERS = frozenset({"prefill_members", "decode_members", "last_was_prefill"})
-# What these read is recorded where they read it.
-METHODS = frozenset({"hit_now", "max_hit", "reached", "last"})
+# What these read is recorded where they read it; `holders` counts what it is given.
+METHODS = frozenset({"hit_now", "max_hit", "reached", "last", "holders"})
 
 
 class Reads(set[str]):
