@@ -53,8 +53,7 @@ class Wait(NamedTuple):
         return Wait(head, so_far + (not helped), idle)
 
     def counted(self, before: RunHistory, requests: int) -> tuple[int, int]:
-        """Return the steps in line and the idle steps, each capped at the largest number that
-        matters.
+        """Return the steps in line and the idle steps, capped where more makes no difference.
 
         Steps wasted on a request that is no longer first in line do not count.
         """
@@ -63,8 +62,7 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return the number of idle steps with which this many requests take longer than their work
-    allows."""
+    """Return the idle steps with which this many requests take longer than their work allows."""
     return 2 * requests + 2
 
 

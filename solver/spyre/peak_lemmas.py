@@ -141,8 +141,7 @@ def _shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[An
 
 
 def _no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
-    """Claim that a request which grows by `steps` tokens takes no new block if no step before the
-    last fills one."""
+    """Claim that a request takes no new block in `steps` steps if none but the last fills one."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
     held = blocks(numbers, lengths, tokens)
@@ -160,11 +159,8 @@ def _full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
 
 
 def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
-    """Claim that the offset counts the steps since a block was filled.
-
-    `back` steps before it had `tokens`, the request had whole blocks; since then its length has
-    been between these and one more.
-    """
+    """Claim that the offset counts the steps since a block was filled: `back` steps before it had
+    `tokens`, the request had whole blocks."""
     numbers = make_numbers(lengths)
     tokens, since = length(numbers, "tokens"), length(numbers, "since", 0)
     whole, back = numbers.split(tokens, lengths.block, None)
@@ -254,11 +250,9 @@ def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 
 
 def _check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
-    """Claim that the code compares the active requests at each end with the limit.
-
-    `largest_tkv` and `filled_blocks` may return anything. More than two decoding requests come in
-    descending order of ends and tokens: since the code sorts them, one order stands for all.
-    """
+    """Claim that the code compares the active requests at each end with the limit, whatever
+    `largest_tkv` and `filled_blocks` return. More than two decoding requests come in descending
+    order of ends and tokens: since the code sorts them, one order stands for all."""
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
     ends = [length(numbers, "ends", 0) for _ in range(size + 1)]
@@ -410,15 +404,13 @@ def _in_order(numbers: Numbers, size: int, block: int) -> list[Any]:
 
 
 def _below(turn: Any, below: Any, offset: Any) -> Any:
-    """Return the claim that, of all offsets, `below` is the largest one below the turn, or else the
-    largest of all."""
+    """Claim that `below` is the largest offset below the turn, or else the largest of all."""
     largest_of_all = z3.And(offset >= turn, offset <= below)
     return z3.If(below >= turn, largest_of_all, z3.Or(offset >= turn, offset <= below))
 
 
 def _above(turn: Any, above: Any, offset: Any) -> Any:
-    """Return the claim that, of all offsets, `above` is the smallest one not below the turn, or
-    else the smallest of all."""
+    """Claim that `above` is the smallest offset not below the turn, or else the smallest of all."""
     smallest_of_all = z3.And(offset < turn, offset >= above)
     return z3.If(above < turn, smallest_of_all, z3.Or(offset < turn, offset >= above))
 
@@ -445,8 +437,7 @@ class _ToTheEnd(NamedTuple):
 
     @classmethod
     def make(cls, block: int) -> "_ToTheEnd":
-        """Assume `nearest_offsets_are_found` for any offset, the requests' own and the
-        longest's."""
+        """Assume `nearest_offsets_are_found` for the requests' offsets and the longest's."""
         numbers = Numbers()
         longest, ends = length(numbers, "longest"), length(numbers, "ends")
         offset, below, above = (
@@ -488,8 +479,7 @@ def _no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
 
 
 def _check_value_is_reached(block: int, more: int) -> list[Any]:
-    """Claim that the check's value is reached: in the last step by the request next below, or when
-    the one next above filled a block."""
+    """Claim that the value is reached: at the last step, or when a block was filled last."""
     batch = _ToTheEnd.make(block)
     _, then = batch.numbers.split(-batch.ends, block, None, signed=True)
     _, back = batch.numbers.split(batch.above - then, block, None, signed=True)

@@ -76,7 +76,7 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(run,
     assert result.err == (
         "schedproof: the target refuses the configuration of every scale: "
         "small (block_size must be 16) and short (block_size must be 16) "
-        "and tight (block_size must be 16); it was asked as spyre; --system chooses another: vllm, "
+        "and tight (block_size must be 16); it was started as spyre; --system chooses another: vllm, "
         "nano_vllm, llmservingsim, generic\n"
     )
     named = run("gate", toy("Refuses"), "--system", "spyre")
@@ -98,7 +98,9 @@ def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(ru
     first, *rest = result.err.splitlines()
     assert first == "schedproof: the scheduler raised at 'start': ValueError: no device"
     assert rest[-2] == "  | ValueError: no device"
-    assert rest[-1].startswith("schedproof: it was asked as spyre; --system chooses another: vllm")
+    assert rest[-1].startswith(
+        "schedproof: it was started as spyre; --system chooses another: vllm"
+    )
 
 
 @pytest.mark.slow

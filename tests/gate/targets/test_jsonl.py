@@ -160,9 +160,9 @@ def test_a_line_that_is_not_json_is_answered_and_the_loop_goes_on(line):
 @pytest.mark.parametrize(
     ("message", "parts"),
     [
-        ({"op": "fly"}, ["'fly'", "start, add, abort, step, stop"]),
-        ({"op": None}, ["None", "start, add, abort, step, stop"]),
-        ({"operation": "step"}, ["'op'", "start, add, abort, step, stop"]),
+        ({"op": "fly"}, ["'fly'", "start, add, abort, control, step, stop"]),
+        ({"op": None}, ["None", "start, add, abort, control, step, stop"]),
+        ({"operation": "step"}, ["'op'", "start, add, abort, control, step, stop"]),
         ({"op": "add"}, ["'request'", "'add'", "op, request"]),
         ({"op": "start", "system": "s"}, ["'revision'", "op, system, revision, config"]),
         ({"op": "abort", "id": "r0", "insde": True}, ["'insde'", "op, id, inside"]),

@@ -157,8 +157,8 @@ def test_half_an_encoder_and_a_drafter_that_reads_ahead_are_refused(keys, words)
 @pytest.mark.parametrize(
     ("prompts", "inputs", "words"),
     [
-        ([[("x", 4)]], [(1,)], "$.requests[0].encoder_inputs[0]: 1 is no segment"),
-        ([[("x", 4), ("y", 2)]], [(0, 0)], "$.requests[0].encoder_inputs[1]: 0 is no segment"),
+        ([[("x", 4)]], [(1,)], "$.requests[0].encoder_inputs[0]: 1 is not a segment"),
+        ([[("x", 4), ("y", 2)]], [(0, 0)], "$.requests[0].encoder_inputs[1]: 0 is not a segment"),
         ([[("x", 4)], [("x", 3)]], [(0,), (0,)], "$.requests[1].prompt[0]: 'x' is an encoder"),
         ([[("x", 4)], [("x", 4)]], [(), (0,)], "$.requests[0].prompt[0]: 'x' is an encoder"),
     ],
