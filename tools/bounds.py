@@ -28,7 +28,7 @@ def requirements(which: str) -> list[str]:
     """Return what to install: "lowest" or "newest" versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    declared = project["dependencies"] + extras["fast"]
+    declared: list[str] = project["dependencies"] + extras["fast"]
     if which == "lowest":
         declared = [text.replace(">=", "==", 1) for text in declared]
     return declared + [text for text in extras["test"] if re.split("[<>=]", text)[0] in RUNNERS]
