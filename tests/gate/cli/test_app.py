@@ -73,7 +73,7 @@ WRONG = [
     (["gate", "--junit", "."], "--junit: . is a folder; valid: a file"),
     (["gate", "--sarif", "no/s"], "--sarif: no/s: the folder no does not exist"),
     (["gate", "--ndjson", "file/e"], "--ndjson: file/e: the folder file does not exist"),
-    (["gate", "--junit", "x", "--sarif", "x"], "--sarif: x is the file of --junit, too; valid: "),
+    (["gate", "--junit", "x", "--sarif", "x"], "--sarif: x is the file of --junit; valid: "),
     (["gate", "--out", "a\udcff"], "--out: 'a\\udcff' is not UTF-8"),
     (["gate", "cmd:a\udcff"], "TARGET: 'cmd:a\\udcff' is not UTF-8"),
     (["gate", "--out", "file"], "--out: file: file is not a folder"),
