@@ -20,16 +20,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # What runs the tests, beside the dependencies; tests that need another extra are skipped.
 RUNNERS = ("pytest", "pytest-randomly", "pytest-xdist", "pyyaml", "syrupy")
-QUICK = ("-n", "2", "-m", "not slow and not nightly", "-p", "no:cacheprovider")
+# Old versions may be warned of by what they depend on.
+QUICK = ("-n", "2", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-W", "default")
 
 
 def requirements(which: str) -> list[str]:
     """Return what to install: "lowest" or "newest" versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    declared = project["dependencies"] + extras["fast"]
-    declared += [text for text in extras["test"] if re.split("[<>=]", text)[0] in RUNNERS]
-    return [text.replace(">=", "==") for text in declared] if which == "lowest" else declared
+    declared: list[str] = project["dependencies"] + extras["fast"]
+    if which == "lowest":
+        declared = [text.replace(">=", "==", 1) for text in declared]
+    return declared + [text for text in extras["test"] if re.split("[<>=]", text)[0] in RUNNERS]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -41,11 +43,11 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as place:
         subprocess.run([options.python, "-m", "venv", place], check=True)
         programs = Path(place, "bin")
-        pip = [programs / "python", "-m", "pip", "install", "--quiet"]
+        pip = [str(programs / "python"), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, *requirements(options.which)], check=True)
-        subprocess.run([*pip, "--no-deps", "--editable", ROOT], check=True)
+        subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True)
         env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        tests = [programs / "pytest", *QUICK, *options.tests]
+        tests = [str(programs / "pytest"), *QUICK, *options.tests]
         return subprocess.run(tests, cwd=ROOT, env=env, check=False).returncode
 
 
