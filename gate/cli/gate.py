@@ -19,7 +19,7 @@ from ...model.faults import ConfigRefused, TargetCrashed
 from ...model.systems import check_system
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
-from ..compare.change import ChangeReporter, base_of, base_options, changes_of
+from ..compare.change import ChangeReporter, base_options, changes_of
 from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
@@ -36,6 +36,7 @@ from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..reports.terminal import Terminal
+from ..targets.bases import base_of
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.coverage import coverage_page
 from ..web.gate_page import GatePage

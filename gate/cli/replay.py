@@ -19,7 +19,6 @@ from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
-from ..compare.change import base_of
 from ..compare.keeping import Kept
 from ..compare.report import print_difference
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
@@ -31,6 +30,7 @@ from ..judging.base import Noted
 from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by, lockstep_of
 from ..reports.outcome import start_line
+from ..targets.bases import base_of
 from ..targets.factory import opened
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto

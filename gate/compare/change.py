@@ -19,9 +19,7 @@ from ..judging.context import BreakOff, GateContext
 from ..judging.events import Concluded, Event, Found
 from ..judging.verdict import Change, Fault, Verdict
 from ..reports.terminal import Terminal, print_coverage
-from ..targets import checkouts, releases
-from ..targets.supported_releases import parse_release
-from ..targets.target_spec import TargetSpec, parse_target, replay_options
+from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
 
 MOST = 12  # kinds of decision that are shrunk and written down
@@ -41,42 +39,6 @@ def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
         problem = f"{base.text} is of {base.own_system}; valid: a target of {system}"
         raise InputError("--base", problem)
     return BaseOptions(base, ((system, revision), (system, revision)))
-
-
-def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:
-    """Return the target that `--base` or `--against-base` names; None without either.
-
-    If the target is a checkout, `--base` may name a revision of its repository.
-
-    Raises:
-        InputError: both are given, or `--against-base` without a scheduler class.
-        UnknownTargetError, ReleaseError: there is no such target.
-    """
-    if against_base:
-        if base is not None:
-            raise InputError("--against-base", f"not together with --base {base}")
-        if not spec.scheduler:
-            problem = f"{spec.text} has no base; valid: a release with --scheduler-cls CLASS"
-            raise InputError("--against-base", problem)
-        return spec.base_class()
-    if base is None:
-        return None
-    if spec.checkout is not None and parse_release(base) is None and ":" not in base:
-        return at_revision(spec, base)
-    return parse_target(base)
-
-
-def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
-    """Return the checkout at another revision of its repository, in a folder of the cache.
-
-    Raises:
-        InputError: there is no checkout, it has no repository, or the repository lacks the
-            revision.
-    """
-    assert spec.checkout is not None
-    folder = checkouts.folder_of(spec.checkout, spec.folder)
-    place = releases.checkout_at(folder, revision, spec.checkout.name)
-    return parse_target(spec.checkout.name, place)
 
 
 def changes_of(gate: GateContext) -> Mapping[str, Any]:

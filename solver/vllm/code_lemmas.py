@@ -208,6 +208,7 @@ def _admission_decides(block: int, hit: int, idle: int, more: int) -> list[Any]:
             reserve_full_isl=Truth(run, whole),
             watermark_blocks=run.number(reserve),
             enable_prefix_caching=False,
+            more_groups=(),
         )
         hits = tuple(range(100, 100 + hit))
         size = cast(int, run.number(free - idle))
@@ -249,7 +250,11 @@ def _growth_decides(block: int, held: int, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config: Any = SimpleNamespace(
-            block_size=block, lookahead=0, max_model_len=10**6, enable_prefix_caching=False
+            block_size=block,
+            lookahead=0,
+            max_model_len=10**6,
+            enable_prefix_caching=False,
+            more_groups=(),
         )
         pool = Pool(cast(int, run.number(free)), (), 1, (), NOTHING_CACHED)
         has: Any = run.number(computed)

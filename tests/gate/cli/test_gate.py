@@ -76,8 +76,8 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(run,
     assert result.err == (
         "schedproof: the target refuses the configuration of every scale: "
         "small (block_size must be 16) and short (block_size must be 16) "
-        "and tight (block_size must be 16); it was started as spyre; --system chooses another: vllm, "
-        "nano_vllm, llmservingsim, generic\n"
+        "and tight (block_size must be 16); it was started as spyre; --system chooses another: "
+        "vllm, nano_vllm, llmservingsim, generic\n"
     )
     named = run("gate", toy("Refuses"), "--system", "spyre")
     assert named.err.endswith("and tight (block_size must be 16)\n")

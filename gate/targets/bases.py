@@ -1,0 +1,42 @@
+"""The base of a change: a release's own class, another target, or a revision of a repository."""
+
+from ...model.errors import InputError
+from . import checkouts, releases
+from .supported_releases import parse_release
+from .target_spec import TargetSpec, parse_target
+
+
+def base_of(spec: TargetSpec, against_base: bool, base: str | None) -> TargetSpec | None:
+    """Return the target that `--base` or `--against-base` names; None without either.
+
+    If the target is a checkout, `--base` may name a revision of its repository.
+
+    Raises:
+        InputError: both are given, or `--against-base` without a scheduler class.
+        UnknownTargetError, ReleaseError: there is no such target.
+    """
+    if against_base:
+        if base is not None:
+            raise InputError("--against-base", f"not together with --base {base}")
+        if not spec.scheduler:
+            problem = f"{spec.text} has no base; valid: a release with --scheduler-cls CLASS"
+            raise InputError("--against-base", problem)
+        return spec.base_class()
+    if base is None:
+        return None
+    if spec.checkout is not None and parse_release(base) is None and ":" not in base:
+        return at_revision(spec, base)
+    return parse_target(base)
+
+
+def at_revision(spec: TargetSpec, revision: str) -> TargetSpec:
+    """Return the checkout at another revision of its repository, in a folder of the cache.
+
+    Raises:
+        InputError: there is no checkout, it has no repository, or the repository lacks the
+            revision.
+    """
+    assert spec.checkout is not None
+    folder = checkouts.folder_of(spec.checkout, spec.folder)
+    place = releases.checkout_at(folder, revision, spec.checkout.name)
+    return parse_target(spec.checkout.name, place)
