@@ -11,8 +11,8 @@ active until then.
 3. Exact: take a step k and the next end e. If no request fills a block in steps k to e - 1, none
    takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and it is
    largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is the
-   end of the widest request's blocks (`full_request_ends_with_widest`), which is no less than the
-   tkv at k (`shorter_request_stays_within_blocks`). So e and f together bound k.
+   end of the widest request's blocks (`full_request_ends_with_widest`), no less than the tkv at k
+   (`shorter_request_stays_within_blocks`). So e and f together bound k.
 4. `offset_counts_steps_since_fill`: f lies as many steps before e as the active request with the
    smallest offset at e has tokens beyond whole blocks.
 5. `lone_newcomer_must_fit`, `check_counts_longest_filled_blocks`, `no_tkv_exceeds_check` and
@@ -251,8 +251,8 @@ def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 
 def _check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
     """Claim that the code compares the active requests at each end with the limit, whatever
-    `largest_tkv` and `filled_blocks` return. More than two decoding requests come in descending
-    order of ends and tokens: since the code sorts them, one order stands for all."""
+    `largest_tkv` and `filled_blocks` return. More than two requests come sorted by ends and tokens,
+    as the code sorts them: one order stands for all."""
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
     ends = [length(numbers, "ends", 0) for _ in range(size + 1)]

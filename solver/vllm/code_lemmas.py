@@ -13,7 +13,8 @@ scheduler makes one of them fail:
 - `code_admits_first_in_line_N`: a whole decision in which no request runs, with N blocks
   hit and the real admission.
 
-Drafts, steps in flight, connectors and encoders are switched off.
+Drafts, steps in flight, connectors, encoders, further KV groups and control events are switched
+off.
 """
 
 from functools import partial

@@ -29,7 +29,10 @@ def never_preempted(block: int | None = None) -> list[Obligation]:
     return arithmetic + code_lemmas.never_preempted(block)
 
 
-_SWITCHED_OFF = "drafts, steps in flight, connectors and encoders are switched off"
+_SWITCHED_OFF = (
+    "drafts, steps in flight, connectors, encoders, further KV groups and control events are "
+    "switched off"
+)
 _BLOCKS = (
     "the code runs with the chosen block size (16 tokens if any size is asked for), and a request "
     "hits or takes at most three blocks at once"
