@@ -251,8 +251,8 @@ def _lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 
 def _check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
     """Claim that the code compares the active requests at each end with the limit, whatever
-    `largest_tkv` and `filled_blocks` return. More than two requests come sorted by ends and tokens,
-    as the code sorts them: one order stands for all."""
+    `largest_tkv` and `filled_blocks` return. Of three or more requests, one order stands for all,
+    since the code sorts them."""
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
     ends = [length(numbers, "ends", 0) for _ in range(size + 1)]
@@ -277,7 +277,6 @@ def _check_compares_each_end(check: str, size: int, block: int, more: int) -> li
             return ordered if reverse else ordered[::-1]
 
         def insort(offsets: list[Any], offset: Any) -> None:
-            """Insert anywhere: only which offsets are present matters."""
             offsets.append(offset)
             inserted.append(offset)
 
