@@ -213,11 +213,18 @@ def request_lines(scenario: Scenario) -> list[str]:
             aborted = f", aborted {inside} step {request.abort_at}"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         lengths = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
-        words = encoder_words(request) + load_words(request)
+        words = partition_words(request) + encoder_words(request) + load_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     events = [f"{event.kind} before step {event.step}" for event in scenario.events]
     return lines + ([f"and {more} more requests"] if more > 0 else []) + events
+
+
+def partition_words(request: Request) -> str:
+    """Return the adapter and the salt of a request, in words; empty without them."""
+    adapter = f", adapter {request.lora}" if request.lora is not None else ""
+    salt = f", salt {request.cache_salt}" if request.cache_salt is not None else ""
+    return adapter + salt
 
 
 def encoder_words(request: Request) -> str:

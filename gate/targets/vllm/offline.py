@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import logging
 import os
 import sys
 import tempfile
@@ -33,6 +34,9 @@ def prepare_environment(plugins: str) -> None:
     # One folder per user, kept: vLLM's very first run is ten seconds slower without it.
     cache = Path(tempfile.gettempdir(), f"schedproof-vllm-{os.getuid()}")
     os.environ.setdefault("VLLM_CACHE_ROOT", str(cache))
+    # Kernels are missing here and not needed: vLLM would report that in every finding.
+    importlib.import_module("vllm.logger")  # it resets the levels of its loggers
+    logging.getLogger("vllm.model_executor").setLevel(logging.CRITICAL)
 
 
 def engine_config(**options: Any) -> Any:

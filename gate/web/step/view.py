@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 from ....model.scenario import Request
 from ....properties.explanations.measures import VOLUME, Measure, measures
-from ...console.output import SHOWN_DETAILS, config_line, load_words, one_line
+from ...console.output import (
+    SHOWN_DETAILS,
+    config_line,
+    load_words,
+    one_line,
+    partition_words,
+)
 from ...console.step_lines import step_line
 from ..base.words import QUEUES, progress, queues
 from .run import ByHand, Taken
@@ -144,7 +150,7 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
         words += f" ({' + '.join(f'{stream} {length}' for stream, length in request.prompt)})"
     words += f", max_tokens {request.max_tokens}"
     words += f", priority {request.priority}" if request.priority else ""
-    words += load_words(request)
+    words += partition_words(request) + load_words(request)
     reported: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
     reported["plans"] = _plans(run, request)
     if refused is not None:
