@@ -114,6 +114,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[Request] = []
+        self.knocked: list[Request] = []
         self.events: list[Event] = []
         self.operated = False
         self.exercised = Counter[str]()
@@ -238,7 +239,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.requests and self.search.failure is None:
             self.search.reach = self.search.reach.with_run(self.scenario(), self.history)
         if self.search.hooks.ended is not None and self.requests:
-            whole = msgspec.structs.replace(self.scenario(), requests=tuple(self.requests))
+            whole = msgspec.structs.replace(
+                self.scenario(), requests=(*self.knocked, *self.requests)
+            )
             self.search.hooks.ended(whole)
 
     def abort_request(self, name: str, inside: bool) -> None:
@@ -286,6 +289,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.judged(self.session.add, request)
             if request.id in self.session.rejected:
                 self.requests.remove(request)
+                self.knocked.append(request)  # another target may accept it
 
     def some_steps(self, steps: int, to_border: bool) -> None:
         """Take `steps` steps, or `steps` after the next block border; one if no request is left.

@@ -198,12 +198,14 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
     )
     assert result.code == 1, result
     assert (
-        "every configuration has async_scheduling false, early_completions 0, "
-        "encoder_cache_size 0, kv_connector false, "
+        "every configuration has async_scheduling false, cache_partitions false, "
+        "early_completions 0, encoder_cache_size 0, kv_connector false, "
+        'kv_groups [{"kind": "full"}], '
         'kv_load_failure_policy "recompute", max_num_encoder_input_tokens 0, '
         "num_lookahead_tokens 0, "
         "num_speculative_tokens 0, pipeline_parallel_size 1, "
-        'policy "fcfs", reserve_full_isl true, watermark 0.0' in result.out
+        'policy "fcfs", prefix_cache_retention_interval null, reserve_full_isl true, '
+        "watermark 0.0" in result.out
     )
     assert (
         "B is configured in the terms of llmservingsim, where it has prioritize_prefill false, pp_"
