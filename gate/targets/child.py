@@ -19,6 +19,7 @@ from ..processes.watchdog import WatchedProcess
 LONGEST_LINE = 16 * 1024 * 1024  # bytes; a longer reply is a flood
 STDERR_KEPT = 8 * 1024  # bytes
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
+DEATH_PATIENCE = 3.0  # seconds until a process that died is reaped, on a busy machine
 LOOK_AROUND = 0.25  # seconds between two looks at a silent process: is it there, and how large?
 LOOK_EVERY = 16  # answers, for a process that is never silent
 SERVING = "jsonl.py"  # in a stack, our own calls begin here
@@ -171,11 +172,11 @@ class Child:
         if used > self._memory_limit:
             raise TargetTooLarge(self._op, used, self._memory_limit)
 
-    def returncode_soon(self) -> int | None:
-        """Return the return code of a process that has closed its output; None if it does not
-        end."""
+    def returncode_soon(self, patience: float = EXIT_PATIENCE) -> int | None:
+        """Return the return code of a process that has closed its output; None if it does not end
+        in so many seconds."""
         try:
-            return self._process.wait(EXIT_PATIENCE)
+            return self._process.wait(patience)
         except subprocess.TimeoutExpired:
             return None
 

@@ -14,7 +14,7 @@ import msgspec
 
 from ...model.faults import TargetBroken, TargetDied, TargetNotStarted, ending, excerpt
 from ..files.reading import check_unique
-from .child import Child, Tail
+from .child import DEATH_PATIENCE, Child, Tail
 from .target_spec import MEMORY_LIMIT
 
 RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
@@ -142,7 +142,7 @@ class PipeTarget:
         try:
             reply = read_reply(op, child.exchange(op, line, limit))
         except EOFError:
-            returncode = child.returncode_soon()
+            returncode = child.returncode_soon(DEATH_PATIENCE)
             self._end()
             if returncode is None:
                 raise TargetBroken(op, "it closed its output and stayed", "") from None

@@ -50,7 +50,7 @@ class Evidence:
         """Begin to follow a run; the content of its blocks is known only if no step has run yet."""
         self.history, self.version = history, version
         config = history.config
-        if history.shadow is None and not history.step:
+        if history.shadow is None and not history.step and "block_size" in config:
             pool = config.get("num_blocks")
             history.shadow = ShadowCache(config["block_size"], caches(config), pool=pool)
 

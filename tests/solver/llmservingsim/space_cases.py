@@ -41,7 +41,7 @@ PINNED = {
     ("documented", "threshold"): (451, 812, 12),
     ("documented", "few tokens"): (98, 166, 14),
     ("documented", "whole prompts"): (353, 668, 11),
-    ("documented", "cache"): (1519, 2645, 14),
+    ("documented", "cache"): (1511, 2569, 14),
     ("documented", "slots"): (110, 232, 12),
     ("documented", "no cap"): (232, 657, 11),
     ("documented", "prefills first"): (205, 417, 12),
@@ -50,7 +50,7 @@ PINNED = {
     ("head", "threshold"): (306, 645, 11),
     ("head", "few tokens"): (62, 113, 12),
     ("head", "whole prompts"): (226, 524, 9),
-    ("head", "cache"): (1649, 2911, 14),
+    ("head", "cache"): (1641, 2835, 14),
     ("head", "slots"): (203, 495, 13),
     ("head", "no cap"): (310, 915, 13),
 }

@@ -43,15 +43,15 @@ SMALL = [
 THREE = Scope("three", "", 3, SHARED[1::3], (4,))
 PINNED = {
     ("documented", "lengths"): (976, 1281, 12),
-    ("documented", "slots"): (505, 797, 12),
+    ("documented", "slots"): (503, 794, 12),
     ("documented", "wide blocks"): (427, 559, 14),
     ("documented", "cache"): (536, 736, 10),
     ("0.2.0", "lengths"): (976, 1281, 12),
     ("0.2.0", "aborts"): (788, 1468, 12),
-    ("0.2.0", "slots"): (511, 806, 12),
+    ("0.2.0", "slots"): (506, 799, 12),
     ("0.2.0", "cache"): (566, 756, 10),
     ("0.2.0", "chunks"): (1047, 1348, 15),
-    ("0.2.0", "cache in chunks"): (1275, 2321, 12),
+    ("0.2.0", "cache in chunks"): (1279, 2310, 12),
 }
 
 
