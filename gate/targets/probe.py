@@ -12,7 +12,6 @@ from ...model.replies import Started
 from ...model.systems import config_keys, full_config
 from ...model.target import Target
 from ...properties.checking.session import Session
-from ...properties.search.generators import generators_of
 from ...spec.catalogue import Rule
 from ...spec.systems import part
 from .scales import POOL, Config, scales_of
@@ -105,6 +104,8 @@ def probe(request: ProbeRequest) -> Capabilities:
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
     """Report the control events that the search draws for the system but the target does not
     accept."""
+    from ...properties.search.generators import generators_of
+
     drawn = getattr(generators_of(request.system), "CONTROLS", ())
     missing = [kind for kind in dict.fromkeys(drawn) if kind not in started.controls]
     why = "left out, the target does not declare them in controls"
