@@ -32,9 +32,11 @@ def test_scheduler_keeps_the_rules_that_its_base_keeps(tmp_path: Path) -> None:
         *("gate", "vllm", *target, "--base", BASE, "--out", found),
         *("--profile", "quick", "--jobs", 2, "--time-limit", SECONDS),
     )
+    report = gate.stdout + gate.stderr
     if gate.returncode == 1:
         files = sorted(found.glob("*.json"))
         schedproof("corpus", "add", *files, "--target", "vllm", *target, "--corpus", corpus)
         exported = HERE / "test_schedproof_findings.py"
-        schedproof("corpus", "export", "--as", "upstream", "--corpus", corpus, "-o", exported)
-    assert gate.returncode == 0, gate.stdout + gate.stderr
+        as_tests = ("--as", "upstream", "--corpus", corpus, "-o", exported)
+        report += schedproof("corpus", "export", *as_tests).stderr
+    assert gate.returncode == 0, report

@@ -145,14 +145,19 @@ class RepositoryTest:
         """Return the configuration as arguments.
 
         Raises:
-            FileError: the template cannot express one of its keys.
+            FileError: the template cannot express one of its keys, or its control events.
         """
-        config = self._entry.scenario.config
+        config, events = self._entry.scenario.config, self._entry.scenario.events
+        if events:
+            raise FileError(
+                f"{self._entry.path}: $.events[0].kind: {events[0].kind}: these tests cannot express "
+                "resets and pauses; valid: no events; --rule leaves it out"
+            )
         for key in config:
             if key in unsayable:
                 raise FileError(
                     f"{self._entry.path}: $.config.{key}: {json.dumps(config[key])}: these "
-                    "tests cannot express drafts; valid: absent; --rule leaves it out"
+                    "tests cannot express it; valid: absent; --rule leaves it out"
                 )
         return _arguments(config)
 

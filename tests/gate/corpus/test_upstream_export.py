@@ -13,7 +13,7 @@ from schedproof.gate.corpus.export import as_repository_tests
 from schedproof.gate.corpus.folder import entries
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.model.scenario import Request, Scenario
+from schedproof.model.scenario import Event, Request, Scenario
 from schedproof.model.systems import full_config
 
 from ..corpus_build import crowd, kept
@@ -144,6 +144,16 @@ def test_what_cannot_be_said_honestly_is_refused(tmp_path):
     kept(tmp_path / "drafts", with_drafts, rule="V1CP-R35")
     with pytest.raises(FileError, match=r"\$\.config\.num_speculative_tokens: 2: these tests"):
         as_repository_tests(entries(tmp_path / "drafts"))
+    reset = Scenario(
+        system="vllm",
+        revision="documented",
+        config={},
+        requests=SPYRE.requests[:1],
+        events=(Event(step=1, kind="reset_prefix_cache"),),
+    )
+    kept(tmp_path / "reset", reset, rule="V1-R35")
+    with pytest.raises(FileError, match=r"\$\.events\[0\]\.kind: reset_prefix_cache: these"):
+        as_repository_tests(entries(tmp_path / "reset"))
 
 
 # A package that has whatever is imported from it, and a scheduler of a few lines.
