@@ -150,8 +150,8 @@ class RepositoryTest:
         config, events = self._entry.scenario.config, self._entry.scenario.events
         if events:
             raise FileError(
-                f"{self._entry.path}: $.events[0].kind: {events[0].kind}: these tests cannot express "
-                "resets and pauses; valid: no events; --rule leaves it out"
+                f"{self._entry.path}: $.events[0].kind: {events[0].kind}: these tests cannot "
+                "express resets and pauses; valid: no events; --rule leaves it out"
             )
         for key in config:
             if key in unsayable:
