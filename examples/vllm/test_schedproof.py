@@ -1,7 +1,7 @@
 """Judge the scheduler of this checkout of vLLM: copy this file into its `tests/v1/core`.
 
 The test fails if the checkout breaks a rule that its base keeps: by default `origin/main`, or the
-revision in $SCHEDPROOF_BASE. Each failure is then written beside this file as a test in vLLM's own
+revision in $SCHEDPROOF_BASE. It is skipped if the search does not end in time. Each failure is then written beside this file as a test in vLLM's own
 style, which needs no schedproof.
 """
 
@@ -39,4 +39,6 @@ def test_scheduler_keeps_the_rules_that_its_base_keeps(tmp_path: Path) -> None:
         exported = HERE / "test_schedproof_findings.py"
         as_tests = ("--as", "upstream", "--corpus", corpus, "-o", exported)
         report += schedproof("corpus", "export", *as_tests).stderr
+    if gate.returncode == 3:
+        pytest.skip(f"inconclusive: {report}")
     assert gate.returncode == 0, report
