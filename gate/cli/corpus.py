@@ -258,7 +258,10 @@ def export(
     ] = None,
 ) -> None:
     """Write one self-contained file: scenarios, a test file for schedproof, or tests for the
-    target's repository."""
+    target's repository.
+
+    Entries that the tests cannot express are named, and the others are written (exit code 2).
+    """
     if kind not in corpus_export.KINDS:
         raise InputError("--as", f"{kind!r}; valid: {', '.join(corpus_export.KINDS)}")
     if target is not None:
@@ -271,12 +274,17 @@ def export(
         _known_rule(entry)
     if not entries:
         raise FileError(f"{corpus}: no entry to export")
+    entries, left_out = corpus_export.expressible(kind, entries)
     text = corpus_export.exported(kind, entries, target)
     if out is None:
         typer.echo(text, nl=False)
-        return
-    write(out, text.encode())
-    output.say(output.make_console(), f"{out}: {counted(len(entries))}")
+    else:
+        write(out, text.encode())
+        output.say(output.make_console(), f"{out}: {counted(len(entries))}")
+    for why in left_out:
+        output.fail(f"left out: {why}")
+    if left_out:
+        raise typer.Exit(USAGE)
 
 
 def _known_rule(entry: Entry) -> Rule:

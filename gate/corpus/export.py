@@ -77,6 +77,27 @@ def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> 
     return as_repository_tests(entries)
 
 
+def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+    """Return the entries that this kind of file can express, and why the others cannot be.
+
+    Raises:
+        FileError: it can express none of them.
+    """
+    if kind != "upstream":
+        return [*entries], []
+    able: list[Entry] = []
+    errors: list[FileError] = []
+    for entry in entries:
+        try:
+            as_repository_tests([entry])
+            able.append(entry)
+        except FileError as error:
+            errors.append(error)
+    if not able:
+        raise errors[0]
+    return able, [str(error) for error in errors]
+
+
 def found_on(entries: Sequence[Entry]) -> str:
     """Return the target that all entries were found on.
 

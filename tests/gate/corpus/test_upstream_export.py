@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
-from schedproof.gate.corpus.export import as_repository_tests
+from schedproof.gate.corpus.export import as_repository_tests, expressible
 from schedproof.gate.corpus.folder import entries
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import FileError
@@ -154,6 +154,21 @@ def test_what_cannot_be_said_honestly_is_refused(tmp_path):
     kept(tmp_path / "reset", reset, rule="V1-R35")
     with pytest.raises(FileError, match=r"\$\.events\[0\]\.kind: reset_prefix_cache: these"):
         as_repository_tests(entries(tmp_path / "reset"))
+
+
+def test_what_cannot_be_said_is_named_and_the_rest_is_exported(tmp_path):
+    reset = Scenario(
+        system="vllm",
+        revision="documented",
+        config={},
+        requests=SPYRE.requests[:1],
+        events=(Event(step=1, kind="reset_prefix_cache"),),
+    )
+    kept(tmp_path, reset, rule="V1-R35")
+    kept(tmp_path, LOADED, rule="V1-R20")
+    able, [why] = expressible("upstream", entries(tmp_path))
+    assert [entry.rule for entry in able] == ["V1-R20"]
+    assert "$.events[0].kind: reset_prefix_cache" in why
 
 
 # A package that has whatever is imported from it, and a scheduler of a few lines.
