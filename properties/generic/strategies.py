@@ -107,8 +107,13 @@ def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
     return vllm.steps_to_border(in_its_terms(config), history)
 
 
+def takes_priorities(config: Config) -> bool:
+    """Return whether requests have priorities: they must not change an order of arrival."""
+    return bool(config["order"] == "any")
+
+
 def _prioritized(config: Config) -> Callable[[Shape], Shape]:
-    """Return a function that clears priorities, unless requests may start in any order."""
-    if config["order"] == "any":
+    """Return a function that clears the priority of a shape if requests have none."""
+    if takes_priorities(config):
         return lambda shape: shape
     return lambda shape: shape._replace(priority=0)

@@ -263,38 +263,43 @@ def everything_ends(history: RunHistory[Any], step: Step) -> bool:
 
 def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
     """A prefix hit covers only tokens that some request has computed (ALL-R08)."""
-    for name, hit in first_hits(history, step).items():
+    for own, hit in first_hits(history, step):
         if hit <= 0:
             continue
-        own, known = history.requests[name], 0
-        for other in history.kin(own):
-            computed = other.max_computed if other is own else history.reached(step, other)
-            if computed:
-                shared = in_common(own, other)
-                known = max(known, min(shared, computed))
+        kin = history.kin(own)
+        known = max((computed_of(history, step, own, other) for other in kin), default=0)
         if hit > known:
             since = " and can still be in a block" if history.forgotten else ""
             limit = f"of which {known} were ever computed{since}"
-            return f"{name} takes {hit} tokens from the cache, {limit}"
+            return f"{own.id} takes {hit} tokens from the cache, {limit}"
     return None
+
+
+def computed_of(
+    history: RunHistory[Any], step: Step, request: RequestHistory, other: RequestHistory
+) -> int:
+    """Return how many leading tokens of a request the other one has computed by this step."""
+    computed = other.max_computed if other is request else history.reached(step, other)
+    return min(in_common(request, other), computed) if computed else 0
 
 
 def something_cached(history: RunHistory[Any], step: Step) -> bool:
     """A request starts with a prefix hit."""
-    return any(hit > 0 for hit in first_hits(history, step).values())
+    return any(hit > 0 for _, hit in first_hits(history, step))
 
 
 @once
-def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
-    """Return the hits, in tokens, of the requests that start in this step, except loaded ones."""
-    return {
-        name: hit
+def first_hits(history: RunHistory[Any], step: Step) -> list[tuple[Any, int]]:
+    """Return the requests that start in this step, with their hits in tokens, except loaded
+    ones."""
+    return [
+        (request, hit)
         for name in step.scheduled
         if (request := history.live.get(name)) is not None
         and not request.started
         and not request.tokens_loading
         if (hit := history.hit_now(step, request)) is not None
-    }
+    ]
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:

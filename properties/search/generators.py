@@ -52,7 +52,8 @@ class Generators(Protocol):
 
     `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
     maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
-    are the control events to draw from.
+    are the control events to draw from. The optional `takes_priorities(config)` says whether the
+    requests of workloads have priorities; by default they have none.
     """
 
     LATE_STEPS: int

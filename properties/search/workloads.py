@@ -159,6 +159,8 @@ class _Requests:
         early = max(output - 1, 1), draw.randint(1, output)
         stops = draw.choice((output, output, output, *early)) if self._made else output
         drawn = self._generators.fitted(self._config, prompt, None)
+        takes = getattr(self._generators, "takes_priorities", None)
+        has_priorities = takes is not None and takes(self._config)
         drawn = drawn._replace(max_tokens=output, output_len=stops)
         fitted = self._generators.fitted(self._config, prompt, drawn)
         waits = draw.choice((0, 1, 2, 5, output // 2, output))
@@ -169,14 +171,10 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 1, 2, -1)) if self._has_priorities else 0,
+            priority=draw.choice((0, 0, 1, 2, -1)) if has_priorities else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
         )
-
-    @property
-    def _has_priorities(self) -> bool:
-        return "policy" in self._config or self._config.get("order") == "any"
 
     def _long_prompt(self) -> int:
         return self._draw.randint(self._longest // 4, self._longest // 2)

@@ -58,8 +58,11 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 @st.composite
 def kv_groups(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw one or two groups beside full attention, most with a window or a chunk of about a block
-    or a few, and a pool that holds little more than the longest request."""
+    """Draw one or two groups beside full attention, and a pool that holds little more than the
+    longest request.
+
+    Most groups have a window or a chunk of about one block or a few.
+    """
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
     slides = windows.map(lambda tokens: {"kind": groups.WINDOW, "window": max(tokens, 2)})
@@ -411,6 +414,11 @@ def contents(
     units = borders(config)
     longest = longest_request(config) - 1
     return said_before(draw, earlier, name, length, config["block_size"], units, longest)
+
+
+def takes_priorities(config: Config) -> bool:
+    """Return True: every configuration accepts them, and the policy says whether they matter."""
+    return True
 
 
 def caches(config: Config) -> bool:

@@ -73,9 +73,7 @@ def could_hit_what_was_reset(history: VllmRun, step: Step) -> bool:
 
 
 def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
-    if not state_of(history).was_reset:
-        return []
-    return [(history.requests[name], hit) for name, hit in first_hits(history, step).items()]
+    return first_hits(history, step) if state_of(history).was_reset else []
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
