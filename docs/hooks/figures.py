@@ -4,8 +4,8 @@ With `STEP RULE` instead of STEP, only that rule judges the run, so that it goes
 breaks.
 
 FILE is a scenario in docs/figures, or a path from the root of the repository. TARGET is `model`, or
-`model:` with a release whose formula admits. The figure opens at STEP. It is a page of its own, as
-`schedproof show` writes it.
+`model:` with the name of a volumetric formula. The figure is a page in a frame, as `schedproof
+show` writes it, and opens at STEP.
 """
 
 import re

@@ -22,7 +22,7 @@ SCENES = (
         "replay late-arrivals-before-961 --rule SPY-R07 --fold",
     ),
     (
-        "Z3 proves what a search cannot exhaust: here that vLLM's token budget is kept.",
+        "Z3 proves a rule of a model's code, here vLLM's token budget, and prints its assumptions.",
         "search V1-I2",
     ),
     (

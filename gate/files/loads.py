@@ -203,7 +203,7 @@ def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) ->
         try:
             data = json.loads(line, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
-            raise lines.error(f"not JSON: {error}; valid: one object a line") from None
+            raise lines.error(f"not JSON: {error}; valid: one object per line") from None
         try:
             row = msgspec.convert(data, MooncakeRow)
         except msgspec.ValidationError as error:

@@ -72,7 +72,7 @@ def markdown(verdict: Verdict) -> str:
         shown = verdict.faults[:MOST_FAULTS]
         lines += ["```", *(line for fault in shown for line in _lines(fault)), "```"]
         more = _more(len(verdict.faults) - MOST_FAULTS, "fault")
-        lines += [f"{words}: the page of the gate has them all" for words in more]
+        lines += [f"{words}: the gate prints them all" for words in more]
     return "\n".join(lines).rstrip() + "\n"
 
 

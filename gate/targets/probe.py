@@ -104,6 +104,7 @@ def probe(request: ProbeRequest) -> Capabilities:
 def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
     """Report the control events that the search draws for the system but the target does not
     accept."""
+    # Hypothesis takes long to import, and commands that only replay need no probe.
     from ...properties.search.generators import generators_of
 
     drawn = getattr(generators_of(request.system), "CONTROLS", ())

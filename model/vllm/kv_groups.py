@@ -30,15 +30,18 @@ Table = tuple[int, ...]
 
 
 def read_from(group: KvGroup, computed: int) -> int:
-    """Return the first token that the layers of a group read to compute the next one."""
+    """Return the first token that the layers of a group read in order to compute the next one."""
     if group.kind == "chunked_local" and group.window:
         return computed // group.window * group.window
     return max(computed - group.window + 1, 0) if group.window else 0
 
 
 def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return the most blocks that a request of so many tokens holds in a group at once: those of a
-    window, which need not begin at a border, or of a chunk, and of a step."""
+    """Return the most blocks that a request of this many tokens holds in a group at once.
+
+    These are the blocks of a window and of a step, which need not begin at a block border, or the
+    blocks of a chunk and of a step.
+    """
     whole = blocks_for(tokens, config.block_size)
     if not group.window:
         return whole
@@ -129,8 +132,11 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
 
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
-    """Return whether a full block can be found: if only little of a window is retained, those
-    before the last token of the prompt, and before the end of what full attention had cached."""
+    """Return whether the full block at `place` can be found later.
+
+    If little of a window is retained, only two stretches of blocks can: the window before the last
+    token of the prompt, and the one before the end of what full attention had cached.
+    """
     if not config.retains_little or group.kind != "sliding_window":
         return True
     ends = (sequence.prompt - 1, sequence.junction)

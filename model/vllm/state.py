@@ -49,9 +49,10 @@ class Sequence(sequence.Sequence, frozen=True):
         written_by, send_steps: after its end, the number of decisions in flight that still write
             its blocks; and the steps, after the next one, in which they are sent.
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for it.
-        tables: its blocks in each further group of the KV cache, as many as `blocks`, with the null
-            block where one was given back.
-        junction: the tokens that full attention had cached of it, if a further group lacked some.
+        tables: its blocks in each group of the KV cache after the first, as many as `blocks`; the
+            null block stands for one that was given back.
+        junction: the number of its tokens that full attention had cached when it started, if a
+            further group lacked some of them; otherwise 0.
     """
 
     priority: int = 0

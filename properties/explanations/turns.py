@@ -85,8 +85,11 @@ def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
 def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
     progress = _progress(failure)
     if gone := _preempted(failure):
-        stays = ", ".join(failure.last.running or ()) or "no request"
-        yield f"step {failure.first.step}: {', '.join(gone)} lose what they computed; {stays} stays"
+        several = len(gone) > 1
+        loses = "lose what they computed" if several else "loses what it computed"
+        runs = failure.last.running or ()
+        stays = f"{', '.join(runs) or 'no request'} keep{'s' * (len(runs) < 2)} running"
+        yield f"step {failure.first.step}: {', '.join(gone)} {loses}; {stays}"
         return
     if _standstill(failure) and progress is not None:
         does = ", ".join(failure.steps[progress].scheduled)

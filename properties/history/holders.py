@@ -7,10 +7,10 @@ Tables = Mapping[str, Sequence[int]]
 
 
 class Holders:
-    """Counts blocks over all tables, again only for tables that differ from those counted last.
+    """Counts how often each block is listed, and updates the counts only for tables that changed.
 
-    From step to step few tables change, and together they may have many thousand blocks. The
-    answers depend on nothing but the tables, so that copies of a history may share one object.
+    All tables together may list many thousand blocks, and few of them change in a step. The answers
+    depend only on the tables, so copies of a history may share one object.
     """
 
     def __init__(self) -> None:

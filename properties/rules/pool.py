@@ -80,7 +80,7 @@ def blocks_for(history: RunHistory[Any], tokens: int) -> int:
 
 
 def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
-    """Return the blocks of each request after a step, those of further groups included."""
+    """Return the blocks of each request after a step, including those of further groups."""
     shown, further = step.blocks or {}, step.group_blocks
     if not further:
         return shown

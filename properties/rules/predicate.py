@@ -21,11 +21,10 @@ class Predicate(NamedTuple):
     schedule a prefilling request, a decoding one, or any. `reads_kept`: they read
     `RunHistory.kept`.
 
-    `reads` names everything that they read besides the configuration and which requests are
-    unfinished: fields of the step, which are also read from the step before it, PHASES, and FIRST.
-    A step that leaves all of these as they were has the same answers as the one before, and the
-    monitor does not ask. None: they also read how many tokens decoding requests have, which nearly
-    every step changes.
+    `reads` names everything that they read, apart from the configuration and the set of unfinished
+    requests: fields of this step and the previous one, PHASES, and FIRST. If a step changes none of
+    these, the answers stay the same, and the monitor does not evaluate them again. None means that
+    they also read how many tokens decoding requests have, which nearly every step changes.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]

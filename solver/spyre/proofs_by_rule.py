@@ -108,8 +108,8 @@ _BLOCKS = "the code runs with the chosen block size (64 tokens if any size is as
 _CHUNKS_OF = "chunks of eight blocks"
 _LENGTH = RuleProof(
     "Does max_model_len need a constraint?",
-    "No, if it is whole blocks: the front door then keeps every tkv within it. Otherwise the "
-    "constraint does not keep it either.",
+    "No, if it is a multiple of the block size: the check on arrival then keeps every tkv within "
+    "it. Otherwise the constraint does not keep it either.",
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "the constraint is checked with up to two decoding requests, a tkv with two",
@@ -131,8 +131,8 @@ _LENGTH = RuleProof(
     },
 )
 _RESERVATION = RuleProof(
-    "Are ever more blocks promised than are free?",
-    "On sound and 2.5.2, no.",
+    "Are more blocks ever promised than are free?",
+    "No, on the model `sound` and on that of 2.5.2.",
     (
         f"{_BLOCKS}, in chunks of two blocks; a request holds at most two, and finds one",
         "requests that decode together grow one after the other",
@@ -163,7 +163,7 @@ _PAUSING = RuleProof(
     },
 )
 _CHUNKS = RuleProof(
-    "Do the chunks of every prompt, behind any prefix hit, meet and end with it?",
+    "Do the chunks of a prompt cover it without gaps, after any prefix hit, and end where it ends?",
     "Yes.",
     (f"{_BLOCKS}, in {_CHUNKS_OF}", "a hit consists of whole blocks without the last token"),
     "the blocks that a chunk writes (SPY-R56, SPY-R57)",

@@ -50,24 +50,25 @@ _BUDGET = RuleProof(
     together(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Can a request be admitted that cannot finish alone, or one kept out forever that can?",
+    "Can a request be admitted that cannot finish even alone, or can one that could finish be kept "
+    "out forever?",
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
     "the share of the watermark in blocks, and which blocks a hit finds",
     together(admission_lemmas.obligations, code_lemmas.admission),
 )
 _PROGRESS = RuleProof(
-    "Can requests that the front door lets in block each other forever?",
-    "No; by priority only once no more requests arrive. First come, first served, a request waits "
-    "for at most (requests before it) x max_model_len steps.",
+    "Can accepted requests block each other forever?",
+    "No; by priority, this holds only once no more requests arrive. First come, first served, a "
+    "request waits for at most (requests before it) x max_model_len steps.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (lemma of blocks)"),
     "the order of newly arrived requests in a queue by priority",
     together(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
     "Can a remedy against preemption lead to more preemptions?",
-    "Yes, each of the three: without --prove, the search shows runs. With a single slot, or room "
-    "for all requests, none is preempted.",
+    "Yes, each of the three can: without --prove, the search shows runs in which it does. With a "
+    "single slot, or room for all requests, no request is preempted.",
     (_SWITCHED_OFF, _BLOCKS, "no request holds more than its own blocks: shared ones only help"),
     "max_num_seqs requests of max_model_len never need more than the pool",
     never_preempted,

@@ -67,7 +67,7 @@ def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
     proof = SPYRE["SPY-R50"]
     lines = list(answer(proof, [ended(), ended(code=())]))
     assert lines[:2] == [
-        "answer: On sound and 2.5.2, no.",
+        "answer: No, on the model `sound` and on that of 2.5.2.",
         "  proven of the model's code: spyre.blocks.fits_pool",
     ]
     assert lines[2:] == [

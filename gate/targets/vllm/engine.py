@@ -210,8 +210,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 def _scheduler(
     chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
 ) -> Any:
-    """Return a scheduler with its own pool, and a group of the KV cache for each of `specs`; takes
-    1 ms, and 1 ms more for each 1,000 blocks."""
+    """Return a scheduler with its own pool and a group of the KV cache for each of `specs`; takes 1
+    ms, plus 1 ms for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK

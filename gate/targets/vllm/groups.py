@@ -61,7 +61,7 @@ def kinds(config: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
 
 
 def specs(groups: Iterable[tuple[str, int | None]], block_size: int) -> list[Any]:
-    """Return what vLLM's KV cache is for a layer of each group."""
+    """Return vLLM's specification of the KV cache for a layer of each group."""
     return [_spec(kind, window, block_size) for kind, window in groups]
 
 

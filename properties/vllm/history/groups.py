@@ -37,13 +37,13 @@ class Groups(NamedTuple):
 
 
 def further(config: Config) -> list[Group]:
-    """Return the groups behind the first."""
+    """Return the groups after the first."""
     groups = config.get("kv_groups", ())[1:]
     return [Group(group["kind"], group.get("window")) for group in groups]
 
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
-    """Return the first block that is read to compute the token behind so many."""
+    """Return the first block that is read to compute the token after the `computed` ones."""
     oldest = 0 if group.window is None else computed - (group.window - 1)
     if group.kind == CHUNKS and group.window is not None:
         oldest = computed - computed % group.window
@@ -51,9 +51,11 @@ def first_block_read(config: Config, group: Group, computed: int) -> int:
 
 
 def at_most(config: Config, group: Group, blocks: int) -> int:
-    """Return the most blocks of a group that a request holds at once which is so many blocks long:
-    the window, the tokens of a step, and a block in which the window begins; chunks begin at the
-    border of a block."""
+    """Return the most blocks of a group that a request of this many blocks holds at once.
+
+    With a window, these are the blocks of the window and of a step, and one in which the window
+    begins. A chunk begins at the border of a block.
+    """
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)
@@ -62,7 +64,7 @@ def at_most(config: Config, group: Group, blocks: int) -> int:
 
 
 def blocks_of_all(config: Config, blocks: int) -> int:
-    """Return the most blocks that a request of so many blocks holds at once, in all groups."""
+    """Return the most blocks that a request of this many blocks holds at once, in all groups."""
     return blocks + sum(at_most(config, group, blocks) for group in further(config))
 
 

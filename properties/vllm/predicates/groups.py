@@ -18,8 +18,11 @@ from .decision import admitted, kept, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """For each further group of each request that computes and stays: the request, the number of
-    the group, its table after the step, and the first block that it reads in the step."""
+    """Yield each group after the first of each request that computes and stays.
+
+    Each item has the request, the number of the group, its table after the step, and the first
+    block that it reads in the step.
+    """
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
             request, tables = history.live.get(name), (step.group_blocks or {}).get(name, ())

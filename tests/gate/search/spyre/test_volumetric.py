@@ -547,11 +547,11 @@ def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexampl
     result = run("search", "SPY-R50")
     assert result.code == 0, result  # what is shown breaks another rule
     lines = result.out.splitlines()
-    assert lines[0] == "SPY-R50: Are ever more blocks promised than are free?"
+    assert lines[0] == "SPY-R50: Are more blocks ever promised than are free?"
     assert all(line.startswith("proven ") for line in lines[1:5])
     assert lines[5:7] == [
         "4 lemmas proven for blocks of any size, 0 not",
-        "answer: On sound and 2.5.2, no.",
+        "answer: No, on the model `sound` and on that of 2.5.2.",
     ]
     assert lines[7].startswith("  proven of the model's code: spyre.")
     [shown] = [n for n, line in enumerate(lines) if line.startswith("counterexample: ")]
