@@ -46,7 +46,7 @@ class ReferenceModel(Generic[State]):
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
         """Perform a control event before the next decision; return the state and whether it was
-        done."""
+        carried out."""
         raise NotImplementedError(kind)
 
     def initial(self) -> State:
@@ -81,7 +81,7 @@ class Model(Protocol):
 
     def control(self, state: Any, kind: str) -> tuple[Any, bool]:
         """Perform a control event before the next decision; return the state and whether it was
-        done."""
+        carried out."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
         """Take one decision and complete it; return the next state and the step observation
@@ -196,7 +196,7 @@ def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any])
     """Check that a configuration has what a scenario's requests and events need.
 
     Raises:
-        InputError: it has no encoder, no partitions, or no such events.
+        InputError: it lacks an encoder, partitions, or the control events that they need.
     """
     _check_encoder(scenario, config)
     _check_partitions(scenario, config)

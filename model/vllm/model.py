@@ -103,12 +103,13 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events, or none with a connector, because no reset takes its
-        blocks back."""
+        """Return all control events, or none with a connector, because a reset does not take back
+        the blocks of parked requests."""
         return () if self.config.loads else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Reset, pause or resume before the next decision; return whether it was done (V1-R35)."""
+        """Reset, pause or resume before the next decision; return whether this happened
+        (V1-R35)."""
         return control.control(self.config, state, kind, self.revision)
 
     def step(

@@ -1,7 +1,7 @@
 """The differences of vLLM's releases from the documents.
 
-Each names the first release whose wheel has it, and the pull request that brought it. A release
-that is not listed is compared with the newest one before it.
+Each function names the first release whose wheel has the difference, and the pull request that
+brought it. A release that is not listed is compared with the newest one before it.
 """
 
 from dataclasses import replace
@@ -28,8 +28,9 @@ def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, sta
 
 
 def made_up(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Return as many drafts as a drafter proposes, if each has a position left and the threshold
-    cuts none off (as pull request 54028 has it; releases fail there); otherwise 0.
+    """Return as many drafts as a drafter proposes; 0 unless each of them has a position left and
+    the threshold cuts none off. Releases do not check the threshold here, and fail; pull request
+    54028 does.
 
     A running request without drafts is in its prefill.
     """
@@ -64,9 +65,9 @@ def is_alone(state: State) -> bool:
 def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
-    """Return whether a load leaves free the blocks of a step with drafts, for itself and for each
-    other load and prefill. The whole request must fit with `reserve_full_isl` only. Since 0.31.0
-    (pull request 57104)."""
+    """Return whether enough blocks stay free beside a load: those of a step with drafts, for the
+    request itself and for each other load and prefill. The whole request must fit only with
+    `reserve_full_isl`. Since 0.31.0 (pull request 57104)."""
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     if config.reserve_full_isl:
@@ -96,8 +97,8 @@ def tokens_of_a_step(config: VllmConfig) -> int:
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """Continue by priority after a request has preempted itself, since those behind it are more
-    important. Since 0.33.0."""
+    """Continue by priority after a request has preempted itself, since the requests behind it are
+    more important. Since 0.33.0."""
     return config.policy != "priority"
 
 

@@ -1,6 +1,6 @@
-"""The decisions in which releases of vLLM's scheduler differ, as documented.
+"""The decisions in which releases of vLLM's scheduler differ, as the documents describe them.
 
-`releases` has those of the releases. Everything else is in `scheduler`, and the same for all.
+`releases` has those of the releases. Everything else is in `scheduler`, and is the same for all.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from .state import Sequence, State
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """Return both unchanged: the threshold applies in every step (V1-R11), and a preempted request
-    goes behind those that were set aside (V1-R10)."""
+    """Return the configuration and the state unchanged: the threshold applies in every step
+    (V1-R11), and a preempted request goes behind those that were set aside (V1-R10)."""
     return config, state
 
 
@@ -30,7 +30,7 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision is taken before the token is known; otherwise that decision
+    """Return whether the next decision is taken before the token is known. Otherwise that decision
     publishes the block."""
     return config.decides_ahead
 

@@ -102,7 +102,7 @@ def test_a_file_that_is_not_there_is_named():
 def test_what_symbols_cannot_do_is_named_with_what_they_can(write, body, message):
     name = write(f"def f(tkv, prompt):\n    {body}\n")
     with pytest.raises(
-        InputError, match=r", line 2; Z3 runs it on symbols, which have \+ - "
+        InputError, match=r", line 2; Z3 runs it on symbols, which support \+ - "
     ) as error:
         covers(name)
     assert message in str(error.value)
