@@ -67,7 +67,7 @@ class Refused(NamedTuple):
 
 @dataclass
 class Coverage:
-    """The comparisons of a pair in all of its runs, and what it could not compare.
+    """The comparisons of a pair in all of its runs, and the comparisons that were not possible.
 
     Attributes:
         fields: for each field, the number of steps in which both showed it.
@@ -101,8 +101,8 @@ class DifferentialTarget:
     Attributes:
         coverage: the coverage of all runs since the pair was made.
         differences: the differences of the last run, each more serious than the one before. After
-            one that changes decisions, the second target is no longer driven, since its run is now
-            another one.
+            one that changes decisions, the second target is no longer driven, since the two runs
+            have diverged.
         recent: the last few steps of both targets, up to the first that differs.
         runs: how many times the pair was started.
     """
@@ -190,7 +190,7 @@ class DifferentialTarget:
         first, second = self._both("control", lambda side: (side.target.control, kind))
         if second is not None and first.get("done") != second.get("done"):
             who = 0 if second.get("done") else 1
-            self._note_answer(REFUSAL, f"{NAMES[who]} does not do {kind}, the other does")
+            self._note_answer(REFUSAL, f"{NAMES[who]} does not do {kind}, but the other does")
         return first
 
     def step(self) -> Reply:
@@ -252,8 +252,8 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Return both replies; the second one only while both targets run. A crash of one is a
-        difference.
+        """Return both replies; the second one only while both targets run. If one target crashes,
+        that is a difference.
 
         Raises:
             TargetFault: the first target crashes or hangs.

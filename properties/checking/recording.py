@@ -155,7 +155,9 @@ class Recorded:
             self._place += 1
         if not self._left() or self._answers[self._place][0] != op:
             method = self._answers[self._place][0] if self._left() else "nothing"
-            raise RecordError(f"$.answers[{self._place}]: {method!r:.40}; the scenario asks {op!r}")
+            raise RecordError(
+                f"$.answers[{self._place}]: {method!r:.40}; the scenario asks for {op!r}"
+            )
         self._place += 1
         return self._answers[self._place - 1][1]
 

@@ -110,9 +110,11 @@ class Session:
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
             if not reply["ok"] and self.monitor.history.live[request.id].never_runnable:
-                self._lockstep = None  # what it does with a request that can never run is its own
+                self._lockstep = (
+                    None  # each target may treat a request that can never run as it likes
+                )
             elif not reply["ok"]:
-                message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
+                message = f"{request.id} is accepted, but the model refuses it: {reply['message']}"
                 return [Broken(LOCKSTEP, self.monitor.history.step, message)]
         return []
 
@@ -172,7 +174,7 @@ class Session:
             self._model_reply = self._lockstep.step()
             if self._model_reply["ok"]:
                 differences = self._differences(step, reply["step"])
-            else:  # the model ends here, and says nothing of what follows
+            else:  # the model ends here, and cannot say what follows
                 self._lockstep = self._model_reply = None
         self.recent.append((self.monitor.history.step, step))
         return self.monitor.observe(step, differences)
@@ -194,8 +196,8 @@ class Session:
     def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
         """Return the differences between the target's step and the model's.
 
-        They are nearly always equal, so the replies are compared first and parsed only if they
-        differ.
+        The two steps are nearly always equal, so the replies are compared first and parsed only if
+        they differ.
         """
         assert self._model_reply is not None
         if lockstep.equal_at_sight(seen, self._model_reply["step"]):

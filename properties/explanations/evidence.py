@@ -23,7 +23,7 @@ from .pool import pool_cause
 from .tokens import hit_cause, limit_cause
 from .turns import turns_cause
 
-HOLDERS = 3  # of a block, the last ones
+HOLDERS = 3  # the last holders of each block
 MOST_SKIPPED = 1_000_000  # steps in a row; a longer run is not explained
 IDLE = Step(kind="idle", scheduled={})
 DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "free_blocks")
@@ -41,7 +41,7 @@ class Evidence:
         self._steps: list[Step] = []
         self._last: Step | None = None
         self._before: Step | None = None
-        self._holders: dict[int, dict[str, int]] = {}  # of each block; since which step, or to
+        self._holders: dict[int, dict[str, int]] = {}  # by block: its holders, with a step
 
     def begun(self, session: Session) -> None:
         self.follow(session.monitor.history, session.started.version)

@@ -9,12 +9,12 @@ from .cause import Cause, Need, Row
 from .failure import Failure
 from .measures import VOLUME
 
-# The messages of rules that speak of a request which could have had a turn.
+# The messages of rules about a request that could have had a turn.
 WAITS = re.compile(
     r"\b(waits?|could run|gets (nothing|no)|not scheduled|left out|no turn|paused)\b"
 )
 TURNS = 16  # steps before the failure in which the turns of each request are shown
-NAMED = 3  # requests of which sentences speak
+NAMED = 3  # requests that the sentences name
 
 
 def turns_cause(failure: Failure) -> Cause:
@@ -204,7 +204,9 @@ def _in_words(row: Row) -> str:
     words = ", ".join(f"{need.needs} of {need.free} free {need.what}" for need in needs)
     if lacks:
         return f"it needs {words}: {' and '.join(lacks)} too few"
-    return f"it needs {words}: nothing that is shown keeps it back" if needs else "it needs nothing"
+    return (
+        f"it needs {words}: no limit that is shown holds it back" if needs else "it needs nothing"
+    )
 
 
 def _many(count: int, what: str) -> str:
@@ -212,7 +214,8 @@ def _many(count: int, what: str) -> str:
 
 
 def _free_words(row: Row) -> str:
-    """Say in a headline what is too little, or what is left of seats and blocks."""
+    """Return the part of a headline that names what is too scarce, or what is left of seats and
+    blocks."""
     for need in row.needs:
         if need.needs > need.free:
             return f": it needs {need.needs:,} of {need.free:,} {need.what}"

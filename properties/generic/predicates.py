@@ -18,7 +18,7 @@ def too_few_blocks(history: RunHistory, step: Step) -> str | None:
     for name, tokens in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         if name in history.live and held < blocks_for(history, tokens):
-            return f"{name} has {tokens} tokens computed, and {held} blocks for them"
+            return f"{name} has {tokens} tokens computed, but {held} blocks for them"
     return None
 
 
@@ -56,7 +56,7 @@ def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
     size, held = history.config["num_blocks"], _held(step)
     if size is None or held <= size:
         return None
-    return f"{held} blocks are held, num_blocks is {size}"
+    return f"{held} blocks are held, but num_blocks is {size}"
 
 
 def pool_is_taken(history: RunHistory, step: Step) -> bool:
@@ -68,16 +68,16 @@ def _held(step: Step) -> int:
 
 
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
-    """A request emits a token exactly in steps after which all its tokens are computed, and never
-    computes more than its known tokens (GEN-R08)."""
+    """A request emits a token in exactly those steps after which all its tokens are computed, and
+    never computes more than its known tokens (GEN-R08)."""
     for request, computed in _computing(history, step):
         known, emitted = request.prompt + request.emitted, (step.emitted or {}).get(request.id, 0)
         if computed > known:
-            return f"{request.id} has {computed} tokens computed, and {known} are known"
+            return f"{request.id} has {computed} tokens computed, but {known} are known"
         if emitted and computed < known:
-            return f"{request.id} emits a token, {computed} of its {known} tokens are computed"
+            return f"{request.id} emits a token, but {computed} of its {known} tokens are computed"
         if not emitted and computed >= known:
-            return f"{request.id} has all its {known} tokens computed, and emits none"
+            return f"{request.id} has all its {known} tokens computed, but emits none"
     return None
 
 
@@ -143,7 +143,7 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
     budget, tokens = history.config["max_num_batched_tokens"], sum(step.scheduled.values())
     if budget is None or tokens <= budget:
         return None
-    return f"{tokens} tokens in a step, max_num_batched_tokens is {budget}"
+    return f"{tokens} tokens in a step, but max_num_batched_tokens is {budget}"
 
 
 def budget_used_up(history: RunHistory, step: Step) -> bool:
@@ -155,7 +155,7 @@ def too_many_at_once(history: RunHistory, step: Step) -> str | None:
     slots = history.config["max_num_seqs"]
     if slots is None or len(step.scheduled) <= slots:
         return None
-    return f"{len(step.scheduled)} requests in a step, max_num_seqs is {slots}"
+    return f"{len(step.scheduled)} requests in a step, but max_num_seqs is {slots}"
 
 
 def slots_are_taken(history: RunHistory, step: Step) -> bool:
@@ -173,7 +173,7 @@ def too_long(history: RunHistory, step: Step) -> str | None:
             continue
         if emitted and request.prompt + request.emitted + emitted > longest:
             tokens = request.prompt + request.emitted + emitted
-            return f"{name} has {tokens} tokens, max_model_len is {longest}"
+            return f"{name} has {tokens} tokens, but max_model_len is {longest}"
     return None
 
 
@@ -199,7 +199,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
         if not _begun(request) and not request.never_runnable and request.id not in step.scheduled:
             waits = waits or request
         elif waits is not None and not _begun(request) and step.scheduled.get(request.id):
-            return f"{request.id} starts, {waits.id} came before it and has not started"
+            return f"{request.id} starts, but {waits.id} came before it and has not started"
     return None
 
 
@@ -220,12 +220,13 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
         request = history.live.get(name)
         most = 0 if request is None else blocks_for(history, request.prompt + request.max_tokens)
         if request is not None and len(held) > most:
-            return f"{name} holds {len(held)} blocks; its whole life needs at most {most}"
+            return f"{name} holds {len(held)} blocks; its prompt and max_tokens need at most {most}"
     return None
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts lets another request continue, or leaves one that could (GEN-R13)."""
+    """A step that preempts lets another request continue, or leaves one running that could
+    (GEN-R13)."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None

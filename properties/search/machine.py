@@ -36,12 +36,12 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
             config = full_config(options.system, options.revision, values)
             if meant:
                 _check_smallest(options, config)
-        except InputError as error:  # what is drawn does not go with what is fixed
+        except InputError as error:  # the drawn values do not fit the fixed ones
             search.refused[str(error)] += 1
             reject()
         return config
 
-    avoid = (options.avoid,) if options.avoid else ()  # a system without kinds takes none
+    avoid = (options.avoid,) if options.avoid else ()  # a system without kinds has no such argument
     drawn = generators_of(options.system).configs(options.scale, options.revision, *avoid)
     if chosen and "own" not in options.fixed:
         return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
@@ -174,7 +174,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Add a request beside a batch that has decoded for a while."""
         steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
         self.until_none_waits()
-        # If a target hides what it emits, more may seem to be emitted than was requested.
+        # If a target hides what it emits, a request may seem to emit more than it may.
         longest = max(
             [0, *(request.max_tokens - request.emitted for request in self.history.decoding())]
         )
@@ -345,8 +345,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step. While shrinking, the run ends after the step that broke a rule in the
-        smallest failure."""
+        """Take one step. While Hypothesis shrinks, the run ends after the step at which the
+        smallest failure breaks its rule."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -379,7 +379,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             raise RuleBroken(new[0].rule)
 
     def scenario(self) -> Scenario:
-        """Return the run so far. Refused requests are left out unless all were refused."""
+        """Return the run so far without refused requests, unless all were refused."""
         accepted = tuple(
             request for request in self.requests if request.id not in self.session.rejected
         )

@@ -15,7 +15,7 @@ from ...model.scenario import OF_PARTITION, TO_CONNECTOR, Event, Request, Scenar
 from ...model.systems import check_features, full_config, resolve_revision
 from ..search.reach import features_of_requests
 
-# Trials of a scenario that hangs, each of which costs the time limit of a step.
+# Trials of a scenario that hangs; each one costs the time limit of a step.
 HANG_ATTEMPTS = 10
 
 
@@ -91,8 +91,8 @@ def _sooner(event: Event, steps: int) -> Event:
 
 
 def _without_many(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario without half of its requests, a quarter, and so on. Removing hundreds of
-    requests one by one would use up every attempt."""
+    """Yield the scenario without half of its requests, a quarter, and so on, since removing
+    hundreds of requests one by one would use up every attempt."""
     requests = scenario.requests
     part = len(requests) // 2
     while part > 1:

@@ -28,7 +28,9 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
     model = model_of(scenario, version)
     if model is None or not steps:
         return
-    if "paused" in model.observes and model.config.pausing:  # it pauses, and projects nothing
+    if (
+        "paused" in model.observes and model.config.pausing
+    ):  # such a release pauses, and projects nothing
         return
     for number, state in enumerate(states(model, scenario, len(steps) - 1)):
         admission = projected(model, state, number)
@@ -394,7 +396,7 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
     reported = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
     try:
         return next((lines for lines in reported if lines), [])
-    except ReleaseEnded:  # the model ends where the target goes on: it explains nothing
+    except ReleaseEnded:  # the model ends while the target continues, so it explains nothing
         return []
 
 

@@ -17,10 +17,10 @@ Config = Mapping[str, Any]
 def alone(config: Config, request: VllmRequestHistory) -> int:
     """Return the most steps of one request: all its tokens in chunks, plus one per generated token.
 
-    Each passes every decision in flight. Tokens computed so far do not count, since a preempted
-    request starts again.
+    Each chunk or token passes every decision in flight. Tokens computed so far do not count, since
+    a preempted request starts again.
     """
-    # A chunk ends before an input that has no room in a step, and starts again behind it.
+    # A chunk ends before an input that has no room in the step; the next one begins there.
     steps = in_chunks(config, request) + 2 * len(request.inputs)
     return steps * in_flight.depth(config) + request.deferrals
 
@@ -49,7 +49,8 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the most steps of all requests together.
 
     First come, first served, the oldest request is never preempted. By priority, the most important
-    one is never preempted, but for each request it may wait again behind every running one.
+    request is never preempted, but it may wait again behind every running one for each other
+    request.
     """
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * (work + (2 * requests + 2) * in_flight.depth(config))

@@ -14,9 +14,9 @@ from ...model.scenario import Request, Segment
 from .history import encoder, loads, speculation
 
 PICTURE = "picture"
-MOST = 8  # in what a request says by itself
+MOST = 8  # at most in one value of a request
 TITLES = "abcdef"
-# Of salts and of adapters, so that one may be called as the other is.
+# Names of both salts and adapters, so that a salt may be called like an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
 
 
@@ -34,8 +34,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request with images in its own part of the prompt. An image repeated from an
-    earlier request stays one, unless it was cut."""
+    """Return the request with images in its own part of the prompt. An image that repeats one of an
+    earlier request stays an image, unless it was cut."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []

@@ -144,8 +144,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests with room until their last token; by the page, none behind one that waits
-    for blocks."""
+    """Return the requests with room until their last token; by the page, none behind a request that
+    waits for blocks."""
     could = []
     for request in waited(history, step):
         if must_not_be_cut(history, step, request):

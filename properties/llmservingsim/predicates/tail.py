@@ -52,13 +52,13 @@ def not_by_arrival(history: VllmRun, step: Step) -> str | None:
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     by_arrival = sorted(listed, key=lambda request: request.arrival)
     if listed != by_arrival:
-        return f"{names(listed)} wait in this order, they came in the order {names(by_arrival)}"
+        return f"{names(listed)} wait in this order, but came in the order {names(by_arrival)}"
     new, waiting = admitted(history, step), waited(history, step)
     arrivals = [request.arrival for request in new]
     if arrivals != sorted(arrivals):
         return f"{names(new)} are admitted in this order, which is not that of their arrival"
     if new and waiting and waiting[0].arrival < arrivals[-1]:
-        return f"{new[-1].id} is admitted, {waiting[0].id} came before it and waits"
+        return f"{new[-1].id} is admitted, but {waiting[0].id} came before it and waits"
     return None
 
 

@@ -59,7 +59,7 @@ def too_many_run(history: RunHistory, step: Step) -> str | None:
     run = max(len(kept(history, step)) + len(done), len(step.running or ()))
     if run <= slots:
         return None
-    return f"{run} sequences run, max_num_seqs is {slots}"
+    return f"{run} sequences run, but max_num_seqs is {slots}"
 
 
 def every_slot_taken(history: RunHistory, step: Step) -> bool:
@@ -77,7 +77,7 @@ def cut_wrongly(history: RunHistory, step: Step) -> str | None:
         if missing is None or tokens == missing:
             continue
         if history.revision == WHOLE_PROMPTS:
-            return f"{request.id} computes {tokens} tokens in a step, {missing} are left"
+            return f"{request.id} computes {tokens} tokens in a step, but {missing} are left"
         if place or tokens != budget or tokens > missing:
             return (
                 f"{request.id}, number {place + 1} of the step, computes {tokens} tokens, "
@@ -170,7 +170,8 @@ def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
 
 
 def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
-    """As many blocks are free as all tokens of a newcomer need, including shared ones (NAN-R09)."""
+    """As many blocks are free as a newcomer needs for all its tokens, including shared ones
+    (NAN-R09)."""
     free = free_before(history)
     if free is None or history.aborts_inside or step.blocks is None:
         return None
@@ -184,7 +185,7 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
             )
         table = set(step.blocks.get(request.id, ()))
         if not table:
-            return None  # it has finished, so it is not known what it shared
+            return None  # it has finished, so nobody knows what it shared
         free -= len(table - held)
         held |= table
     return None

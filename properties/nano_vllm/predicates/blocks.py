@@ -67,7 +67,7 @@ def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
     for request in prefilled(history, step):
         hit = (step.prefix_hit or {}).get(request.id, 0)
         if hit % history.config["block_size"]:
-            return f"{request.id} finds {hit} tokens in the cache, no whole blocks"
+            return f"{request.id} finds {hit} tokens in the cache, which are not whole blocks"
     return None
 
 
@@ -86,8 +86,8 @@ def last_block_hit(history: RunHistory, step: Step) -> str | None:
         most = (blocks_for(history, request.num_tokens) - 1) * block
         if hit > most:
             return (
-                f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache, at most "
-                f"{most}"
+                f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache, but at "
+                f"most {most} are allowed"
             )
     return None
 

@@ -36,7 +36,7 @@ def passed_by(history: RunHistory, step: Step) -> str | None:
     skipped = [request for request in kept(history, step) if request.id not in step.scheduled]
     if prefilled(history, step) or not skipped:
         return None
-    return f"{names(skipped)} runs, and gets no token in a step that decodes"
+    return f"{names(skipped)} runs, but gets no token in a step that decodes"
 
 
 def several_decode(history: RunHistory, step: Step) -> bool:
@@ -86,7 +86,7 @@ def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
         if request.id in history.aborts_inside:
             continue
         if request.id not in (step.waiting or ()):
-            return f"{request.id} was preempted and does not wait"
+            return f"{request.id} was preempted, but does not wait"
         if held := (step.blocks or {}).get(request.id):
             return f"{request.id} was preempted and holds {len(held)} blocks"
         if computed := (step.computed or {}).get(request.id):

@@ -42,8 +42,8 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """The same holds for a prompt whose first chunk is its last thanks to a prefix hit
-    (SPY-R59)."""
+    """At the last chunk, every request's remaining tokens end within max_model_len, also for a
+    prompt whose first chunk is its last thanks to a prefix hit (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
@@ -104,7 +104,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
     request = refused(history, step)
     if request is None:
         return None
-    return f"{request.id} could run its next chunk, and even the most careful projection fits"
+    return f"{request.id} could run its next chunk, since even the most careful projection fits"
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
@@ -125,7 +125,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
         return None
     if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
         return None if history.paused else wanted[0]
-    # Without interleaving releases check the volume before the first chunk, and never again.
+    # Without interleaving, releases check the volume before the first chunk and never again.
     checked_once = not history.config["interleave"] and history.revision in REVISIONS_THAT_PAUSE
     unchecked = not starts if checked_once else surely_unfinished(history, wanted[0])
     if not unchecked and not certainly_fits(history, wanted[0]):
@@ -216,7 +216,7 @@ def promised_too_much(history: RunHistory, step: Step) -> str | None:
     )
     if len(held) + needed <= size:
         return None
-    return f"{len(held)} blocks held and {needed} still needed, the pool has {size}"
+    return f"{len(held)} blocks held and {needed} still needed, but the pool has {size}"
 
 
 def pool_binds(history: RunHistory, step: Step) -> bool:

@@ -56,8 +56,8 @@ class VllmFeatures(Features):
         return ("parked", "finished") if loads.are_made(config) else ()
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether only blocks can hold tokens of ended requests, with one decision at a
-        time."""
+        """Return whether the history may drop requests that have ended, because only blocks can
+        still hold their tokens."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -115,8 +115,8 @@ class VllmFeatures(Features):
         return loads.ends_on_failure(history.config, of(account))
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return the steps that a full queue of decisions, or a connector without an answer,
-        may take."""
+        """Return the number of steps that a full queue of decisions, or a connector without an
+        answer, may take."""
         waits = loads.deferrals(of(request) for request in history.live.values())
         return in_flight.depth(history.config) + waits
 

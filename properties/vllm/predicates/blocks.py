@@ -100,7 +100,7 @@ def something_shared(history: VllmRun, step: Step) -> bool:
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
-    """A hit consists of whole blocks, and never includes the last known token, which must be
+    """A hit consists of whole blocks and never includes the last known token, which must be
     computed (V1CP-R28)."""
     block = history.config["block_size"]
     for request in admitted(history, step):
@@ -112,7 +112,8 @@ def hit_too_long(history: VllmRun, step: Step) -> str | None:
                 f"{request.id} finds {hit} of {request.num_tokens} tokens in the cache: all of them"
             )
         if hit % block and request.id in (step.prefix_hit or {}):
-            return f"{request.id} finds {hit} tokens in the cache, no whole blocks of {block}"
+            whole = f"which are not whole blocks of {block}"
+            return f"{request.id} finds {hit} tokens in the cache, {whole}"
     return None
 
 

@@ -49,7 +49,7 @@ def beyond_known(history: VllmRun, step: Step) -> str | None:
             continue
         more = padding(history, step, request) or last_draft(history, request)
         if not more or tokens != missing + more:
-            return f"{name} computes {tokens} tokens, {missing} are known and not computed"
+            return f"{name} computes {tokens} tokens, but {missing} are known and not computed"
     return None
 
 
@@ -217,7 +217,7 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         least = missing if missing is None else min(missing, limit, remaining)
         stops = least is not None and tokens < least and stops_at_input(history, step, request)
         more = padding(history, step, request)
-        # It is padded only where it is a token behind.
+        # It is padded only if it is one token behind.
         if more and tokens == 1 + more <= remaining:
             least = tokens
         last = last_draft(history, request)

@@ -26,8 +26,8 @@ def since(revision: str) -> tuple[str, ...]:
 
 
 def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
-    """Return a sort key, by which lower goes first: the earlier arrival, or by priority the more
-    important one."""
+    """Return the sort key of a request, lower first: its arrival or, by priority, its
+    importance."""
     if history.config.get("policy") == "priority":
         return request.priority, request.arrival
     return 0, request.arrival
@@ -54,7 +54,7 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
         return _parked_first(history, waiting)
     if not _set_aside(history):
         if history.config.get("policy") != "priority":
-            return waiting  # requests are unfinished in the order of their arrival
+            return waiting  # unfinished requests are in order of arrival
         return sorted(waiting, key=lambda request: key(history, request))
     shown = (history.last.waiting or ()) if history.last is not None else ()
     places = {name: place for place, name in enumerate(shown)}
@@ -199,8 +199,8 @@ def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the worker has the output for an encoder input in this step; False if that is
-    not shown."""
+    """Return whether the worker has the output for an encoder input in this step; False if the
+    target does not show that."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
     return shown and image.name in outputs_after(history, step)
 
@@ -231,7 +231,7 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     order.
 
     The outputs for all inputs of requests that run now, or ran when the step was decided, count as
-    needed. False if the work of the encoder is not shown.
+    needed. The result is False if the work of the encoder is not shown.
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False

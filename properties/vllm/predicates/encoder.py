@@ -77,7 +77,8 @@ def computed_again(history: VllmRun, step: Step) -> str | None:
         cached = image.name in state_of(history).outputs and image.name not in dropped
         if image.name in seen or (cached and not full):
             return (
-                f"encoder input {image.name} is computed for {request.id}, and its output is there"
+                f"encoder input {image.name} is computed for {request.id}, although its output is "
+                "kept"
             )
         not_known = request.id in step.scheduled and behind(history, step, request) is None
         if (request.id, image) not in needed and not not_known:

@@ -18,7 +18,7 @@ from .decision import admitted, kept, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """Yield each group after the first of each request that computes and stays.
+    """Yield each group after the first, for each request that computes and stays.
 
     Each item has the request, the number of the group, its table after the step, and the first
     block that it reads in the step.
@@ -116,7 +116,8 @@ def admitted_without_room(history: VllmRun, step: Step) -> str | None:
     for request, needed, free in rooms(history, step):
         if needed > free:
             groups = 1 + len(further(history.config))
-            return f"{request.id} admitted: it needs {needed} blocks in {groups} groups, of {free}"
+            needs = f"it needs {needed} blocks in {groups} groups"
+            return f"{request.id} admitted: {needs}, but {free} are free"
     return None
 
 
@@ -132,7 +133,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
     tables, runs = held_after(step), [request.id for request in kept(history, step)]
     if not tables.keys() >= set(runs):
         return
-    # Before a request is admitted, those that run have given back blocks and taken others.
+    # Before a request is admitted, running requests have given back blocks and taken others.
     held = {block for name in runs for block in tables[name]}
     for request in admitted(history, step):
         hit = history.hit_now(step, request)

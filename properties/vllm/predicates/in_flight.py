@@ -119,7 +119,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
         elif history.pause == "pause_all" or round_may_end(history, request):
             return None
         elif input_missing(history, step, request, request.computed):
-            continue  # it stops there, and the round goes on (V1-R33)
+            continue  # it stops there, and the round continues (V1-R33)
         elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
             return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
     return None
@@ -147,7 +147,7 @@ def one_is_set_aside(history: VllmRun, step: Step) -> bool:
 
 
 def out_of_turn(history: VllmRun, step: Step) -> str | None:
-    """The tokens of a request arrive once each, in order (V1-R19)."""
+    """Each token of a request arrives once, and they arrive in order (V1-R19)."""
     for name, place in (step.emitted_at or {}).items():
         request = history.live.get(name)
         if request is not None and place != request.emitted:

@@ -21,7 +21,7 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     assert first.code == 0
     [entry] = entries(corpus)
     assert entry.rule == "NAN-R40"
-    assert entry.shape == "NAN-R40: # sequences run, max_num_seqs is #"
+    assert entry.shape == "NAN-R40: # sequences run, but max_num_seqs is #"
     assert entry.origin.found == "2026-01-31"
     assert entry.origin.found_on.version == "0.2.0"
     assert len(entry.scenario.requests) == 3

@@ -298,7 +298,7 @@ def recorded(**changes):
         ),
         (
             header() + recorded(scenario=SCENARIO),
-            "line 2: $.answers[0]: 'nothing'; the scenario asks 'start'",
+            "line 2: $.answers[0]: 'nothing'; the scenario asks for 'start'",
         ),
         (
             header() + recorded(scenario=SCENARIO, answers=[["start", {"ok": 3}]]),

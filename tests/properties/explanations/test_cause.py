@@ -218,7 +218,7 @@ def test_a_standstill_names_the_last_progress_and_what_was_free():
     assert rows["a"].turns[:2] == ("10", "1")
     assert set(rows["a"].turns[2:]) == {"·"}
     assert all(need.needs <= need.free for row in cause.rows for need in row.needs)
-    assert any("nothing that is shown keeps it back" in line for line in cause.why)
+    assert any("no limit that is shown holds it back" in line for line in cause.why)
 
 
 def test_a_crash_shows_the_requests_as_they_stood():

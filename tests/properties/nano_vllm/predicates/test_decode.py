@@ -33,7 +33,7 @@ def test_everyone_who_runs_has_a_turn_or_gives_way():
     assert decode.passed_by(history, ran({"a": 1, "b": 1, "c": 1}, "abc")) is None
     assert decode.passed_by(history, ran({"a": 1, "b": 1}, "ab", "c", preempted=("c",))) is None
     reported = decode.passed_by(history, ran({"b": 1}, "abc"))
-    assert reported == "a, c runs, and gets no token in a step that decodes"
+    assert reported == "a, c runs, but gets no token in a step that decodes"
 
 
 def test_beside_a_prefill_nobody_has_a_turn():
@@ -117,7 +117,7 @@ def test_the_choice_of_a_victim_is_at_stake_among_several(names, gone, exercised
         ("b", {"computed": {"a": 7, "b": 0}, "blocks": {"a": (1, 2), "b": ()}}, None),
         ("b", {"computed": {"b": 4}}, "b was preempted and counts 4 computed tokens"),
         ("b", {"blocks": {"b": (3, 5)}}, "b was preempted and holds 2 blocks"),
-        ("", {}, "b was preempted and does not wait"),
+        ("", {}, "b was preempted, but does not wait"),
     ],
 )
 def test_a_victim_waits_holds_nothing_and_has_nothing_computed(waiting, more, reported):

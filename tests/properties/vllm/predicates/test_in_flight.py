@@ -277,7 +277,7 @@ def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown():
     step = ran({"b": 6}, "b")
     assert history.last is not None
     history.last = replace(history.last, waiting=("a", "b"))
-    assert queues.overtaken(history, step) == "b admitted, a in front of it still waits"
+    assert queues.overtaken(history, step) == "b admitted, but a in front of it still waits"
     history.last = replace(history.last, waiting=None)
     history.answers.clear()
     assert queues.overtaken(history, step) is None
