@@ -293,7 +293,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _first_in_line_starts_at_rank_zero,
     ),
     "rank_is_bounded_by_model_length": (
-        "No rank is beyond the chunks of max_model_len and twice its tokens.",
+        "No rank exceeds the chunks of max_model_len plus twice its tokens.",
         _rank_is_bounded_by_model_length,
     ),
 }

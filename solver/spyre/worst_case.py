@@ -100,12 +100,12 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Return whether the bounds meet. A guess may reach more than the bound that it was
-        made with."""
+        """Return whether the bounds meet. The bound of a guess is in whole blocks, so its run may
+        reach more."""
         return self.reached >= self.at_most
 
 
-# A run that goes beyond so many tokens and how far it goes, None if there is none, or unknown.
+# What a run reaches beyond the given tokens, and its arrivals; None if there is no such run.
 Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
 
 
@@ -122,8 +122,8 @@ def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
 
 
 def _worst_refusal(setting: Setting) -> Iterator[Known]:
-    """Yield bounds on the waste: first by whole blocks where the worst refusals are, then
-    everywhere, exactly."""
+    """Yield bounds on the waste: first in whole blocks where the worst refusals are, then
+    everywhere and exactly."""
     known = Known(-1, setting.limit, ())
     for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
         if guess.reached > known.reached:
@@ -223,7 +223,7 @@ PATIENCE = 20.0  # seconds for a question
 
 
 class Needed(NamedTuple):
-    """The slack that a run needs: `arrivals` exceed `limit` if every request has one token less
+    """The slack that a run needs: its `arrivals` exceed `limit` if every request has one token less
     than `tokens`."""
 
     tokens: int

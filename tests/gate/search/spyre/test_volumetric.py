@@ -198,7 +198,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
         (
             "SPY-R07",
             ["--revision", "2.1.2", "--param", "interleave=false"],
-            ", where the pool has room for every prompt",
+            ", if the pool has room for every prompt",
         ),
         ("SPY-R47", ["--revision", "2.5.2", "--param", "pausing=false"], ""),
     ],
