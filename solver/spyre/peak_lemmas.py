@@ -86,8 +86,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
         ),
         Obligation(
             "full_request_ends_with_widest",
-            "The tkv of a request that has filled its blocks is the end of the widest request's "
-            "blocks.",
+            "A request that has filled its blocks has the end of the widest one's blocks as tkv.",
             partial(_full_request_ends_with_widest, lengths, 0),
             partial(_full_request_ends_with_widest, lengths, 1),
         ),
