@@ -183,9 +183,9 @@ def details(record: Record) -> Iterator[str]:
     yield "# Track record in detail"
     yield ""
     yield "For readers of the [track record](../track-record.md) who want to know what one fault"
-    yield "does on each release. Every release that could be installed replayed the scenario. *Does not"
-    yield "start*: the release's own start-up checks refuse the configuration. *Not exercised*: the"
-    yield "situation that the rule is about did not occur. The commands need a checkout of this"
+    yield "does on each release. Every release that could be installed replayed the scenario. *Does"
+    yield "not start*: the release's own start-up checks refuse the configuration. *Not exercised*:"
+    yield "the situation that the rule is about did not occur. The commands need a checkout of this"
     yield "repository."
     for fault in faults():
         yield ""
