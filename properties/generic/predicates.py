@@ -46,7 +46,6 @@ def in_two_hands(history: RunHistory, step: Step) -> str | None:
 
 
 def two_hold_blocks(history: RunHistory, step: Step) -> bool:
-    """Without a prefix cache, two requests hold blocks."""
     holding = sum(bool(blocks) for blocks in (step.blocks or {}).values())
     return not caches(history.config) and holding > 1
 
@@ -103,7 +102,6 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
 
 
 def one_goes_on(history: RunHistory, step: Step) -> bool:
-    """A step schedules a request that already has computed tokens."""
     before = (history.last.computed or {}) if history.last is not None else {}
     return any(before.get(name) for name in step.scheduled)
 
@@ -123,7 +121,6 @@ def cut_although_off(history: RunHistory, step: Step) -> str | None:
 
 
 def one_is_whole(history: RunHistory, step: Step) -> bool:
-    """With chunked prefill off, a request starts."""
     if history.config["enable_chunked_prefill"]:
         return False
     return any(not request.started for request, _ in _computing(history, step))
@@ -178,7 +175,6 @@ def too_long(history: RunHistory, step: Step) -> str | None:
 
 
 def as_long_as_may_be(history: RunHistory, step: Step) -> bool:
-    """A request reaches max_model_len tokens."""
     longest = history.config["max_model_len"]
     live = history.live
     return any(

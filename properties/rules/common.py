@@ -46,7 +46,6 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def something_shown(history: RunHistory[Any], step: Step) -> bool:
-    """A step that computes shows tokens or blocks while another request waits."""
     if not step.scheduled or (step.computed is None and step.blocks is None):
         return False
     return any(request.id not in step.scheduled for request in history.unstarted())
@@ -256,7 +255,6 @@ def never_ends(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def everything_ends(history: RunHistory[Any], step: Step) -> bool:
-    """The last unfinished request finishes."""
     finished = step.finished or {}
     return bool(history.live and finished) and all(name in finished for name in history.live)
 
@@ -284,7 +282,6 @@ def computed_of(
 
 
 def something_cached(history: RunHistory[Any], step: Step) -> bool:
-    """A request starts with a prefix hit."""
     return any(hit > 0 for _, hit in first_hits(history, step))
 
 
@@ -336,7 +333,6 @@ def no_progress(history: RunHistory[Any], step: Step) -> str | None:
 
 
 def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
-    """A step does not schedule an unfinished request."""
     return any(name not in step.scheduled for name in history.live)
 
 

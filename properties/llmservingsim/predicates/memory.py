@@ -31,7 +31,6 @@ def starts_late(history: VllmRun, step: Step) -> str | None:
 
 
 def starts_like_another(history: VllmRun, step: Step) -> bool:
-    """With caching off, a request starts with tokens that another request has already computed."""
     return not caches(history.config) and any(
         in_common(request, other) >= history.config["block_size"]
         for request in admitted(history, step)
@@ -115,7 +114,6 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
 
 
 def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
-    """Some blocks are free, but too few for all known tokens of a waiting request."""
     waiting, free = waited(history, step), step.free_blocks
     return bool(waiting and free) and blocks_for(history, waiting[0].num_tokens) > (free or 0)
 

@@ -27,7 +27,6 @@ def not_as_vllm(history: VllmRun, step: Step) -> str | None:
 
 
 def old_and_new(history: VllmRun, step: Step) -> bool:
-    """A step preempts a request, or admits one while another runs."""
     return bool(step.preempted) or bool(admitted(history, step) and kept(history, step))
 
 
@@ -63,7 +62,6 @@ def not_by_arrival(history: VllmRun, step: Step) -> str | None:
 
 
 def line_moves(history: VllmRun, step: Step) -> bool:
-    """Two requests wait, or one is admitted while another waits."""
     waiting = len(step.waiting or ())
     return waiting > 1 or (waiting > 0 and bool(admitted(history, step)))
 

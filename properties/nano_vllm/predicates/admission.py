@@ -47,7 +47,6 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
 
 
 def budget_binds(history: RunHistory, step: Step) -> bool:
-    """The waiting sequences have more tokens than the budget."""
     wanted = sum(request.num_tokens for request in waited_before(history))
     return bool(wanted > history.config["max_num_batched_tokens"])
 
@@ -63,7 +62,6 @@ def too_many_run(history: RunHistory, step: Step) -> str | None:
 
 
 def every_slot_taken(history: RunHistory, step: Step) -> bool:
-    """A sequence waits while max_num_seqs run."""
     run = len(kept(history, step)) + len(prefilled(history, step))
     return run >= history.config["max_num_seqs"] and len(history.live) > run
 
@@ -106,7 +104,6 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:
-    """At least two sequences still wait after the step's admissions."""
     return len(waited_before(history)) - len(prefilled(history, step)) > 1
 
 
@@ -165,7 +162,6 @@ def _needed(history: RunHistory, request: RequestHistory) -> int:
 
 
 def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
-    """One sequence waits for admission while another runs."""
     return bool(waited_before(history)) and bool(ran_before(history))
 
 
@@ -192,7 +188,6 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
 
 
 def pool_too_small_for_now(history: RunHistory, step: Step) -> bool:
-    """A waiting sequence needs more blocks than are free."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = free_before(history)
     return bool(waiting) and free is not None and blocks_for(history, waiting[0].num_tokens) > free

@@ -31,7 +31,6 @@ def slot_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def something_written(history: RunHistory, step: Step) -> bool:
-    """A scheduled sequence still holds blocks after the step."""
     return any(name in (step.blocks or {}) for name in step.scheduled)
 
 
@@ -57,7 +56,6 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
 
 
 def something_shared(history: RunHistory, step: Step) -> bool:
-    """Two sequences share a block."""
     held = [number for table in (step.blocks or {}).values() for number in table]
     return len(set(held)) < len(held)
 
@@ -93,7 +91,6 @@ def last_block_hit(history: RunHistory, step: Step) -> str | None:
 
 
 def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
-    """A sequence of whole blocks starts, and all its tokens were computed before."""
     return any(
         not request.started
         and request.num_tokens % history.config["block_size"] == 0

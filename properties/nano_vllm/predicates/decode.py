@@ -117,7 +117,6 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def prompt_in_work(history: RunHistory, step: Step) -> bool:
-    """A step prefills a sequence."""
     return bool(prefilled(history, step))
 
 
@@ -161,7 +160,6 @@ def _with_the_next(history: RunHistory, computed: int) -> int:
 
 
 def border_crossed(history: RunHistory, step: Step) -> bool:
-    """A running sequence needs one more block."""
     return any(
         request.id in step.scheduled and crosses_border(history, request.computed)
         for request in kept(history, step)

@@ -21,7 +21,6 @@ def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
 
 
 def nothing_runs(history: RunHistory, step: Step) -> bool:
-    """A request waits, and no request is running."""
     unstarted = history.unstarted()
     return bool(unstarted) and len(unstarted) == len(history.live)
 
@@ -220,7 +219,6 @@ def promised_too_much(history: RunHistory, step: Step) -> str | None:
 
 
 def pool_binds(history: RunHistory, step: Step) -> bool:
-    """The unfinished requests together need more blocks than the pool has."""
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return False
@@ -247,7 +245,6 @@ def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
 
 
 def promised_request_leaves(history: RunHistory, step: Step) -> bool:
-    """A request with promised blocks is aborted or stops before max_tokens."""
     leaving = [name for name, why in (step.finished or {}).items() if why in ("aborted", "eos")]
     return any(history.requests[name].started for name in leaving if name in history.requests)
 

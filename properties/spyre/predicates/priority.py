@@ -52,7 +52,6 @@ def shared_prefill_step(history: RunHistory, step: Step) -> str | None:
 
 
 def prefill_has_company(history: RunHistory, step: Step) -> bool:
-    """A prefill step runs while another request is unfinished."""
     return bool(history.prefill_members(step)) and len(history.live) > 1
 
 
@@ -135,7 +134,6 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def queue_order_matters(history: RunHistory, step: Step) -> bool:
-    """A request starts its prefill while another has not started."""
     starting = any(not request.started for request in history.prefill_members(step))
     strict = history.revision not in REVISIONS_THAT_PAUSE or history.config["pausing"]
     return starting and strict and len(history.unstarted()) > 1

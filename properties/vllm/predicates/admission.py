@@ -113,7 +113,6 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
 
 
 def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
-    """Some blocks are free, but too few for all known tokens of a waiting request."""
     waiting = [request for request in waited_before(history) if request.id not in step.scheduled]
     free = step.free_blocks
     if not waiting or not free or not history.config["reserve_full_isl"]:

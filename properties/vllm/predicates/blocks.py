@@ -27,7 +27,6 @@ def null_block_held(history: VllmRun, step: Step) -> str | None:
 
 
 def pool_used_up(history: VllmRun, step: Step) -> bool:
-    """Every usable block is held."""
     return step.free_blocks == 0
 
 
@@ -95,7 +94,6 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def something_shared(history: VllmRun, step: Step) -> bool:
-    """Two requests share a block."""
     return bool(history.holders.shared(step.blocks or {}))
 
 
@@ -118,7 +116,6 @@ def hit_too_long(history: VllmRun, step: Step) -> str | None:
 
 
 def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
-    """A request of whole blocks starts, and all its tokens were computed before."""
     return caches(history.config) and any(
         request.num_tokens % history.config["block_size"] == 0
         and _known_elsewhere(history, request) >= request.num_tokens
@@ -137,7 +134,6 @@ def hit_missed(history: VllmRun, step: Step) -> str | None:
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
-    """A starting request shares a full block with a running one."""
     return any(_shared_with_running(history, step).values())
 
 

@@ -155,8 +155,6 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
 
 
 def a_window_saves_room(history: VllmRun, step: Step) -> bool:
-    """With reserve_full_isl, a waiting request would need more blocks if each group counted all its
-    tokens."""
     if not history.config["reserve_full_isl"]:
         return False
     return any(
@@ -186,7 +184,6 @@ def held_twice(history: VllmRun, step: Step) -> str | None:
 
 
 def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
-    """Two requests hold blocks in several groups."""
     return len([tables for tables in (step.group_blocks or {}).values() if any(tables)]) > 1
 
 

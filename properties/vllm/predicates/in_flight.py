@@ -38,7 +38,6 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
 
 
 def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
-    """The lookahead of a running request needs an extra block."""
     return any(
         blocks_for(history, computes(history, step, request))
         < blocks_for(history, given(history, step, request.id))
@@ -126,7 +125,6 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
 
 
 def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
-    """A running request has nothing to compute, and another is scheduled."""
     some = any(in_flight.passed_over(history.config, request) for request in kept(history, step))
     return some and bool(step.scheduled)
 
@@ -140,7 +138,6 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
 
 
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
-    """A step in flight still computes a preempted request, and other requests may be admitted."""
     if step.preempted or not state_of(history).flights:
         return False
     return any(in_flight.computed_still(history, request) for request in waited_before(history))

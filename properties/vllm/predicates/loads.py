@@ -84,7 +84,6 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
 
 
 def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
-    """A load begins while another parked request or a prefill still needs blocks."""
     newly = loads.newly_parked(history.live, step)
     others = {*(step.parked or ()), *(step.prefilling or ())}.difference(newly)
     known = [history.live[name] for name in others if name in history.live]
@@ -147,7 +146,6 @@ def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
 
 
 def one_begins_beside_a_writer(history: VllmRun, step: Step) -> bool:
-    """A load begins while a step in flight still computes a request that has left."""
     if not loads.meet_decisions(history.config) or not loads.newly_parked(history.live, step):
         return False
     return bool(gone_and_computed(history, step))
@@ -175,7 +173,6 @@ def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
 
 
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
-    """No block is free while a step in flight still computes a running request."""
     if not loads.meet_decisions(history.config) or step.free_blocks != 0:
         return False
     return any(in_flight.computed_still(history, request) for request in ran_before(history))
@@ -205,7 +202,6 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
 
 
 def one_is_sent(history: VllmRun, step: Step) -> bool:
-    """A step runs while a connector sends the blocks of a finished request."""
     return any(
         loads.is_sent(request) and request.load_left for request in history.requests.values()
     )
@@ -227,7 +223,6 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
 
 
 def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
-    """A request is admitted after its load failed in part."""
     return any(joins_after_a_failure(history, step))
 
 

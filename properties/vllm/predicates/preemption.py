@@ -45,7 +45,6 @@ def _admitted_before(
 
 
 def tail_preempted(history: VllmRun, step: Step) -> bool:
-    """Under FCFS, a step preempts a request while several run."""
     several = len(ran_before(history)) > 1
     return bool(step.preempted) and several and history.config["policy"] == "fcfs"
 
@@ -171,7 +170,6 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
-    """Under FCFS, a preempted request and one that never started are waiting."""
     gone = set(step.preempted or ())
     waiting = [history.live[name] for name in step.waiting or () if name in history.live]
     again = [request for request in waiting if request.id in gone or request.preemptions]
@@ -191,7 +189,6 @@ def stops_running(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_goes_on(history: VllmRun, step: Step) -> bool:
-    """A running request has a partly computed prompt."""
     return any(request.started and not request.prefilled for request in kept(history, step))
 
 
@@ -243,7 +240,6 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def someone_runs(history: VllmRun, step: Step) -> bool:
-    """A step schedules a request that stays unfinished."""
     return any(name in (step.computed or {}) for name in step.scheduled)
 
 

@@ -63,7 +63,6 @@ def too_many_run(history: VllmRun, step: Step) -> str | None:
 
 
 def every_slot_taken(history: VllmRun, step: Step) -> bool:
-    """A request waits while max_num_seqs requests run."""
     run = kept(history, step) + admitted(history, step)
     return len(run) >= history.config["max_num_seqs"] and len(history.live) > len(run)
 
@@ -113,7 +112,6 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
 
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
-    """The first waiting request is not admitted, and another is behind it."""
     return len([*islice(may_go(history, step), 2)]) > 1
 
 
