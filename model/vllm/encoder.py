@@ -121,7 +121,7 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
     )
 
 
-def let_go(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
+def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
     """Return the outputs after a request stops needing any of them. Outputs that no other request
     needs count as used just now."""
     still = needed(other for other in others if other.id != sequence.id)
@@ -130,7 +130,7 @@ def let_go(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
     """Return the plan after a request got no blocks, so that its outputs are not needed."""
-    return plan._replace(outputs=let_go(plan.outputs, sequence, running))
+    return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
 def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
@@ -149,7 +149,7 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
         places = [n for n in heir.needs if heir.inputs[n].segment == segment]
         computes = {**plan.computes, heir.id: _also(plan, heir, places[:1])}
         plan = plan._replace(computes=computes)
-    return plan._replace(outputs=let_go(plan.outputs, sequence, others))
+    return plan._replace(outputs=release_outputs(plan.outputs, sequence, others))
 
 
 def passed(config: VllmConfig, state: State, name: str) -> State:

@@ -18,16 +18,16 @@ from .state import Sequence, State
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """Pad a request that is one token behind to as many tokens as the decodes of the step have, if
     no request is in its prefill. Since 0.25.0 (pull request 45237)."""
-    return made_up(config, plan, sequence, start) if plan.scheduled else 0
+    return padding_drafts(config, plan, sequence, start) if plan.scheduled else 0
 
 
 def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """Pad as before, and also while no other request runs, if some of the request is cached or
     loaded. Since 0.30.0 (pull request 55126)."""
-    return made_up(config, plan, sequence, start) if plan.scheduled or start else 0
+    return padding_drafts(config, plan, sequence, start) if plan.scheduled or start else 0
 
 
-def made_up(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
+def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """Return as many drafts as a drafter proposes; 0 unless each of them has a position left and
     the threshold cuts none off. Releases do not check the threshold here, and fail; pull request
     54028 does.

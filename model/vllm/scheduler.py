@@ -231,7 +231,9 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         aborted=(*state.aborted, request_id),
     )
     if sequence.needs:
-        state = state._replace(outputs=encoder.let_go(state.outputs, sequence, state.running))
+        state = state._replace(
+            outputs=encoder.release_outputs(state.outputs, sequence, state.running)
+        )
     return (connector.free if config.loads else free)(config, state, sequence)
 
 
@@ -354,7 +356,7 @@ def complete(
             )
             if sequence.needs:
                 state = state._replace(
-                    outputs=encoder.let_go(state.outputs, sequence, state.running)
+                    outputs=encoder.release_outputs(state.outputs, sequence, state.running)
                 )
             state = (connector.sent if config.loads else free)(config, state, sequence)
     running, waiting = changed(state.running, known), changed(state.waiting, known)

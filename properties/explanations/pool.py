@@ -39,7 +39,7 @@ def _marked(
     """Return the marks of blocks, the sentences about them, and the headline."""
     marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
     if missing:
-        marks, why, headline = _miscounted(failure, owners, missing)
+        marks, why, headline = _lost_or_doubled(failure, owners, missing)
     for number in sorted(named):
         wrong = _misread(failure, number)
         if wrong is None:
@@ -60,7 +60,7 @@ def _marked(
     return marks, why, headline
 
 
-def _miscounted(
+def _lost_or_doubled(
     failure: Failure, owners: Mapping[int, list[str]], missing: int
 ) -> tuple[dict[int, tuple[str, bool]], list[str], str]:
     step, last = failure.first.step, failure.last

@@ -30,7 +30,7 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
     )
 
 
-def in_two_hands(history: RunHistory, step: Step) -> str | None:
+def shared_without_cache(history: RunHistory, step: Step) -> str | None:
     """Without a prefix cache, no two requests hold the same block, and none holds it twice
     (GEN-R06)."""
     if caches(history.config):
@@ -101,7 +101,7 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_goes_on(history: RunHistory, step: Step) -> bool:
+def one_continues(history: RunHistory, step: Step) -> bool:
     before = (history.last.computed or {}) if history.last is not None else {}
     return any(before.get(name) for name in step.scheduled)
 
@@ -120,7 +120,7 @@ def cut_although_off(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_is_whole(history: RunHistory, step: Step) -> bool:
+def starts_unchunked(history: RunHistory, step: Step) -> bool:
     if history.config["enable_chunked_prefill"]:
         return False
     return any(not request.started for request, _ in _computing(history, step))
@@ -174,7 +174,7 @@ def too_long(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def as_long_as_may_be(history: RunHistory, step: Step) -> bool:
+def reaches_the_maximum(history: RunHistory, step: Step) -> bool:
     longest = history.config["max_model_len"]
     live = history.live
     return any(
@@ -241,14 +241,14 @@ def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 PREDICATES = {
     "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
-    "GEN-R06": Predicate(in_two_hands, two_hold_blocks, reads=("blocks",)),
+    "GEN-R06": Predicate(shared_without_cache, two_hold_blocks, reads=("blocks",)),
     "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks",)),
     "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
-    "GEN-R09": Predicate(counted_wrongly, one_goes_on),
-    "GEN-R10": Predicate(cut_although_off, one_is_whole),
+    "GEN-R09": Predicate(counted_wrongly, one_continues),
+    "GEN-R10": Predicate(cut_although_off, starts_unchunked),
     "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),
-    "GEN-R03": Predicate(too_long, as_long_as_may_be),
+    "GEN-R03": Predicate(too_long, reaches_the_maximum),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
     "GEN-R11": found_again(_starting),
     "GEN-R12": Predicate(more_than_its_life, one_takes_another_block, reads=("blocks",)),

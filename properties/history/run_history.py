@@ -206,7 +206,7 @@ class RunHistory(Generic[R]):
                 account.rewind()
                 self.work += bounds_of(self.system).alone(self.config, account)
         if self.shadow is not None:
-            self.shadow.nothing_is_held()
+            self.shadow.release_all()
         last = self.last
         if last is None:
             return

@@ -332,7 +332,7 @@ def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     return f"no token was computed in {history.barren_steps + 1} steps in a row"
 
 
-def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
+def someone_is_left_out(history: RunHistory[Any], step: Step) -> bool:
     return any(name not in step.scheduled for name in history.live)
 
 
@@ -366,7 +366,7 @@ PREDICATES = {
     "ALL-R09": Predicate(
         blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks", "group_blocks")
     ),
-    "ALL-R10": Predicate(no_progress, someone_is_behind),
+    "ALL-R10": Predicate(no_progress, someone_is_left_out),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
     "ALL-R13": Predicate(shown_wrongly, something_shown),
 }

@@ -36,7 +36,7 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
         admission = projected(model, state, number)
         if admission is None:
             continue
-        if _parted(state, steps, number):
+        if _has_departed(state, steps, number):
             return
         joined = [*steps[number].scheduled] == [admission.newcomer]
         if joined or admission.largest > model.config.max_batch_tkv:
@@ -45,7 +45,7 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
             )
 
 
-def _parted(state: State, steps: Steps[Step], number: int) -> bool:
+def _has_departed(state: State, steps: Steps[Step], number: int) -> bool:
     seen = steps[number - 1].computed if number else {}
     own = {request.id: request.computed for request in state.admitted}
     return seen is not None and any(tokens != own.get(name) for name, tokens in seen.items())

@@ -342,7 +342,7 @@ class SchedulerSpace:
         order = {name: number for number, name in enumerate(known)}
         wait = node.wait.after(history, step, order)
         broken = self._judged(history, step, wait, members)
-        progress = not history.live or gets_on(step)
+        progress = not history.live or makes_progress(step)
         history.observe(step)
         after = Node(stepped.after, history, known, wait)
         return Move(label, after, members, tuple(broken), progress)
@@ -467,7 +467,7 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
         yield from alike(part[len(part) // 2 :], at)
 
 
-def gets_on(step: Step) -> bool:
+def makes_progress(step: Step) -> bool:
     """Return whether the step achieved something that cannot be lost.
 
     Preemption loses computed tokens, but not emitted ones.

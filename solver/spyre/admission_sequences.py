@@ -436,7 +436,7 @@ def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list
     return [step <= met.newcomer.remaining, z3.Or(overruns)]
 
 
-def found_in(problem: Single, solution: z3.ModelRef) -> Overrun:
+def batch_in(problem: Single, solution: z3.ModelRef) -> Overrun:
     """Return the batch of a solution, with the members' own tkv."""
 
     def value(number: Any) -> int:

@@ -26,7 +26,7 @@ def not_as_vllm(history: VllmRun, step: Step) -> str | None:
     )
 
 
-def old_and_new(history: VllmRun, step: Step) -> bool:
+def preempts_or_admits(history: VllmRun, step: Step) -> bool:
     return bool(step.preempted) or bool(admitted(history, step) and kept(history, step))
 
 
@@ -61,12 +61,12 @@ def not_by_arrival(history: VllmRun, step: Step) -> str | None:
     return None
 
 
-def line_moves(history: VllmRun, step: Step) -> bool:
+def two_wait_or_one_joins(history: VllmRun, step: Step) -> bool:
     waiting = len(step.waiting or ())
     return waiting > 1 or (waiting > 0 and bool(admitted(history, step)))
 
 
 PREDICATES = {
-    "LSS-R30": Predicate(not_as_vllm, old_and_new),
-    "LSS-R34": Predicate(not_by_arrival, line_moves),
+    "LSS-R30": Predicate(not_as_vllm, preempts_or_admits),
+    "LSS-R34": Predicate(not_by_arrival, two_wait_or_one_joins),
 }

@@ -116,7 +116,7 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def prompt_in_work(history: RunHistory, step: Step) -> bool:
+def sequence_prefills(history: RunHistory, step: Step) -> bool:
     return bool(prefilled(history, step))
 
 
@@ -171,7 +171,7 @@ PREDICATES = {
     "NAN-R04": Predicate(passed_by, several_decode, reads=("preempted", "running", "scheduled")),
     "NAN-R19": Predicate(wrong_victim, preempts_among_several),
     "NAN-R21": Predicate(victim_keeps_something, someone_is_preempted),
-    "NAN-R13": Predicate(emission_wrong, prompt_in_work),
+    "NAN-R13": Predicate(emission_wrong, sequence_prefills),
     "NAN-R23": Predicate(not_all_again, comes_back),
     "NAN-R17": Predicate(table_wrong, border_crossed),
 }

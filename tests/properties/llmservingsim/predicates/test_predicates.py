@@ -319,8 +319,8 @@ def test_who_waits_is_listed_and_admitted_by_arrival():
     assert tail.not_by_arrival(history, ran({"b": 6, "a": 4}, "ba", "c")) == (
         "b, a are admitted in this order, which is not that of their arrival"
     )
-    assert tail.line_moves(history, ran({"a": 6}, "a", "bc"))
-    assert not tail.line_moves(history, ran({"a": 6}, "a"))
+    assert tail.two_wait_or_one_joins(history, ran({"a": 6}, "a", "bc"))
+    assert not tail.two_wait_or_one_joins(history, ran({"a": 6}, "a"))
 
 
 @pytest.mark.parametrize(("reported", "right"), [(8, True), (6, False), (2, False)])

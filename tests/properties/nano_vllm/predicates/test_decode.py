@@ -177,8 +177,8 @@ def test_of_one_aborted_inside_the_step_no_token_is_expected():
 
 def test_the_first_token_is_at_stake_while_somebody_is_prefilled():
     history = book(runs("a"), request("b"), running="a")
-    assert decode.prompt_in_work(history, ran({"b": 6}, "ab"))
-    assert not decode.prompt_in_work(history, ran({"a": 1}, "a", "b"))
+    assert decode.sequence_prefills(history, ran({"b": 6}, "ab"))
+    assert not decode.sequence_prefills(history, ran({"a": 1}, "a", "b"))
 
 
 def back(**changes):
