@@ -261,8 +261,8 @@ class RunHistory(Generic[R]):
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
-        """Return the tokens that a request finds when it starts in this step: 0 later, None if
-        unknown."""
+        """Return the tokens that a request finds when it starts in this step; 0 if it started
+        earlier, None if unknown."""
         return self.features.hit(self, step, account)
 
     @property

@@ -15,7 +15,7 @@ from ..history.run_history import RunHistory
 
 
 def features_of_requests(requests: Sequence[Request]) -> dict[str, bool]:
-    """Return for each feature whether one of the requests has it."""
+    """Return, for each feature, whether one of the requests has it."""
     shared = any(stream != request.id for request in requests for stream, _ in request.prompt)
     early = any(request.tokens_to_emit < request.max_tokens for request in requests)
     return {

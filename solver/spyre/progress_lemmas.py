@@ -56,7 +56,7 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
 
 
 def rank(config: SpyreConfig, state: State) -> int:
-    """Return the number of steps after which the first in line has started at the latest."""
+    """Return the most steps until the first in line has started."""
     ongoing = state.prefilling
     left = max((sequence.remaining for sequence in state.decoding), default=0)
     if ongoing is None:
